@@ -1,6 +1,6 @@
 """What the client costs: CPU of the producer and of the consumer per record and per batch, rates, latency.
 
-    python bench/client.py [--bootstrap HOST:PORT,...] [--records 300000] [--size 100] [--batch-size 16384]
+    python bench/client.py [--bootstrap HOST:PORT,...] [--records 300000] [--size 100] [--batch-size 16384] [--secure]
 
 Without `--bootstrap` three broker processes are started on this machine and stopped again; they share its cores, so
 the rates are those of the whole, while the CPU columns are the client's own process time.
@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import odradek.sync
-from odradek import Admin, BrokerError, Consumer, NewTopic, Producer, TopicPartition
+from odradek import Admin, BrokerError, Consumer, NewTopic, OdradekError, Producer, TopicPartition
+from odradek.cli.clusters.current import talk_as_told
 from odradek_broker.local.cluster import LocalCluster
 
 TOPIC = "bench"
@@ -26,8 +27,20 @@ LATENCY_RECORDS = 1_000
 CONSUMERS = 50
 
 
+async def is_there(bootstrap: str) -> bool:
+    """Whether somebody answers, and knows the user that it was told to create."""
+    try:
+        async with Admin(bootstrap):
+            return True
+    except OdradekError:
+        return False
+
+
 async def create_topic(bootstrap: str, partitions: int) -> None:
     """With three replicas, once three brokers are there."""
+    async with asyncio.timeout(20):
+        while not await is_there(bootstrap):
+            pass
     async with Admin(bootstrap) as admin:
         async with asyncio.timeout(20):
             while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
@@ -159,6 +172,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=16_384)
     parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--secure", action="store_true", help="with TLS, SASL and ACLs")
     options = parser.parse_args()
     shape = (options.records, options.size, options.batch_size, options.partitions)
     if options.bootstrap:
@@ -166,8 +180,9 @@ def main() -> None:
         run_without_asyncio(options.bootstrap, *shape[:3])
         return
     with tempfile.TemporaryDirectory() as directory:
-        cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3, temporary=True)
+        cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3, temporary=True, secure=options.secure)
         try:
+            talk_as_told(cluster.directory)
             cluster.start_all()
             asyncio.run(run(cluster.bootstrap, *shape))
             run_without_asyncio(cluster.bootstrap, *shape[:3])

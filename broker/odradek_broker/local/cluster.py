@@ -24,6 +24,7 @@ from pathlib import Path
 
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
+from odradek_broker.local.secured import make_secrets, remove_secrets, secret_environment, secure_settings
 
 STATE_FILE = "cluster.json"
 METRICS_SETTING = "odradek.metrics.listener"
@@ -70,6 +71,7 @@ class LocalCluster:
     nodes: dict[int, NodeProcess]
     settings: dict[str, str] = field(default_factory=dict)
     temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
+    secure: bool = False  # TLS everywhere, SASL for clients, ACLs: local/secured.py
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         temporary: bool = False,
         fixed_ports: bool = False,
+        secure: bool = False,
     ) -> LocalCluster:
         """Lay out a new cluster; starts nothing. Raises `ClusterError` when one is there already.
 
@@ -108,7 +111,9 @@ class LocalCluster:
             for node_id in range(1, brokers + 1)
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
+        cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary, secure)
+        if secure:
+            make_secrets(directory, nodes)
         cluster._place_listeners(fixed_ports)
         cluster.place_metrics()
         cluster.save()
@@ -127,7 +132,8 @@ class LocalCluster:
             state = json.loads(path.read_text())
             nodes = {int(node["node_id"]): NodeProcess(**node) for node in state["nodes"]}
             temporary = bool(state.get("temporary", False))
-            cluster = cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary)
+            secure = bool(state.get("secure", False))
+            cluster = cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary, secure)
             cluster._move_in()
             return cluster
         except (FileNotFoundError, NotADirectoryError):
@@ -212,6 +218,7 @@ class LocalCluster:
             "cluster_id": self.cluster_id,
             "settings": self.settings,
             "temporary": self.temporary,
+            "secure": self.secure,
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
         temporary = self.directory / f"{STATE_FILE}.{os.getpid()}"
@@ -234,6 +241,8 @@ class LocalCluster:
             shutil.rmtree(node.log_directory, ignore_errors=True)
             self.log_file(node.node_id).unlink(missing_ok=True)
         (self.directory / STATE_FILE).unlink(missing_ok=True)
+        if self.secure:
+            remove_secrets(self.directory)
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
 
@@ -261,7 +270,8 @@ class LocalCluster:
         Path(node.log_directory).mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "odradek_broker"]
         metrics = {METRICS_SETTING: f"HTTP://{node.metrics}"} if node.metrics else {}
-        for key, value in {**self._settings_of(node), **self.settings, **metrics, **(extra or {})}.items():
+        security = secure_settings(self.directory, node_id) if self.secure else {}
+        for key, value in {**self._settings_of(node), **security, **self.settings, **metrics, **(extra or {})}.items():
             command += ["-X", f"{key}={value}"]
         with open(self.log_file(node_id), "ab") as output:
             child = subprocess.Popen(
@@ -270,7 +280,11 @@ class LocalCluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={"MALLOC_ARENA_MAX": MALLOC_ARENAS, **os.environ},
+                env={
+                    "MALLOC_ARENA_MAX": MALLOC_ARENAS,
+                    **os.environ,
+                    **(secret_environment(self.directory) if self.secure else {}),
+                },
             )
         self._children[node_id] = child
         node.pid, node.started = child.pid, start_time(child.pid)

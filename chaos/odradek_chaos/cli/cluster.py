@@ -60,6 +60,10 @@ def up(
         str | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary directory.")
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="An empty cluster, also beside a stopped one.")] = False,
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="TLS, a user admin with a password, and ACLs: DIR/client.properties has them."),
+    ] = False,
     settings: Settings = None,
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster stop` stops them.")
@@ -83,12 +87,12 @@ def up(
         raise CommandFailed("--new is for a cluster without --data", hint="name an empty directory", exit_code=USAGE)
     writable_home()  # before a broker has been started that nobody could find
     screen = Screen(output, as_json, quiet)
-    cluster = _lay_out(data, new, brokers, checked_settings(settings or []), screen)
+    cluster = _lay_out(data, new, brokers, checked_settings(settings or []), secure, screen)
     raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
 
 
 def _lay_out(
-    data: str | None, new: bool, brokers: int | None, settings: dict[str, str], screen: Screen
+    data: str | None, new: bool, brokers: int | None, settings: dict[str, str], secure: bool, screen: Screen
 ) -> LocalCluster:
     """A new cluster, or the one that is there."""
     from odradek_broker.local.cluster import LocalCluster
@@ -99,15 +103,18 @@ def _lay_out(
     if data is None:
         stopped = None if new else stopped_with_data()
         if stopped is None:
-            return _temporary(brokers or 3, settings)
+            return _temporary(brokers or 3, settings, secure)
         _check_size(stopped, brokers, "leave out -n, or add --new for another cluster")
+        _check_security(stopped, secure)
         screen.say(f"found a stopped cluster with {_topics(stopped)}; --new starts an empty one instead")
         return _again(stopped, settings, screen)
     directory = Path(data).absolute()
     if not LocalCluster.exists(directory):
         refuse_inside_another(directory)
         with room_needed(directory):
-            return LocalCluster.create(directory, brokers=brokers or 3, settings=settings, fixed_ports=True)
+            return LocalCluster.create(
+                directory, brokers=brokers or 3, settings=settings, fixed_ports=True, secure=secure
+            )
     cluster = find(directory)
     _check_size(cluster, brokers, "leave out -n, or name another directory")
     if all(cluster.running(node_id) for node_id in cluster.nodes):
@@ -115,6 +122,7 @@ def _lay_out(
             f"the cluster in {directory} runs already, at {cluster.bootstrap}",
             hint=f"`odradek cluster stop --data {shlex.quote(str(directory))}` stops it",
         )
+    _check_security(cluster, secure)
     cluster.temporary = False  # who names a directory wants to keep it
     return _again(cluster, settings, screen)
 
@@ -145,13 +153,22 @@ def _check_size(cluster: LocalCluster, brokers: int | None, hint: str) -> None:
         )
 
 
+def _check_security(cluster: LocalCluster, secure: bool) -> None:
+    if secure and not cluster.secure:
+        raise CommandFailed(
+            f"the cluster in {cluster.directory} was made without --secure",
+            hint="leave it out, or add --new or another --data for another cluster",
+            exit_code=USAGE,
+        )
+
+
 def _topics(cluster: LocalCluster) -> str:
     """`topics orders, payments`."""
     topics = cluster.topics()
     return f"{noun(len(topics), 'topic')} {first_of(topics)}" if topics else "no topics"
 
 
-def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
+def _temporary(brokers: int, settings: dict[str, str], secure: bool) -> LocalCluster:
     """A new cluster in a directory of its own, of which nothing stays when it cannot be laid out."""
     from odradek_broker.local.cluster import LocalCluster
 
@@ -160,7 +177,9 @@ def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
     directory = Path(tempfile.mkdtemp(prefix="odradek-"))
     try:
         with room_needed(directory):
-            return LocalCluster.create(directory, brokers=brokers, settings=settings, temporary=True, fixed_ports=True)
+            return LocalCluster.create(
+                directory, brokers=brokers, settings=settings, temporary=True, fixed_ports=True, secure=secure
+            )
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise

@@ -14,7 +14,7 @@ import shutil
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from odradek.cli.clusters.current import known
+from odradek.cli.clusters.current import known, talk_as_told
 from odradek.cli.clusters.file import flaw, unreadable
 from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
 from odradek_proto.command_line import USAGE, CommandFailed
@@ -38,6 +38,7 @@ def find(directory: Path) -> LocalCluster:
         raise _broken(place, error.__cause__) from error
     if not cluster.nodes or not isinstance(cluster.settings, dict):
         raise _broken(place, None)
+    talk_as_told(place)
     cluster.temporary = cluster.temporary and _was_laid_out(place)
     return cluster
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.terminal.options import Settings
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import FAILED, FINE, CommandFailed
@@ -58,6 +59,7 @@ def rounds(
         int, typer.Option("--stall-others", metavar="MS", min=0, help="SIGSTOP the others for so long before.")
     ] = 0,
     data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Keep the cluster here.")] = None,
+    secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
     settings: Settings = None,
     screen: Screen,
 ) -> None:
@@ -74,7 +76,8 @@ def rounds(
     plan = Plan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
         directory = data or Path(temporary) / "cluster"
-        cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []))
+        cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []), secure=secure)
+        talk_as_told(cluster.directory)
         harness = KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl", say=screen.say)
         try:
             outcome = asyncio.run(harness.run())

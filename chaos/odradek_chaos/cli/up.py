@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.cli.clusters.current import forget, remember, step_back
+from odradek.cli.clusters.current import CLIENT_SETTINGS, forget, remember, step_back, talk_as_told
 from odradek.cli.terminal.screen import Screen, drop_output
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
@@ -102,6 +102,7 @@ class Up:
         self._talk(f"starting {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')} in {cluster.directory}")
         with uninterrupted(), room_needed(cluster.directory):
             cluster.start_all()
+        talk_as_told(cluster.directory)
         from odradek_chaos.harness.waiting import wait_until_ready  # while the brokers start, this process loads grpc
 
         seen = 0
@@ -146,6 +147,8 @@ class Up:
             metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
             say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
         say(f"  for Kafka's clients  {cluster.kafka_bootstrap}")
+        if cluster.secure:
+            say(f"  TLS, and the user admin: {cluster.directory / CLIENT_SETTINGS}")
         say()
         if self._former is not None:
             say(f"The cluster in {self._former} runs on and is the default no longer:")

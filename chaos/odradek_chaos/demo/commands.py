@@ -40,6 +40,7 @@ def demo(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Use this new directory, and keep it.")
     ] = None,
+    secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -60,7 +61,7 @@ def demo(
 
     screen = Screen(output, as_json, quiet)
     state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), BROKERS)
-    where = _play(state, screen, data, keep=keep)
+    where = _play(state, screen, data, keep=keep, secure=secure)
     if state.report:
         screen.say(f"the audit's report: {state.report}")
     if where:
@@ -69,7 +70,7 @@ def demo(
     raise typer.Exit(state.exit_code)
 
 
-def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool) -> str:
+def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, secure: bool) -> str:
     """The story, to its end. No broker of it stays, nor its directory unless it is wanted or tells why it failed.
 
     Returns where the directory is and how its audit is repeated, if it stays.
@@ -87,7 +88,7 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool) ->
         kept = data is not None
         try:
             with room_needed(directory):
-                story = Demo(lay_out(directory, BROKERS), Plan(state.seed), state)
+                story = Demo(lay_out(directory, BROKERS, secure=secure), Plan(state.seed), state)
             told.when_told_again = partial(signal_all, story.cluster)
             try:
                 with _showing(state, screen):

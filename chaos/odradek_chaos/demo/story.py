@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
+from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.clusters.status import gather_status
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
@@ -273,6 +274,8 @@ class Demo:
         return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
 
 
-def lay_out(directory: Path, brokers: int = 3) -> LocalCluster:
+def lay_out(directory: Path, brokers: int = 3, *, secure: bool = False) -> LocalCluster:
     """The demo's cluster: default settings and replicas everywhere."""
-    return LocalCluster.create(directory, brokers=brokers)
+    cluster = LocalCluster.create(directory, brokers=brokers, secure=secure)
+    talk_as_told(cluster.directory)
+    return cluster

@@ -134,10 +134,9 @@ def talk_as_told(directory: Path | None) -> None:
     """Use TLS and a user as `--command-config` says, or as the cluster there wants it. Raises `ConfigError`."""
     named = os.environ.get(COMMAND_CONFIG)
     file = Path(named) if named else directory / CLIENT_SETTINGS if directory else None
-    if file is not None and (named or file.exists()):
-        from odradek.shared.security import security_from, talk_by_default
+    from odradek.shared.security import UNSAID, security_from, talk_by_default
 
-        talk_by_default(security_from(file))
+    talk_by_default(security_from(file) if file is not None and (named or file.exists()) else UNSAID)
 
 
 def bootstrap_servers(given: str | None) -> str:
