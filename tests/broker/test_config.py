@@ -21,6 +21,7 @@ from odradek_broker.config.ranges import RANGES, check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.config.sources import ConfigError, load, parse_number
 from odradek_broker.config.startup_topics import StartupTopic, parse_topics
+from odradek_broker.config.startup_users import AUTHORIZER
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
 from odradek_broker.process.server import single_node_defaults, warnings
 from odradek_broker.process.wiring import advertised_endpoints
@@ -315,6 +316,27 @@ def test_a_container_with_two_networks_is_configured_by_its_environment() -> Non
     (warning,) = warnings(settings)
     assert "GRPC_HOST://0.0.0.0:50071" in warning
     assert "without TLS or authentication" in warning
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "lack"),
+    [
+        ("GRPC", [], "without TLS or authentication: whoever reaches it"),
+        ("GRPC_SSL", [], "without authentication: whoever reaches it"),
+        ("GRPC_SSL", ["authorizer.class.name=" + AUTHORIZER], "without authentication: the ACLs of User:ANONYMOUS"),
+        ("GRPC_SSL", ["ssl.client.auth=required"], "without ACLs: whoever can authenticate"),
+        ("GRPC_SASL_PLAINTEXT", [], "without TLS: whoever is on the way"),
+        ("GRPC_SASL_SSL", [], "without ACLs: whoever can authenticate"),
+        ("GRPC_SASL_SSL", ["authorizer.class.name=" + AUTHORIZER], ""),
+    ],
+)
+def test_a_start_says_what_a_listener_that_others_reach_is_without(protocol: str, more: list[str], lack: str) -> None:
+    """And nothing of one that has everything."""
+    listeners = "GRPC://0.0.0.0:1,REPLICATION://127.0.0.1:2,CONTROLLER://127.0.0.1:3"
+    given = ["node.id=1", f"listeners={listeners}", "advertised.listeners=GRPC://here:1", *more]
+    given += [f"listener.security.protocol.map=GRPC:{protocol}", "ssl.keystore.location=k", "ssl.truststore.location=t"]
+    said = warnings(load(overrides=given).settings)
+    assert [lack in line for line in said] == ([True] if lack else [])
 
 
 def test_metrics_beyond_the_loopback_are_warned_of() -> None:

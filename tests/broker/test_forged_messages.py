@@ -1,6 +1,6 @@
 """What strangers say who speak the brokers' and controllers' own calls to a listener for clients: nobody is there.
 
-Until peers are authenticated, whoever reaches the inter-broker listener is believed (docs/limits.md), so each story
+Without TLS whoever reaches the inter-broker listener is believed (docs/limits.md), so each story
 ends with the same words said there: they would have done harm.
 """
 

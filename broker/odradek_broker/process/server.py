@@ -24,6 +24,7 @@ from odradek_broker.config.listeners import (
     beyond_loopback,
     controller_listeners,
     dialable,
+    kind_of,
     parse_listeners,
     protocol_of,
     tls_files,
@@ -101,18 +102,32 @@ def say(line: str) -> None:
 
 
 def warnings(settings: BrokerSettings) -> list[str]:
-    """What whoever starts this node should know."""
-    open_to_others = ", ".join(
-        f"{name}://{address}"
-        for name, address in beyond_loopback(settings).items()
-        if not (name in parse_listeners(settings.listeners) and protocol_of(name, settings).tls)
-    )
-    if not open_to_others:
-        return []
+    """What whoever starts this node should know: which listeners others reach, and what protects them not."""
+    by_lack: dict[str, list[str]] = {}
+    for name, address in beyond_loopback(settings).items():
+        lack = _lack(name, settings)
+        if lack:
+            by_lack.setdefault(lack, []).append(f"{name}://{address}")
     return [
-        f"warning: {open_to_others}: reachable beyond this machine, without TLS or authentication: "
-        "whoever reaches it may read, write and delete everything"
+        f"warning: {', '.join(names)}: reachable beyond this machine, without {lack}" for lack, names in by_lack.items()
     ]
+
+
+def _lack(name: str, settings: BrokerSettings) -> str:
+    """What a listener is without, and what comes of it."""
+    everything = "whoever reaches it may read, write and delete everything"
+    if name not in parse_listeners(settings.listeners):  # that of the metrics
+        return f"TLS or authentication: {everything}"
+    protocol = protocol_of(name, settings)
+    of_nodes = not kind_of(name, settings).for_clients
+    if not (protocol.sasl or (protocol.tls and (of_nodes or settings.ssl_client_auth == "required"))):
+        known = "the ACLs of User:ANONYMOUS say what anybody may" if settings.authorizer_class_name else everything
+        return f"authentication: {known}" if protocol.tls else f"TLS or authentication: {known}"
+    if not protocol.tls:
+        return "TLS: whoever is on the way reads along and can speak in others' names"
+    if not (of_nodes or settings.authorizer_class_name):
+        return "ACLs: whoever can authenticate may read, write and delete everything"
+    return ""
 
 
 async def serve(settings: BrokerSettings) -> int:
