@@ -13,9 +13,11 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.delayed import DelayedOperations
-from odradek_broker.core.groups import records
+from odradek_broker.core.groups import consumer_records, records
 from odradek_broker.core.groups.classic import ClassicGroup
 from odradek_broker.core.groups.commit_queue import CommitQueue
+from odradek_broker.core.groups.consumer import ConsumerGroup
+from odradek_broker.core.groups.consumer_groups import ConsumerGroups
 from odradek_broker.core.groups.fields import LONGEST_OLD_STRING
 from odradek_broker.core.groups.messages import (
     Answer,
@@ -53,6 +55,7 @@ from odradek_broker.core.groups.topic_view import TopicView
 from odradek_broker.core.groups.waits import Waits
 
 LONGEST_NAME = LONGEST_OLD_STRING - 64  # bytes; a member id is longer by a uuid
+VARINT_BYTES = 5  # at most, of a length
 UNLISTED_STATE = "Dead"  # of a group that is not there, in a description
 
 
@@ -65,7 +68,8 @@ class GroupCoordinatorShard:
         self._new_id = new_id
         self._queue = CommitQueue()
         self._waits: Waits = DelayedOperations()
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, ClassicGroup] = {}  # a group is in one of these two
+        self.consumers = ConsumerGroups(settings, topics, new_id, self._queue)
         self.offsets = CommittedOffsets()
         self._next_expiry_ms: int | None = None
 
@@ -74,14 +78,21 @@ class GroupCoordinatorShard:
     def replay(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """One record of the log. Unknown key types are skipped. Raises ValueError for what cannot be read."""
         del timestamp_ms  # the records have the times that count
-        if records.key_type(key) in records.KEY_TYPES:
+        kind = records.key_type(key)
+        if kind in records.KEY_TYPES:
             self._apply(records.decode(key, value))
+        elif kind in consumer_records.KEY_TYPES:
+            record = consumer_records.decode(key, value)
+            if record.value is not None:
+                self._forget(record.group_id)  # made by offsets, or the tombstone of the classic group is compacted
+            self.consumers.replay(record)
 
     def on_loaded(self, now_ms: int) -> list[Effect]:
         self._queue.begin(now_ms)
         self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
         for group in self.groups.values():
             group.on_loaded()
+        self.consumers.on_loaded()
         return self._queue.end()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
@@ -124,39 +135,45 @@ class GroupCoordinatorShard:
         self._queue.begin(now_ms, wall_ms)
         for wait, outcome in self._waits.on_time(now_ms):
             wait.complete(outcome)
+        self.consumers.on_time()
         if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
             self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
             self._expire()
         return self._queue.end()
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = self._waits.next_deadline_ms(), self._next_expiry_ms
+        deadlines = self._waits.next_deadline_ms(), self.consumers.next_deadline_ms(), self._next_expiry_ms
         return min((each for each in deadlines if each is not None), default=None)
 
     def on_topics_changed(self, deleted: Collection[str], now_ms: int, wall_ms: int) -> list[Effect]:
         """What was committed for topics that are gone goes with them."""
         self._queue.begin(now_ms, wall_ms)
         self._write(self.offsets.of_topics(deleted))
+        self.consumers.on_topics_changed()
         return self._queue.end()
 
     # --- Classic groups ---------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinGroup, token: object) -> None:
-        group = self.groups.get(request.group_id)
+        group, consumers = self.groups.get(request.group_id), self.consumers.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif not self._takes_session_timeout(request.session_timeout_ms):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif consumers is not None and not consumers.is_empty:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif group is None and request.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             self._queue.reply(token, JoinGroupAnswer(error, request.member_id))
             return
         if group is None:
+            before = [] if consumers is None else self.consumers.delete(request.group_id)
             group = self._new_group(request.group_id)
             # So that it is in the log, like everything that others can see (KAFKA-14869).
-            self._queue.write((request.group_id,), (records.encode(GroupRecord(request.group_id, group.stored({}))),))
+            record = records.encode(GroupRecord(request.group_id, group.stored({})))
+            self._queue.write((request.group_id,), (*before, record))
         group.on_join(request, token, self._new_id)
 
     def _takes_session_timeout(self, timeout_ms: int) -> bool:
@@ -185,11 +202,38 @@ class GroupCoordinatorShard:
             return ErrorCode.INVALID_GROUP_ID
         return ErrorCode.NONE if group_id in self.groups else ErrorCode.UNKNOWN_MEMBER_ID
 
+    # --- Consumer groups --------------------------------------------------------------------------------------------
+
+    def _consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatAnswer:
+        """A classic group that is empty makes way (K-61); unlike in Kafka one with members does not."""
+        classic = self.groups.get(request.group_id)
+        if classic is not None and not classic.is_empty:
+            text = f"Group {request.group_id} is not a consumer group."
+            return ConsumerGroupHeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        names = request.subscribed_topic_names or ()
+        if sum(len(name.encode()) + VARINT_BYTES for name in names) > self._settings.max_record_bytes // 2:
+            text = f"{len(names)} names of topics are more than a record can hold."
+            return ConsumerGroupHeartbeatAnswer(ErrorCode.INVALID_REQUEST, text)
+        before = [] if classic is None else [records.encode(GroupRecord(request.group_id, None))]
+        answer = self.consumers.heartbeat(request, before)
+        if self.consumers.get(request.group_id) is not None:
+            self._forget(request.group_id)
+        return answer
+
+    def _describe_consumers(self, request: DescribeConsumerGroup) -> DescribeConsumerGroupAnswer:
+        if (group := self.consumers.get(request.group_id)) is not None:
+            return group.describe()
+        what = "is not a consumer group" if request.group_id in self.groups else "not found"
+        return DescribeConsumerGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
+
+    def _either(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self.groups.get(group_id) or self.consumers.get(group_id)
+
     # --- Offsets ----------------------------------------------------------------------------------------------------
 
     def _commit(self, request: OffsetCommit) -> tuple[OffsetCommitAnswer, int]:
         """The answer, and the write that it rests on; 0: none."""
-        group = self.groups.get(request.group_id)
+        group = self._either(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is not None:
             error = group.validate_commit(request.member_id, request.group_instance_id, epoch)
@@ -201,7 +245,7 @@ class GroupCoordinatorShard:
         return OffsetCommitAnswer(ErrorCode.NONE, partitions), self._write(written)
 
     def _delete_offsets(self, request: OffsetDelete) -> OffsetDeleteAnswer:
-        group = self.groups.get(request.group_id)
+        group = self._either(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -221,9 +265,13 @@ class GroupCoordinatorShard:
 
     def _expire(self) -> None:
         """Offsets that nobody uses go, and then groups that have neither offsets nor members (K-55)."""
-        for group_id, group in list(self.groups.items()):
+        for group_id in [*self.groups, *self.consumers.ids()]:
+            group = self._either(group_id)
+            assert group is not None, group_id
 
-            def counts_from(tp: TopicPartition, offset: CommittedOffset, group: ClassicGroup = group) -> int | None:
+            def counts_from(
+                tp: TopicPartition, offset: CommittedOffset, group: ClassicGroup | ConsumerGroup = group
+            ) -> int | None:
                 return None if group.is_subscribed(tp.topic) else group.offset_counts_from(offset)
 
             retention_ms = self._settings.offsets_retention_ms
@@ -251,7 +299,8 @@ class GroupCoordinatorShard:
             case LeaveGroup():
                 return self._leave(request)
             case OffsetFetch():
-                return OffsetFetchAnswer(ErrorCode.NONE, self.offsets.fetch(request))
+                error = self.consumers.fetch_refusal(request)
+                return OffsetFetchAnswer(error, () if error else self.offsets.fetch(request))
             case OffsetDelete():
                 return self._delete_offsets(request)
             case DeleteGroup():
@@ -259,33 +308,37 @@ class GroupCoordinatorShard:
             case DescribeGroup():
                 return self._describe(request)
             case DescribeConsumerGroup():
-                text = f"Group {request.group_id} not found."
-                return DescribeConsumerGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+                return self._describe_consumers(request)
             case ConsumerGroupHeartbeat():
-                return ConsumerGroupHeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION, "Consumer groups are not there yet.")
+                return self._consumer_heartbeat(request)
             case _:
                 assert_never(request)
 
     def _list(self, request: ListGroups) -> ListGroupsAnswer:
         states = {state.strip().lower() for state in request.states}
         types = {kind.lower() for kind in request.types}
+        groups = [
+            ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
+            for group_id, group in self.groups.items()
+        ]
         return ListGroupsAnswer(
             ErrorCode.NONE,
             tuple(
-                ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
-                for group_id, group in self.groups.items()
-                if (not states or group.state.lower() in states) and (not types or group.kind in types)
+                each
+                for each in groups + self.consumers.listed()
+                if (not states or each.state.lower() in states) and (not types or each.type in types)
             ),
         )
 
     def _describe(self, request: DescribeGroup) -> DescribeGroupAnswer:
         if (group := self.groups.get(request.group_id)) is not None:
             return group.describe()
-        text = f"Group {request.group_id} not found."
+        what = "not found" if self.consumers.get(request.group_id) is None else "is not a classic group"
+        text = f"Group {request.group_id} {what}."
         return DescribeGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, UNLISTED_STATE, message=text)
 
     def _delete_group(self, request: DeleteGroup) -> ErrorAnswer:
-        if (group := self.groups.get(request.group_id)) is None:
+        if (group := self._either(request.group_id)) is None:
             return ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty:
             return ErrorAnswer(ErrorCode.NON_EMPTY_GROUP)
@@ -294,7 +347,11 @@ class GroupCoordinatorShard:
 
     def _delete(self, group_id: str) -> None:
         offsets = self.offsets.tombstones(group_id, self.offsets.of(group_id))
-        self._write([*offsets, GroupRecord(group_id, None)])
+        if self.consumers.get(group_id) is None:
+            self._write([*offsets, GroupRecord(group_id, None)])
+        else:
+            self._write(offsets)
+            self._queue.write((group_id,), self.consumers.delete(group_id))
 
     # --- Records ----------------------------------------------------------------------------------------------------
 
@@ -311,13 +368,16 @@ class GroupCoordinatorShard:
         match record:
             case OffsetRecord():
                 self.offsets.replay(record)
-                if record.value is not None and record.group_id not in self.groups:
+                if record.value is not None and self._either(record.group_id) is None:
                     self._new_group(record.group_id)
             case GroupRecord():
-                if (group := self.groups.pop(record.group_id, None)) is not None:
-                    group.close()
+                self._forget(record.group_id)
                 if record.value is not None:
                     self._new_group(record.group_id).replay(record.value)
+
+    def _forget(self, group_id: str) -> None:
+        if (group := self.groups.pop(group_id, None)) is not None:
+            group.close()
 
     def _new_group(self, group_id: str) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
@@ -330,4 +390,7 @@ def _can_be_written(request: Request) -> bool:
     if isinstance(request, JoinGroup):
         names += [request.group_instance_id, request.client_id, request.client_host, request.protocol_type]
         names += [protocol.name for protocol in request.protocols]
+    elif isinstance(request, ConsumerGroupHeartbeat):
+        names += [request.member_id, request.group_instance_id, request.client_id, request.client_host]
+        names += [request.rack_id, request.subscribed_topic_regex]
     return all(name is None or len(name.encode()) <= LONGEST_NAME for name in names)

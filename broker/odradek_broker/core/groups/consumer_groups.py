@@ -1,0 +1,123 @@
+"""All groups of KIP-848 of one partition of `__consumer_offsets`: which there are, and when each is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.core.groups.commit_queue import CommitQueue
+from odradek_broker.core.groups.consumer import ConsumerGroup
+from odradek_broker.core.groups.consumer_records import ConsumerRecord
+from odradek_broker.core.groups.deadlines import Deadlines
+from odradek_broker.core.groups.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatAnswer,
+    CoordinatorRecord,
+    GroupSettings,
+    ListedGroup,
+    OffsetFetch,
+)
+from odradek_broker.core.groups.topic_view import TopicView
+
+KIND = PROTOCOL_TYPE = "consumer"
+
+
+class ConsumerGroups:
+    """Memory is what the records say. Writes go into the queue of the shard."""
+
+    def __init__(
+        self, settings: GroupSettings, topics: TopicView, new_id: Callable[[], str], queue: CommitQueue
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._new_id = new_id
+        self._queue = queue
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._deadlines = Deadlines()
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.get(group_id)
+
+    def ids(self) -> list[str]:
+        return list(self._groups)
+
+    def listed(self) -> list[ListedGroup]:
+        return [ListedGroup(each.group_id, PROTOCOL_TYPE, each.state, KIND) for each in self._groups.values()]
+
+    # --- Records ----------------------------------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerRecord) -> None:
+        """Any order that a compacted log can have: of a group that is gone, tombstones may be all that is left."""
+        group = self._groups.get(record.group_id)
+        if record.is_group_tombstone:
+            self._forget(record.group_id)
+            return
+        if group is None:
+            if record.value is None:
+                return
+            group = self._groups[record.group_id] = self._new_group(record.group_id)
+        group.replay(record)
+
+    def on_loaded(self) -> None:
+        for group in self._groups.values():
+            group.on_loaded(self._queue.now_ms)
+            self._note_deadline(group)
+
+    def delete(self, group_id: str) -> list[CoordinatorRecord]:
+        """Its tombstones, for the caller to write."""
+        tombstones = self._groups[group_id].tombstones()
+        self._forget(group_id)
+        return tombstones
+
+    def _forget(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+        self._deadlines.clear(group_id)
+
+    def _new_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._settings, self._topics, self._new_id)
+
+    # --- Steps ------------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeat, before: Collection[CoordinatorRecord]
+    ) -> ConsumerGroupHeartbeatAnswer:
+        """`before` is what has to go when the group begins: the records of an empty classic group of this name."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_epoch != JOIN_EPOCH:
+                text = f"Group {request.group_id} not found."
+                return ConsumerGroupHeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+            group = self._new_group(request.group_id)
+        written, answer = group.heartbeat(request, self._queue.now_ms, self._queue.wall_ms)
+        if written:
+            self._groups[request.group_id] = group
+            self._queue.write((request.group_id,), (*before, *written))
+        if request.group_id in self._groups:
+            self._note_deadline(group)
+        return answer
+
+    def on_time(self) -> None:
+        for group_id in self._deadlines.take_due(self._queue.now_ms):
+            group = self._groups[group_id]
+            if written := group.on_time(self._queue.now_ms):
+                self._queue.write((group_id,), written)
+            self._note_deadline(group)
+
+    def next_deadline_ms(self) -> int | None:
+        return self._deadlines.next_ms()
+
+    def on_topics_changed(self) -> None:
+        for group in self._groups.values():
+            group.on_topics_changed()
+
+    def fetch_refusal(self, request: OffsetFetch) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        return ErrorCode.NONE if group is None else group.validate_fetch(request.member_id, request.member_epoch)
+
+    def _note_deadline(self, group: ConsumerGroup) -> None:
+        if (deadline_ms := group.next_deadline_ms()) is None:
+            self._deadlines.clear(group.group_id)
+        else:
+            self._deadlines.set(group.group_id, deadline_ms)
