@@ -22,6 +22,7 @@ TIMES = {
     "retention_time_ms",
     "session_timeout_ms",
     "rebalance_timeout_ms",
+    "heartbeat_interval_ms",
 }  # kio holds those in bounds of its own
 CODES = {"error_code", "topic_config_error_code"}  # kio knows them by name
 ROUNDS = 5

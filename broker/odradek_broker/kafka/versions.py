@@ -16,6 +16,7 @@ from odradek_broker.kafka.apis.acls import AclsApi
 from odradek_broker.kafka.apis.admin import Admin
 from odradek_broker.kafka.apis.cluster import ClusterApi
 from odradek_broker.kafka.apis.configs import ConfigsApi
+from odradek_broker.kafka.apis.consumer_groups import ConsumerGroupsApi
 from odradek_broker.kafka.apis.coordinators import CoordinatorsApi
 from odradek_broker.kafka.apis.fetch import FetchApi
 from odradek_broker.kafka.apis.group_offsets import GroupOffsetsApi
@@ -58,6 +59,7 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
     acls = AclsApi(admin)
+    consumer_groups = ConsumerGroupsApi(requests.groups, metadata.topic_name)
     apis: dict[int, Api] = {}
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
@@ -98,6 +100,8 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(51, users.alter),
         _row(55, cluster.describe_quorum),
         _row(60, cluster.describe),
+        _row(68, consumer_groups.heartbeat),
+        _row(69, consumer_groups.describe),
         _row(75, topics.describe),
     ]
     apis.update({row.key: row for row in rows})

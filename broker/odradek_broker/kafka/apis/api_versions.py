@@ -11,6 +11,8 @@ from odradek_broker.kafka.messages.primitives import Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
 
 KEY = 18
+FEATURES = {"group.version": 1}  # and their levels: the protocol of KIP-848
+FROM_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 
 
@@ -37,8 +39,21 @@ class ApiVersionsApi:
                 {"api_key": api.key, "min_version": api.first, "max_version": api.last}
                 for api in sorted(self._apis.values(), key=lambda api: api.key)
             ]
-            known = self._answers[request.version] = request.answered({"api_keys": keys})
+            known = self._answers[request.version] = request.answered({"api_keys": keys, **_features(request.version)})
         return known
+
+
+def _features(version: int) -> Mapping[str, object]:
+    """Those that clients decide by (K-32). Before version 4 a client cannot read that levels begin with 0."""
+    supported = [{"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()]
+    finalized = [
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in FEATURES.items()
+    ]
+    return {
+        "supported_features": supported if version >= FROM_LEVEL_0 else [],
+        "finalized_features_epoch": 0,
+        "finalized_features": finalized,
+    }
 
 
 def _unknown_version(me: Api) -> Body:

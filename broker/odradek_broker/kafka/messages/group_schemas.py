@@ -202,4 +202,68 @@ response
       partition_index int32
       error_code int16
 """,
+    68: """
+ConsumerGroupHeartbeat 0-1 flexible 0
+request
+  group_id string
+  member_id string
+  member_epoch int32
+  instance_id string ? =null
+  rack_id string ? =null
+  rebalance_timeout_ms int32 =-1
+  subscribed_topic_names [string] ? =null
+  subscribed_topic_regex string 1+ ? =null
+  server_assignor string ? =null
+  topic_partitions [] ? =null
+    topic_id uuid
+    partitions [int32]
+response
+  throttle_time_ms int32
+  error_code int16
+  error_message string ? =null
+  member_id string ? =null
+  member_epoch int32
+  heartbeat_interval_ms int32
+  assignment {} ? =null
+    topic_partitions []
+      topic_id uuid
+      partitions [int32]
+""",
+    69: """
+ConsumerGroupDescribe 0-1 flexible 0
+request
+  group_ids [string]
+  include_authorized_operations bool
+response
+  throttle_time_ms int32
+  groups []
+    error_code int16
+    error_message string ? =null
+    group_id string
+    group_state string
+    group_epoch int32
+    assignment_epoch int32
+    assignor_name string
+    members []
+      member_id string
+      instance_id string ? =null
+      rack_id string ? =null
+      member_epoch int32
+      client_id string
+      client_host string
+      subscribed_topic_names [string]
+      subscribed_topic_regex string ? =null
+      assignment {}
+        topic_partitions []
+          topic_id uuid
+          topic_name string
+          partitions [int32]
+      target_assignment {}
+        topic_partitions []
+          topic_id uuid
+          topic_name string
+          partitions [int32]
+      member_type int8 1+ =-1
+    authorized_operations int32 =-2147483648
+""",
 }
