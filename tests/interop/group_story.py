@@ -46,7 +46,7 @@ def confluent(bootstrap: str, topic: str, group: str, **settings: Any) -> None:
 
     def consumer() -> Consumer:
         own = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
-        made = Consumer({**own, "partition.assignment.strategy": "range", **settings})
+        made = Consumer({**own, **(settings or {"partition.assignment.strategy": "range"})})
         made.subscribe([topic])
         return made
 

@@ -55,20 +55,38 @@ def test_a_group_shares_partitions_and_goes_on_where_it_was(client: str, kafka_b
 @pytest.mark.parametrize(
     "settings",
     [{"partition.assignment.strategy": "cooperative-sticky"}, {"partition.assignment.strategy": "roundrobin"}],
-    ids=lambda settings: settings["partition.assignment.strategy"],
+    ids=lambda settings: str(*settings.values()),
 )
 def test_other_assignments(settings: dict[str, str], kafka_bootstrap: str, topic: str) -> None:
     """Subscription and assignment are the clients' own (K-44)."""
     group_story.confluent(kafka_bootstrap, topic, f"{topic}-group", **settings)
 
 
-def test_a_group_outlives_its_coordinator(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+KIP_848 = {"group.protocol": "consumer"}
+
+
+@pytest.mark.odradek(settings={"group.consumer.heartbeat.interval.ms": 200})
+def test_a_group_whose_partitions_the_coordinator_assigns(kafka_bootstrap: str, topic: str) -> None:
+    """KIP-848: halves, commits at close, and the next member goes on. An empty group changes over, and back (K-61)."""
+    group_story.confluent(kafka_bootstrap, topic, f"{topic}-group", **KIP_848)
+    member = consumer_of(kafka_bootstrap, f"{topic}-group")
+    group_story.produce(kafka_bootstrap, topic, [100])
+    member.subscribe([topic])
+    (message,) = read(member, 1)
+    assert message.value() == b"100"
+    member.close()
+
+
+@pytest.mark.parametrize("settings", [{}, KIP_848], ids=["classic", "consumer"])
+def test_a_group_outlives_its_coordinator(
+    settings: dict[str, str], odradek_cluster: Cluster, kafka_bootstrap: str, topic: str
+) -> None:
     """Its broker is killed: the member goes on with another, and a commit from before and one from after are there."""
     from confluent_kafka import TopicPartition as Partition
 
     group = f"{topic}-group"
     group_story.produce(kafka_bootstrap, topic, range(20))
-    consumer = consumer_of(kafka_bootstrap, group)
+    consumer = consumer_of(kafka_bootstrap, group, **settings)
     consumer.subscribe([topic])
     assert len({message.value() for message in read(consumer, 20)}) == 20
     consumer.commit(asynchronous=False)
@@ -158,6 +176,22 @@ def test_the_console_consumer_and_the_groups_tool(tools: Tools, classpath: str, 
     assert "Successful" in tools.ask(GROUPS, "--delete-offsets", "--group", group, "--topic", f"{topic}:0")
     tools.ask(GROUPS, "--delete", "--group", group)
     assert group not in tools.ask(GROUPS, "--list").split()
+
+
+@pytest.mark.slow
+def test_java_in_a_group_that_the_coordinator_assigns(tools: Tools, topic: str) -> None:
+    """The console consumer with group.protocol=consumer, and what the tools say of its group."""
+    group = f"{topic}-group"
+    group_story.produce(tools.bootstrap, topic, range(20))
+    wanted = ("--topic", topic, "--group", group, "--from-beginning", "--max-messages", "20")
+    lines = tools.ask("consumer.ConsoleConsumer", *wanted, "--consumer-property", "group.protocol=consumer").split()
+    assert sorted(lines) == sorted(map(str, range(20)))
+    state = tools.ask(GROUPS, "--describe", "--group", group, "--state", "--verbose")
+    assert "uniform" in state
+    assert "Consumer" in tools.ask(GROUPS, "--list", "--type")
+    rows = [line.split() for line in tools.ask(GROUPS, "--describe", "--group", group).splitlines() if topic in line]
+    assert [row[:6] for row in sorted(rows)] == [[group, topic, str(each), "5", "5", "0"] for each in range(4)]
+    assert "group.version" in tools.ask("FeatureCommand", "describe")
 
 
 @pytest.mark.slow

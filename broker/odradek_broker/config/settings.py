@@ -145,6 +145,9 @@ class BrokerSettings:
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2_147_483_647
 
     # --- ACLs: see docs/security.md
     authorizer_class_name: str = ""  # org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty: none
