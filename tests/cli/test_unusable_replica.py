@@ -61,13 +61,15 @@ def test_followers_of_a_leader_that_cannot_use_its_replica_are_not_blamed() -> N
     assert problems_of(leaderless, []) == ["orders/1 has no leader; last in sync: [2]"]
 
 
-async def read_until_refused(bootstrap: str) -> None:
-    """As a consumer from the beginning on, to where it is told of the damage or can go no further."""
+async def read_until_refused(bootstrap: str) -> int:
+    """As a consumer from the beginning on, to where it can go no further; returns how many records there were."""
+    found = 0
     async with Consumer(bootstrap, "orders", auto_offset_reset="earliest") as consumer:
         with contextlib.suppress(OdradekError, TimeoutError):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(2):
                 async for _ in consumer.records(until="end"):
-                    pass
+                    found += 1
+    return found
 
 
 async def write(bootstrap: str) -> None:
@@ -76,34 +78,49 @@ async def write(bootstrap: str) -> None:
             await producer.send("orders", b"record %d" % number)
 
 
-def test_the_broker_with_the_damaged_copy_is_named_and_not_its_victims(odradek: Run, tmp_path: Path) -> None:
-    """A bit of a flushed record turns over while its broker is down; it leads again, and a consumer stops there."""
-    with Cluster(3, directory=tmp_path / "cluster", settings={"auto.leader.rebalance.enable": False}) as cluster:
-        cluster.create_topic("orders", replication_factor=3)
-        leader = cluster.leader_of("orders")
-        asyncio.run(write(cluster.bootstrap))
-        cluster.wait_until_in_sync("orders")
-        cluster.stop(leader)
-        log = Path(cluster.replicas()[str(leader)]) / "orders-0" / "00000000000000000000.log"
-        content = bytearray(log.read_bytes())
-        content[content.index(b"record 15")] ^= 1
-        log.write_bytes(content)
-        cluster.start(leader)
-        cluster.wait_until_in_sync("orders")
-        assert odradek("topic", "elect", "orders/0", "-b", cluster.bootstrap).code == 0
-        assert until(lambda: cluster.leader_of("orders"), lambda found: found == leader) == leader
+def lead_with_a_damaged_copy(odradek: Run, cluster: Cluster) -> tuple[int, Path]:
+    """A bit of a flushed record turns over while its broker is down; it leads again. Returns broker and segment."""
+    leader = cluster.leader_of("orders")
+    asyncio.run(write(cluster.bootstrap))
+    cluster.wait_until_in_sync("orders")
+    cluster.stop(leader)
+    log = Path(cluster.replicas()[str(leader)]) / "orders-0" / "00000000000000000000.log"
+    content = bytearray(log.read_bytes())
+    content[content.index(b"record 15")] ^= 1
+    log.write_bytes(content)
+    cluster.start(leader)
+    cluster.wait_until_in_sync("orders")
+    odradek("topic", "elect", "orders/0", "-b", cluster.bootstrap)
+    assert until(lambda: cluster.leader_of("orders"), lambda found: found == leader) == leader
+    return leader, log
 
-        def health() -> Any:
-            asyncio.run(read_until_refused(cluster.bootstrap))
-            return odradek("cluster", "health", "-b", cluster.bootstrap, "--json")
 
-        sick = until(health, lambda found: "damaged" in found.out)
+def test_the_broker_with_the_damaged_copy_is_named(odradek: Run, tmp_path: Path) -> None:
+    """It is the only replica, so it leads, and a consumer stops there."""
+    with Cluster(1, directory=tmp_path / "cluster") as cluster:
+        cluster.create_topic("orders")
+        leader, log = lead_with_a_damaged_copy(odradek, cluster)
+        assert asyncio.run(read_until_refused(cluster.bootstrap)) < 30
+        sick = odradek("cluster", "health", "-b", cluster.bootstrap, "--json")
         assert sick.code == 3
         (problem,) = json.loads(sick.out)["problems"]
         assert problem.startswith(f"the copy of orders-0 on broker {leader} is damaged; it leads there")
         assert str(log) in problem
         found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
         assert ("replica-damaged", f"orders-0, broker {leader}") in [(each["check"], each["about"]) for each in found]
+
+
+def test_no_reader_stops_at_a_damaged_batch_that_another_replica_has(odradek: Run, tmp_path: Path) -> None:
+    """Another one leads as soon as somebody has read there, and the damaged copy fetches what it lacks (R-146)."""
+    with Cluster(3, directory=tmp_path / "cluster", settings={"auto.leader.rebalance.enable": False}) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        leader, log = lead_with_a_damaged_copy(odradek, cluster)
+        read = until(lambda: asyncio.run(read_until_refused(cluster.bootstrap)), lambda found: found == 30)
+        assert read == 30
+        assert cluster.leader_of("orders") != leader
+        cluster.wait_until_in_sync("orders")
+        assert b"record 15" in log.read_bytes()
+        assert odradek("cluster", "health", "-b", cluster.bootstrap).code == 0
 
 
 def test_who_waits_for_a_damaged_leader_is_not_blamed() -> None:
