@@ -85,6 +85,7 @@ UNUSUAL = Options(
     writers=3,
     metadata_snapshots="small",
     elr="off",
+    compaction=True,
 )
 
 

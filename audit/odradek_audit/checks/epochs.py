@@ -90,8 +90,8 @@ def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochEntry]:
     return entries
 
 
-def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
-    """Compare the epoch file with the log of one replica."""
+def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink, cleaned_to: int = 0) -> None:
+    """Compare the epoch file with the log of a replica; below `cleaned_to` the first batches of epochs may be gone."""
     in_log = epochs_of_log(inputs, table)
     if inputs.epochs is None:
         if in_log and not any(problem.file == FILE for problem in inputs.problems):
@@ -115,7 +115,9 @@ def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
                 entry,
                 f"holds epoch {entry.epoch} from offset {entry.start_offset}, and its {FILE} has no such epoch",
             )
-        elif start > entry.start_offset or (start < entry.start_offset and not (first or _after_hole(table, entry))):
+        elif start > entry.start_offset or not (
+            start == entry.start_offset or first or start < cleaned_to or _after_hole(table, entry)
+        ):
             _report(
                 inputs,
                 sink,
@@ -123,7 +125,7 @@ def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
                 f"holds epoch {entry.epoch} from offset {entry.start_offset}, and its {FILE} says from {start}",
                 recorded_start=start,
             )
-    _check_empty_epochs(inputs, table, in_log, sink)
+    _check_empty_epochs(inputs, table, in_log, sink, cleaned_to)
 
 
 def _check_increasing(inputs: ReplicaInputs, sink: FindingSink) -> bool:
@@ -148,15 +150,17 @@ def _after_hole(table: BatchTable, entry: EpochEntry) -> bool:
     )
 
 
-def _check_empty_epochs(inputs: ReplicaInputs, table: BatchTable, in_log: list[EpochEntry], sink: FindingSink) -> None:
-    """Entries without a batch: fine at the end of the log, and below its start; in between only where the next one
-    starts."""
+def _check_empty_epochs(
+    inputs: ReplicaInputs, table: BatchTable, in_log: list[EpochEntry], sink: FindingSink, cleaned_to: int
+) -> None:
+    """Entries without a batch: fine at the end of the log, below its start and where a cleaner has been; in between
+    only where the next one starts."""
     assert inputs.epochs is not None
     known = {entry.epoch for entry in in_log}
     log_end = log_end_offset(inputs, table)
     starts = [entry.start_offset for entry in inputs.epochs]
     for entry, following in zip_longest(inputs.epochs, starts[1:]):
-        if entry.epoch in known or table.problems:
+        if entry.epoch in known or table.problems or entry.start_offset < cleaned_to:
             continue
         below_start = following is not None and following <= inputs.log_start
         at_end = entry.start_offset == log_end or (entry.start_offset > log_end and not inputs.clean_shutdown)

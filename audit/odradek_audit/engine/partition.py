@@ -141,7 +141,7 @@ def _check_replica(
     partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
 ) -> None:
     check_structure(partition, inputs, table, sink)
-    check_epoch_cache(inputs, table, sink)
+    check_epoch_cache(inputs, table, sink, partition.cleaned_to(inputs))
     check_indexes(inputs, table, reader, sink)
     check_transactions(partition, inputs, table, reader, sink)
     if not partition.cleaned_to(inputs):

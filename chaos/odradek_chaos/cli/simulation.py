@@ -67,6 +67,9 @@ OPTIONS: dict[str, tuple[Any, object]] = {  # fields of Options, each with its o
         "--metadata-snapshots", "drawn", "drawn|small|never", "Whether nodes are sent snapshots of the metadata."
     ),
     "elr": _word("--elr", "drawn", "drawn|on|off", "Eligible leader replicas (KIP-966)."),
+    "compaction": _option(
+        bool, False, "--compaction/--no-compaction", text="A compacted topic beside, whose cleaners are busy."
+    ),
     "partitions": _option(int, 3, "--partitions", text="Of the topic that is written to.", min=1, max=100),
     "writers": _option(int, 2, "--writers", text="How many clients write.", min=1, max=100),
     "strict": _option(bool, False, "--strict", text="Report what is not owed under the faults, too."),

@@ -12,6 +12,7 @@ from odradek_chaos.worlds.simulated.checks.catalogue import CLASSES
 
 AROUND_THE_INVARIANTS: Final = (
     "client-failed",
+    "compact-last-value",
     "core-not-healthy",
     "deadlock",
     "duplicated",
@@ -37,6 +38,7 @@ AROUND_THE_INVARIANTS: Final = (
 )
 
 RULES_AROUND: Final = {
+    "compact-last-value": "K-91",
     "core-not-healthy": "L3",
     "duplicated": "I-12",
     "election-storm": "L7",
@@ -106,6 +108,7 @@ LOSSES = frozenset(  # checks that say that a record went; under faults that may
         "audit-failed-present",
         "audit-reordered",
         "candidate-completeness",
+        "compact-last-value",
         "committed-prefix-immutable",
         "end-offsets-never-fall",
         "forgotten-producer",

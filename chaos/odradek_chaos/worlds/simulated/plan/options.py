@@ -39,6 +39,8 @@ class Options:
     metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
     elr: str = "drawn"  # eligible leader replicas (KIP-966): drawn, on or off
 
+    compaction: bool = False  # a compacted topic beside, whose cleaners are busy
+
     def __post_init__(self) -> None:
         modes = tuple(mode.value for mode in TruncationMode)
         if self.truncation_mode not in modes:

@@ -33,6 +33,8 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     await within(world, read(), REACH_END_MS, "the last read did not end")
     result.read = len(records)
     _judge_read(world, load, records)
+    if world.plan.options.compaction:
+        await within(world, load.states.judge(), REACH_END_MS, "the last read of the compacted topic did not end")
     ends = _ends(records)
     try:
         await until(world, lambda: all(load.positions.get(p, 0) >= end for p, end in ends.items()), REACH_END_MS)

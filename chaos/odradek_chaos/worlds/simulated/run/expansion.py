@@ -19,6 +19,7 @@ from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, P
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
 SELDOM = 2.5  # how much rarer a heavy nemesis strikes
 COPIED_BYTES = 6_000  # of a fetch, where whole logs are copied
+CLEANER_BACKOFF_MS = 150
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 BATCH_BYTES = (16_384, 1)  # Kafka's default: one batch of a partition is under way; or each record alone: up to five
@@ -86,6 +87,8 @@ def expand(rng: Random, options: Options) -> Plan:
     chosen = rng.random() < 0.5
     eligible = options.elr == "on" or (options.elr == "drawn" and chosen)
     settings = replace(settings, odradek_elr_enable=eligible)
+    if options.compaction:
+        settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
     return replace(plan, settings=settings, batch_bytes=rng.choice(BATCH_BYTES))
 
 

@@ -23,6 +23,7 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
 from odradek_chaos.worlds.simulated.plan.script import Send
+from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 RETRY_MS = 50
@@ -49,6 +50,7 @@ class Load:
         self._machines: dict[str, SimNode] = {}
         self._lives: Counter[str] = Counter()  # of clients that were crashed
         world.faults.on_client_crash = self.crash
+        self.states = CompactedStates(world, self._start)
 
     # --- programs
 
@@ -93,6 +95,7 @@ class Load:
     async def stop_writers(self) -> None:
         """Returns when nothing is on its way any more."""
         self.ended = True
+        await self.states.stop()
         for writer in self.writers:
             writer.stop()
         for name, machine in self._machines.items():

@@ -200,6 +200,8 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     await within(world, load.create_topic(), START_MS, "the topic was not created")
     load.start_writers(None if script is None else script.sends)
     load.start_reader()
+    if world.plan.options.compaction:
+        load.states.start()
     result.faults_began_us = world.loop.now_us
     await _faults(world, script)
     if world.plan.core:

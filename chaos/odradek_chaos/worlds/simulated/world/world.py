@@ -23,6 +23,7 @@ from odradek_chaos.worlds.simulated.world.operator import Operator
 from odradek_chaos.worlds.simulated.world.quiescence import Quiescence
 
 TOPIC = "t"
+STATES = "s"  # compacted, with `Options.compaction`
 LOOK_EVERY_MS = 50
 
 

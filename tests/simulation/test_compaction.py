@@ -1,0 +1,46 @@
+"""A compacted topic in the simulated world: cleaners at work while brokers die, and what each key has at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from odradek_broker.core.cleaning import Revision, revise
+from odradek_broker.storage.cleaning import round as cleaning_round
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_proto.records import OpenBatch
+
+OPTIONS = Options(faults_ms=4_000, compaction=True)
+
+
+def cleanings(result: SeedResult) -> int:
+    return sum(moment.event == "log_cleaned" for moment in result.timeline.moments)
+
+
+@pytest.mark.parametrize("seed", [2, 13])
+def test_cleaners_lose_no_newest_value_under_faults(seed: int) -> None:
+    """One seed wipes disks and tears tails, so that followers begin anew at leaders whose logs have gaps."""
+    result = run_seed(seed, OPTIONS)
+    assert not result.findings, "\n".join(map(str, result.findings))
+    assert cleanings(result) > 50
+
+
+def test_a_cleaner_that_drops_newest_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever reads at the end: it is what the check is for."""
+
+    def lose(
+        batch: OpenBatch,
+        newest: Callable[[bytes], int | None],
+        end: int,
+        wall_ms: int,
+        keep_ms: int,
+        *,
+        keeps_place: bool,
+    ) -> Revision:
+        return revise(batch, lambda key: 1 << 60, end, wall_ms, keep_ms, keeps_place=keeps_place)
+
+    monkeypatch.setattr(cleaning_round, "revise", lose)
+    result = run_seed(13, OPTIONS, to_the_end=True)
+    assert "compact-last-value" in {finding.check for finding in result.findings}
