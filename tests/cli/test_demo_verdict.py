@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_the_last_line_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
-    """Who leads, LEO and HW of each replica, who is dead, what happened."""
+    """Who leads, LEO and HW of each replica, who is dead, and what happened last, on a terminal of the usual size."""
     found = DemoState(seed=7, brokers=2, step="kill", doing="kill -9 of broker 2")
     brokers = [BrokerDescription(number, {"GRPC": f"h:{number}"}, "", False, number) for number in (1, 2)]
     leader = ReplicaDescription(1, "orders", 0, "leader", 1, 4, 0, 0, 42, 40, 100, (1,), (), ())
@@ -98,11 +99,15 @@ def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
     found.status = ClusterStatus("id", 1, None, "", brokers, [partition], {})
     found.dead.add(2)
     found.tell("kill -9: broker 2", bad=True)
+    found.status = replace(found.status, partitions=[replace(partition, partition=number) for number in range(6)])
+    for number in range(20):
+        found.tell(f"happening {number}")
     screen = io.StringIO()
-    Console(file=screen, width=120).print(View(found))
+    Console(file=screen, width=80, height=24).print(View(found))
     text = screen.getvalue()
-    for wanted in ("orders/0", "42/40 *", "broker 2 dead", "gone", "kill -9: broker 2", ">kill"):
+    for wanted in ("orders/5", "42/40 *", "broker 2 dead", "gone", "happening 19", ">kill", "kill -9 of broker 2"):
         assert wanted in text, wanted
+    assert (len(text.splitlines()), max(map(len, text.splitlines()))) == (24, 80)
 
 
 @pytest.mark.cluster

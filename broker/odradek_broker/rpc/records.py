@@ -52,12 +52,14 @@ def _describe(described: pb.ReplicaDescription, replica: ReplicaDescription) -> 
     described.size_bytes = replica.size_bytes
     described.isr.extend(replica.isr)
     described.damage.extend(replica.damage)
+    described.waiting_produces = replica.waiting_produces
+    described.waiting_fetches = replica.waiting_fetches
     for entry in replica.epochs:
         described.epochs.add(epoch=entry.epoch, start_offset=entry.offset)
     for remote in replica.remote_replicas:
         described.remote_replicas.add(
             broker_id=remote.broker_id,
             log_end_offset=remote.log_end_offset,
-            lag_ms=remote.lag_ms,
+            lag_ms=-1 if remote.lag_ms is None else remote.lag_ms,
             in_sync=remote.in_sync,
         )

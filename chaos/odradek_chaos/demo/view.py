@@ -7,14 +7,15 @@ from collections import deque
 
 from odradek.cli.clusters.status import PartitionStatus
 from odradek.cli.clusters.view import replica_cell
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from odradek_chaos.demo.state import STEPS, DemoState
 
-SHOWN_HAPPENINGS = 13
+MOST_HAPPENINGS = 13
+FRAME = 2  # lines and columns that the panel takes, and as many columns of padding
 RATE_WINDOW_S = 1.0
 SPINNER = "|/-\\"
 
@@ -26,37 +27,42 @@ class View:
         self._state = state
         self._counts: deque[tuple[float, int]] = deque()
 
-    def __rich__(self) -> RenderableType:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What happened last is never cut: what happened before gives way."""
         state = self._state
-        parts: list[RenderableType] = [self._steps(), self._numbers(), self._brokers()]
+        parts: list[RenderableType] = [self._steps(), self._doing(), self._numbers(), self._brokers(), Text()]
+        lines = FRAME + len(parts)
         if state.status is not None and state.status.partitions:
-            parts.append(self._partitions())
-        parts.append(self._happenings())
+            parts += [self._partitions(), Text()]
+            lines += len(state.status.partitions) + 2
+        parts.append(self._happenings(min(MOST_HAPPENINGS, max(1, (options.height or console.height) - lines))))
         title = "odradek: three brokers, one kill -9, one audit"
-        return Panel(Group(*parts), title=title, title_align="left", padding=(0, 1))
+        yield Panel(Group(*parts), title=title, title_align="left", padding=(0, 1))
 
     def _steps(self) -> Text:
-        state = self._state
-        now = STEPS.index(state.step)
-        text = Text()
+        now = STEPS.index(self._state.step)
+        text = _line()
         for number, step in enumerate(STEPS):
             style = "green" if number < now else "bold" if number == now else "dim"
             text.append(f"{'>' if number == now else ' '}{step}  ", style)
-        spin = SPINNER[int(state.elapsed_s * 8) % len(SPINNER)]
-        return text.append(f"  {spin} {state.doing}", "cyan")
+        return text
+
+    def _doing(self) -> Text:
+        spin = SPINNER[int(self._state.elapsed_s * 8) % len(SPINNER)]
+        return _line().append(f"{spin} {self._state.doing}", "cyan")
 
     def _numbers(self) -> Text:
         state, ledger = self._state, self._state.ledger
         if ledger is None:
-            return Text()
+            return _line()
         silence = state.failover_ms if state.failover_ms is not None else state.silence_ms
-        return Text.assemble(
-            ("acknowledged ", "dim"), (f"{ledger.acknowledged:>9,}", "bold"), f"  {self._rate():>6,.0f}/s",
-            ("   in flight ", "dim"), f"{ledger.unacknowledged:>4}",
-            ("   failed ", "dim"), f"{ledger.failed}",
-            ("   longest silence ", "dim"), (f"{silence} ms", "bold yellow" if silence > 300 else "bold"),
-            ("   time ", "dim"), f"{state.elapsed_s:.0f} s\n",
-        )  # fmt: skip
+        return _line().append_text(Text.assemble(
+            ("acknowledged ", "dim"), (f"{ledger.acknowledged:,}", "bold"), f" {self._rate():,.0f}/s",
+            ("  in flight ", "dim"), f"{ledger.unacknowledged:>2}",
+            ("  failed ", "dim"), f"{ledger.failed}",
+            ("  silence ", "dim"), (f"{silence} ms", "bold yellow" if silence > 300 else "bold"),
+            ("  time ", "dim"), f"{state.elapsed_s:.0f} s",
+        ))  # fmt: skip
 
     def _rate(self) -> float:
         ledger = self._state.ledger
@@ -71,7 +77,7 @@ class View:
     def _brokers(self) -> Text:
         state, status = self._state, self._state.status
         fenced = {broker.broker_id for broker in status.brokers if broker.fenced} if status is not None else set()
-        text = Text()
+        text = _line()
         for broker_id in range(1, state.brokers + 1):
             if state.stopped:
                 word, style = "stopped", "dim"
@@ -86,19 +92,19 @@ class View:
                 if status is not None and status.controller_id == broker_id and not state.stopped
                 else ""
             )
-            text.append(f"broker {broker_id} ").append(word, style).append(f"{role}    ")
+            text.append(f"broker {broker_id} ").append(word, style).append(f"{role}  ")
         if status is not None and status.quorum is not None:
             text.append(f"quorum epoch {status.quorum.leader_epoch}", "dim")
-        return text.append("\n")
+        return text
 
     def _partitions(self) -> Table:
         status = self._state.status
         assert status is not None
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
         for heading in ("partition", "leader", "epoch", "in sync"):
-            table.add_column(heading)
+            table.add_column(heading, no_wrap=True)
         for broker in status.brokers:
-            table.add_column(f"broker {broker.broker_id}: LEO/HW", min_width=18)
+            table.add_column(f"{broker.broker_id}: LEO/HW", no_wrap=True, overflow="ellipsis")
         for partition in status.partitions:
             in_sync = Text(",".join(map(str, sorted(partition.isr))), "yellow" if partition.under_replicated else "")
             leader = Text("none", "bold red") if partition.leaderless else Text(str(partition.leader_id), "bold green")
@@ -112,9 +118,14 @@ class View:
         style = "bold green" if broker_id == partition.leader_id else "" if broker_id in partition.isr else "yellow"
         return Text(replica_cell(partition, broker_id), style)
 
-    def _happenings(self) -> Text:
-        text = Text("\n")
-        for happening in self._state.happenings[-SHOWN_HAPPENINGS:]:
-            text.append(f"{happening.at_s:6.1f} s  ", "dim")
-            text.append(f"{happening.text}\n", "bold red" if happening.bad else "")
-        return text
+    def _happenings(self, count: int) -> Group:
+        lines = []
+        for happening in self._state.happenings[-count:]:
+            line = _line().append(f"{happening.at_s:6.1f} s  ", "dim")
+            lines.append(line.append(happening.text, "bold red" if happening.bad else ""))
+        return Group(*lines)
+
+
+def _line() -> Text:
+    """A text that never takes two lines."""
+    return Text(no_wrap=True, overflow="ellipsis")

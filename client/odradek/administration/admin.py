@@ -8,7 +8,7 @@ while the cluster has nobody to answer; what changes something is repeated only 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
@@ -360,15 +360,22 @@ class Admin(Client):
             answer.snapshot_end_offset,
         )
 
-    async def describe_replicas(self, topics: Iterable[str] = ()) -> ReplicasDescription:
-        """What every broker says of the replicas that it hosts: log end offset, high watermark, epochs.
+    async def describe_replicas(
+        self, topics: Iterable[str] = (), *, brokers: Collection[int] | None = None, timeout: float | None = None
+    ) -> ReplicasDescription:
+        """What every broker, or these, say of the replicas that they host: log end offset, high watermark, epochs.
 
-        All brokers are asked at once; one that does not answer is named with the reason.
+        All are asked at once, each at its own moment; one that does not answer is named with the reason.
         """
         cluster = self._require_running()
         described = await self.describe_cluster()
         request = broker_pb2.DescribeReplicasRequest(topics=list(topics))
-        addresses = {broker.broker_id: broker.endpoints.get(cluster.view.listener, "") for broker in described.brokers}
+        addresses = {
+            broker.broker_id: broker.endpoints.get(cluster.view.listener, "")
+            for broker in described.brokers
+            if brokers is None or broker.broker_id in brokers
+        }
+        timeout_ms = DESCRIBE_TIMEOUT_MS if timeout is None else self._timeout_ms(timeout)
 
         async def ask(broker_id: int) -> list[ReplicaDescription] | str:
             try:
@@ -377,7 +384,7 @@ class Admin(Client):
                     BROKER + "DescribeReplicas",
                     request,
                     broker_pb2.DescribeReplicasResponse,
-                    DESCRIBE_TIMEOUT_MS,
+                    timeout_ms,
                 )
             except ClientError as error:
                 return error.message

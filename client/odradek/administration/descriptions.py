@@ -128,7 +128,10 @@ class PartitionReassignment:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReplicaDescription:
-    """What a leader knows of a follower. `log_end_offset` is -1 when it has not heard of it yet."""
+    """What a leader knows of a follower by its last fetch. `log_end_offset` is -1 when it has not heard of it yet.
+
+    `lag_ms`: how long ago it was last caught up, 0 when it is now, -1 when it never was.
+    """
 
     broker_id: int
     log_end_offset: int
@@ -160,6 +163,8 @@ class ReplicaDescription:
     isr: Sequence[int]
     remote_replicas: Sequence[RemoteReplicaDescription]
     epochs: Sequence[EpochStart]
+    waiting_produces: int = 0  # requests in the broker's purgatory
+    waiting_fetches: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:

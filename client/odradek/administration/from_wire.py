@@ -101,6 +101,8 @@ def describe_replica(broker_id: int, replica: broker_pb2.ReplicaDescription) -> 
             for remote in replica.remote_replicas
         ],
         epochs=[EpochStart(entry.epoch, entry.start_offset) for entry in replica.epochs],
+        waiting_produces=replica.waiting_produces,
+        waiting_fetches=replica.waiting_fetches,
     )
 
 

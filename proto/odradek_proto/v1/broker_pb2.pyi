@@ -1074,6 +1074,8 @@ class ReplicaDescription(_message.Message):
     REMOTE_REPLICAS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     DAMAGE_FIELD_NUMBER: _builtins.int
+    WAITING_PRODUCES_FIELD_NUMBER: _builtins.int
+    WAITING_FETCHES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     role: _builtins.str
@@ -1085,6 +1087,9 @@ class ReplicaDescription(_message.Message):
     log_end_offset: _builtins.int
     high_watermark: _builtins.int
     size_bytes: _builtins.int
+    waiting_produces: _builtins.int
+    """requests in the purgatory"""
+    waiting_fetches: _builtins.int
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1114,10 +1119,12 @@ class ReplicaDescription(_message.Message):
         remote_replicas: _abc.Iterable[Global___RemoteReplica] | None = ...,
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
         damage: _abc.Iterable[_builtins.str] | None = ...,
+        waiting_produces: _builtins.int = ...,
+        waiting_fetches: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic", "waiting_fetches", b"waiting_fetches", "waiting_produces", b"waiting_produces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1135,7 +1142,7 @@ class RemoteReplica(_message.Message):
     log_end_offset: _builtins.int
     """-1: not heard of"""
     lag_ms: _builtins.int
-    """since it was last caught up"""
+    """since it was last caught up; -1: it never was"""
     in_sync: _builtins.bool
     def __init__(
         self,

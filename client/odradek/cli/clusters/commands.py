@@ -81,14 +81,15 @@ async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None
 
     async def shown(admin: Admin) -> str:
         try:
-            return status_text(await gather_status(admin, topics))
+            status = await gather_status(admin, topics, watched=True)
         except OdradekError as error:
-            return str(error)
+            return str(error) if screen.for_people else as_line({"error": {"message": str(error)}})
+        return status_text(status) if screen.for_people else as_line(status.as_json())
 
     async with Admin(servers) as admin:
         if not screen.for_people:
             while True:
-                print(as_line((await gather_status(admin, topics)).as_json()), flush=True)
+                print(await shown(admin), flush=True)
                 await asyncio.sleep(WATCH_PAUSE_S)
         if not can_move_cursor():
             while True:

@@ -1,32 +1,45 @@
 """The state of a whole cluster, gathered from its brokers: what `odradek cluster status` and the demo show.
 
-Rule of this module: a broker that does not answer is a fact to be shown and never an error; only a cluster of which
-nobody answers is one.
+Rules of this module. A broker that does not answer is a fact to be shown and never an error; only a cluster of which
+nobody answers is one. A partition is shown at one moment, that of its leader's answer: the others are asked before it,
+so that a follower's log can only have grown since, and what the leader knows of it and what the leader has are bounds
+of where it ended then. Two answers of two moments side by side would show followers beyond their leader.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from odradek_proto.transport.reaching import Reached, reach
 
 from odradek import (
     Admin,
     BrokerDescription,
     OdradekError,
     QuorumDescription,
+    RemoteReplicaDescription,
     ReplicaDescription,
     ReplicasDescription,
     TopicDescription,
 )
 
-QUORUM_ANSWER_S = 2.0  # a quorum that has a leader answers within milliseconds
+QUORUM_ANSWER_S: Final = 2.0  # a quorum that has a leader answers within milliseconds
+REPLICAS_ANSWER_S: Final = 2.0
+WATCHED_ANSWER_S: Final = 0.3  # while somebody watches: three questions one after the other, below a second
+REACH_MS: Final = 200
+WHY_SILENT: Final = {Reached.LISTENING: "frozen", Reached.REFUSED: "dead"}  # else it is cut off
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: what the controller says of it, and what its replicas say of themselves (by broker)."""
+    """One partition at the moment of its leader's answer.
+
+    `replicas` has what each replica says of itself, as far as it was then. Without an answer of the leader it is what
+    each says at a moment of its own, and `known` is empty.
+    """
 
     topic: str
     partition: int
@@ -50,22 +63,43 @@ class PartitionStatus:
         return self.leader_id < 0
 
     @property
+    def leader(self) -> ReplicaDescription | None:
+        return self.replicas.get(self.leader_id)
+
+    @property
+    def known(self) -> Mapping[int, RemoteReplicaDescription]:
+        """What the leader knows of each follower by its last fetch (the second set of log end offsets)."""
+        return {each.broker_id: each for each in self.leader.remote_replicas} if self.leader is not None else {}
+
+    @property
     def log_end_offset(self) -> int:
         """The leader's, -1 when it is not known."""
-        leader = self.replicas.get(self.leader_id)
-        return leader.log_end_offset if leader is not None else -1
+        return self.leader.log_end_offset if self.leader is not None else -1
 
     @property
     def high_watermark(self) -> int:
-        leader = self.replicas.get(self.leader_id)
-        return leader.high_watermark if leader is not None else -1
+        return self.leader.high_watermark if self.leader is not None else -1
+
+    def follows(self, broker_id: int) -> bool:
+        """Whether a replica has fetched from this leader in its epoch: before that its log may end anywhere."""
+        replica, known = self.replicas.get(broker_id), self.known.get(broker_id)
+        same_epoch = replica is None or replica.leader_epoch == self.leader_epoch
+        return same_epoch and known is not None and known.log_end_offset >= 0
 
     def lag(self, broker_id: int) -> int | None:
         """How many records a replica is behind the leader; None when one of the two is not known."""
-        replica = self.replicas.get(broker_id)
-        if replica is None or self.log_end_offset < 0:
+        if broker_id == self.leader_id and self.leader is not None:
+            return 0
+        if not self.follows(broker_id):
             return None
-        return max(0, self.log_end_offset - replica.log_end_offset)
+        replica = self.replicas.get(broker_id)
+        own = replica.log_end_offset if replica is not None else self.known[broker_id].log_end_offset
+        return max(0, self.log_end_offset - own)
+
+    def not_caught_up_ms(self, broker_id: int) -> int | None:
+        """How long ago a follower had everything, as its leader sees it; None when it never had or nobody knows."""
+        known = self.known.get(broker_id)
+        return known.lag_ms if known is not None and known.lag_ms >= 0 else None
 
     def as_json(self) -> dict[str, Any]:
         replicas = [
@@ -76,11 +110,20 @@ class PartitionStatus:
                 "log_start_offset": replica.log_start_offset,
                 "log_end_offset": replica.log_end_offset,
                 "high_watermark": replica.high_watermark,
+                "follows": self.follows(broker_id),
                 "lag": self.lag(broker_id),
                 "in_sync": broker_id in self.isr,
                 "size_bytes": replica.size_bytes,
             }
             for broker_id, replica in sorted(self.replicas.items())
+        ]
+        known = [
+            {
+                "broker": broker_id,
+                "log_end_offset": each.log_end_offset,
+                "not_caught_up_ms": self.not_caught_up_ms(broker_id),
+            }
+            for broker_id, each in sorted(self.known.items())
         ]
         return {
             "topic": self.topic,
@@ -91,13 +134,16 @@ class PartitionStatus:
             "assigned": list(self.assigned),
             "under_replicated": self.under_replicated,
             "leaderless": self.leaderless,
+            "waiting_produces": self.leader.waiting_produces if self.leader is not None else None,
+            "waiting_fetches": self.leader.waiting_fetches if self.leader is not None else None,
             "replicas": replicas,
+            "known_by_leader": known,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """Everything at about the same moment. `quorum` is None when no controller answered."""
+    """Each partition at its own moment, all within one question. `quorum` is None when no controller answered."""
 
     cluster_id: str
     controller_id: int
@@ -107,6 +153,7 @@ class ClusterStatus:
     partitions: Sequence[PartitionStatus]
     unreachable: Mapping[int, str]
     listener: str = ""  # on which the brokers were asked
+    silent: Mapping[int, str] = field(default_factory=dict)  # why a broker does not answer: dead, frozen, cut off
 
     def as_json(self) -> dict[str, Any]:
         quorum = self.quorum
@@ -123,6 +170,7 @@ class ClusterStatus:
                     "fenced": broker.fenced,
                     "broker_epoch": broker.broker_epoch,
                     "unreachable": self.unreachable.get(broker.broker_id),
+                    "process": self.silent.get(broker.broker_id, "up"),
                 }
                 for broker in self.brokers
             ],
@@ -130,14 +178,15 @@ class ClusterStatus:
         }
 
 
-async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> ClusterStatus:
-    """Ask all brokers at once. Raises what `describe_cluster` raises when nobody answers."""
+async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, watched: bool = False) -> ClusterStatus:
+    """Ask all brokers, then once more those that lead. Raises what `describe_cluster` raises when nobody answers."""
     wanted = None if topics is None else list(topics)
+    patience_s = WATCHED_ANSWER_S if watched else REPLICAS_ANSWER_S
     cluster, described, replicas, quorum = await asyncio.gather(
         admin.describe_cluster(all_listeners=True),
         admin.describe_topics(wanted),
-        admin.describe_replicas(wanted or ()),
-        asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S),
+        admin.describe_replicas(wanted or (), timeout=patience_s),
+        asyncio.wait_for(admin.describe_quorum(), min(QUORUM_ANSWER_S, patience_s)),
         return_exceptions=True,
     )
     if isinstance(cluster, BaseException):
@@ -149,15 +198,60 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
         quorum = OdradekError("no majority of the voters answers: nothing can be decided until one does")
     if isinstance(quorum, BaseException) and not isinstance(quorum, OdradekError):
         raise quorum
+    leaders = {replica.broker_id for replica in known.replicas if replica.role == "leader"}
+    led, silent = await asyncio.gather(
+        admin.describe_replicas(wanted or (), brokers=leaders, timeout=patience_s),
+        _why_silent(cluster.brokers, cluster.listener, known.unreachable),
+    )
     return ClusterStatus(
         cluster.cluster_id,
         cluster.controller_id,
         None if isinstance(quorum, BaseException) else quorum,
         str(quorum) if isinstance(quorum, BaseException) else "",
         sorted(cluster.brokers, key=lambda broker: broker.broker_id),
-        partitions_of(described, known.replicas),
+        [at_one_moment(each, led.replicas) for each in partitions_of(described, known.replicas)],
         known.unreachable,
         cluster.listener,
+        silent,
+    )
+
+
+async def _why_silent(brokers: Iterable[BrokerDescription], listener: str, silent: Iterable[int]) -> dict[int, str]:
+    """Frozen ones take the connection and say nothing; where nobody listens the process is dead; else nobody knows."""
+    addresses = {each.broker_id: each.endpoints.get(listener, "") for each in brokers if each.broker_id in silent}
+    reached = await asyncio.gather(*(reach(address, REACH_MS) for address in addresses.values()))
+    return {broker: WHY_SILENT.get(found, "cut off") for broker, found in zip(addresses, reached, strict=True)}
+
+
+def at_one_moment(partition: PartitionStatus, led: Iterable[ReplicaDescription]) -> PartitionStatus:
+    """The partition when its leader answered, which was after all that `partition` has of the others.
+
+    `led`: the answers of those that lead something, of which one may lead this partition. A leader of a newer epoch
+    than the metadata tells is believed, one of an older epoch is none any more.
+    """
+    name = (partition.topic, partition.partition)
+    leaders = [each for each in led if (each.topic, each.partition) == name and each.role == "leader"]
+    leader = max(leaders, key=lambda each: each.leader_epoch, default=None)
+    if leader is None or leader.leader_epoch < partition.leader_epoch:
+        others = {broker: each for broker, each in partition.replicas.items() if each.role != "leader"}
+        return replace(partition, replicas=others)
+    remotes = {each.broker_id: each for each in leader.remote_replicas}
+    replicas = {leader.broker_id: leader}
+    for broker, replica in partition.replicas.items():
+        known = remotes.get(broker)
+        if known is not None and known.log_end_offset >= 0 and replica.leader_epoch == leader.leader_epoch:
+            at_least = max(replica.log_end_offset, known.log_end_offset)
+            end = min(at_least, leader.log_end_offset)  # beyond it was what it has cut off since
+            watermark = min(replica.high_watermark, leader.high_watermark)
+            replicas.setdefault(broker, replace(replica, log_end_offset=end, high_watermark=watermark))
+        else:
+            replicas.setdefault(broker, replica)
+    return replace(
+        partition,
+        leader_id=leader.broker_id,
+        leader_epoch=leader.leader_epoch,
+        isr=tuple(leader.isr),
+        replicas=replicas,
     )
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from odradek.cli.clusters.status import ClusterStatus, PartitionStatus
 from odradek.cli.terminal.screen import NOTHING, table
 
+LEGEND = """\
+LEO/HW of each broker's replica when its leader answered; +n: records behind, and for how long not caught up;
+*: leads; (): not in sync; ~: has not fetched from this leader yet; ?: does not answer, its LEO is the leader's guess
+WAITS: produces and fetches in the leader's purgatory; leader knows: the LEO of each follower's last fetch"""
+SHOWN_BEHIND_MS = 1_000
 KAFKA_LISTENERS = ("KAFKA", "PLAINTEXT")  # how listeners for Kafka's clients are called, as a rule
 
 
@@ -13,7 +18,7 @@ def status_text(status: ClusterStatus) -> str:
     blocks = [_heading(status), _brokers(status)]
     if status.partitions:
         blocks.append(partitions_table(status))
-        blocks.append("LEO/HW of each broker's replica; +n: records behind the leader; *: leads; (): not in sync")
+        blocks.append(LEGEND)
     else:
         blocks.append("no topics yet: odradek topic create NAME")
     return "\n\n".join(blocks)
@@ -40,7 +45,7 @@ def _brokers(status: ClusterStatus) -> str:
     for broker in status.brokers:
         state = "fenced" if broker.fenced else "up"
         if broker.broker_id in status.unreachable:
-            state += ", does not answer"
+            state += f", {status.silent.get(broker.broker_id, 'does not answer')}"
         roles = "controller" if broker.broker_id == status.controller_id else ""
         address = broker.endpoints.get(status.listener) or next(iter(broker.endpoints.values()), "")
         kafka = [each for name, each in sorted(broker.endpoints.items()) if name.startswith(KAFKA_LISTENERS)]
@@ -49,33 +54,47 @@ def _brokers(status: ClusterStatus) -> str:
 
 
 def partitions_table(status: ClusterStatus) -> str:
-    """A row per partition, a column per broker."""
+    """A row per partition, a column per broker; below it what the leader knows of the others, where it differs."""
     broker_ids = [broker.broker_id for broker in status.brokers]
-    headings = ["PARTITION", "LEADER", "EPOCH", "ISR", *(f"BROKER {broker_id}" for broker_id in broker_ids)]
-    rows = [
-        [
-            partition.name,
-            "none" if partition.leaderless else str(partition.leader_id),
-            partition.leader_epoch,
-            partition.isr,
-            *(replica_cell(partition, broker_id) for broker_id in broker_ids),
-        ]
-        for partition in status.partitions
-    ]
+    headings = ["PARTITION", "LEADER", "EPOCH", "ISR", "WAITS", *(f"BROKER {broker_id}" for broker_id in broker_ids)]
+    rows: list[list[object]] = []
+    for each in status.partitions:
+        leader = each.leader
+        waits = f"{leader.waiting_produces}p {leader.waiting_fetches}f" if leader is not None else ""
+        cells = [replica_cell(each, broker_id) for broker_id in broker_ids]
+        who = "none" if each.leaderless else str(each.leader_id)
+        rows.append([each.name, who, str(each.leader_epoch), each.isr, waits, *cells])
+        known = [known_cell(each, broker_id) for broker_id in broker_ids]
+        if any(known):
+            rows.append(["", "", "", "", "leader knows", *(cell or " " for cell in known)])
     return table(headings, rows)
 
 
+def known_cell(partition: PartitionStatus, broker_id: int) -> str:
+    """The log end offset that the leader knows of a follower, where the follower says another one."""
+    replica, known = partition.replicas.get(broker_id), partition.known.get(broker_id)
+    if replica is None or known is None or known.log_end_offset in (-1, replica.log_end_offset):
+        return ""
+    return str(known.log_end_offset)
+
+
 def replica_cell(partition: PartitionStatus, broker_id: int) -> str:
-    """`1042/1040 +2`: where a replica's log and its high watermark end, and how far it is behind."""
+    """`1040/1038 +2 12s`: where a replica's log and its high watermark end, how far it is behind and for how long."""
     if broker_id not in partition.assigned:
         return ""
-    replica = partition.replicas.get(broker_id)
-    if replica is None:
+    replica, known = partition.replicas.get(broker_id), partition.known.get(broker_id)
+    if replica is None and (known is None or known.log_end_offset < 0):
         return "?"
-    if replica.role == "offline":
+    if replica is not None and replica.role == "offline":
         return "offline"
-    lag = partition.lag(broker_id)
-    text = f"{replica.log_end_offset}/{replica.high_watermark}" + (f" +{lag}" if lag else "")
+    text = f"{replica.log_end_offset}/{replica.high_watermark}" if replica is not None else ""
+    if replica is None and known is not None:
+        text = f"{known.log_end_offset}/?"
+    lag, behind_ms = partition.lag(broker_id), partition.not_caught_up_ms(broker_id)
+    text += f" +{lag}" if lag else ""
+    text += f" {behind_ms / 1000:.0f}s" if lag and behind_ms is not None and behind_ms >= SHOWN_BEHIND_MS else ""
     if broker_id == partition.leader_id:
         text += " *"
+    elif partition.known and not partition.follows(broker_id):
+        text += " ~"
     return text if broker_id in partition.isr else f"({text})"

@@ -1,0 +1,117 @@
+"""`cluster status` while records are written and leaders die: each partition at one moment, which can be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from odradek import Admin, NewTopic, OdradekError, Producer, RemoteReplicaDescription, ReplicaDescription
+from odradek.cli.clusters.status import ClusterStatus, PartitionStatus, at_one_moment, gather_status
+from odradek.cli.clusters.view import replica_cell, status_text
+from odradek_broker.local.cluster import LocalCluster
+from odradek_chaos.harness.waiting import wait_until_ready
+
+SAMPLES = 15
+
+
+def impossible(status: ClusterStatus) -> list[str]:
+    """What no moment of the protocol has, in a sentence each."""
+    found = []
+    for partition in status.partitions:
+        leader = partition.leader
+        for broker, replica in partition.replicas.items():
+            if leader is None or broker == partition.leader_id or not partition.follows(broker):
+                continue
+            known = partition.known[broker].log_end_offset
+            if not known <= replica.log_end_offset <= leader.log_end_offset:
+                found.append(f"{partition.name}: LEO {known} <= {replica.log_end_offset} <= {leader.log_end_offset}")
+            if not replica.high_watermark <= leader.high_watermark <= leader.log_end_offset:
+                found.append(f"{partition.name}: HW {replica.high_watermark} <= {leader.high_watermark}")
+        if leader is not None:
+            in_sync = [partition.known[broker].log_end_offset for broker in partition.isr if broker in partition.known]
+            if any(-1 < end < leader.high_watermark for end in in_sync):  # -1: of whom it has not heard yet
+                found.append(f"{partition.name}: HW {leader.high_watermark}, in-sync LEOs {in_sync}")
+    return found
+
+
+async def samples_around_a_death(cluster: LocalCluster) -> list[ClusterStatus]:
+    """Looks at a topic that is written to, before and after the death of a leader."""
+    samples: list[ClusterStatus] = []
+
+    async def load(producer: Producer) -> None:
+        while True:
+            await producer.enqueue("orders", b"x" * 100)
+            await asyncio.sleep(0)
+
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topics([NewTopic("orders", 4, 3)])
+        async with Producer(cluster.bootstrap) as producer:
+            loading = asyncio.create_task(load(producer))
+            while len(samples) < 3 * SAMPLES:
+                if len(samples) == SAMPLES and cluster.running(1):
+                    cluster.kill(1)
+                with contextlib.suppress(OdradekError):
+                    samples.append(await gather_status(admin, ["orders"], watched=True))
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+    return samples
+
+
+@pytest.mark.cluster
+def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path) -> None:
+    """Under load, with a death; both sets of log end offsets are in their order."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=3)
+    try:
+        cluster.start_all()
+        asyncio.run(wait_until_ready(cluster, timeout_s=60))
+        samples = asyncio.run(samples_around_a_death(cluster))
+    finally:
+        cluster.kill_all()
+    assert [each for sample in samples for each in impossible(sample)] == []
+    followers = [
+        broker for sample in samples for each in sample.partitions for broker in each.replicas
+        if each.follows(broker) and each.log_end_offset > 0
+    ]  # fmt: skip
+    assert len(followers) > SAMPLES  # something was looked at
+    assert {1: "dead"} in [sample.silent for sample in samples]
+    assert "dead" in status_text(samples[-1])
+
+
+def replica(broker: int, end: int, watermark: int, *, epoch: int = 4, role: str = "follower") -> ReplicaDescription:
+    return ReplicaDescription(broker, "orders", 0, role, 1, epoch, 0, 0, end, watermark, 0, (1, 2, 3), (), ())
+
+
+@pytest.mark.parametrize(
+    ("follower", "known", "cell"),
+    [
+        (replica(2, 90, 70), 80, "90/70 +10"),  # asked before the leader: as it was, or further by now
+        (replica(2, 60, 50), 80, "80/50 +20"),  # the leader has heard of more meanwhile
+        (replica(2, 120, 99), 80, "100/95"),  # it has cut off since what it had of another leader
+        (replica(2, 120, 99, epoch=3), -1, "120/99 ~"),  # a follower of somebody else
+        (replica(2, 120, 99), -1, "120/99 ~"),  # of this one, from whom it has not fetched yet
+        (None, 80, "80/? +20 12s"),  # frozen: what the leader knows
+        (None, -1, "?"),
+    ],
+)
+def test_a_follower_is_shown_as_far_as_it_was_when_its_leader_answered(
+    follower: ReplicaDescription | None, known: int, cell: str
+) -> None:
+    """Between what the leader knew of it and what the leader had."""
+    remote = RemoteReplicaDescription(2, known, 0 if follower is not None else 12_000, True)
+    leader = replace(replica(1, 100, 95, role="leader"), remote_replicas=[remote])
+    told = {1: replica(1, 70, 60, role="leader")} | ({2: follower} if follower is not None else {})
+    before = PartitionStatus("orders", 0, 1, 4, (1, 2, 3), (1, 2), told)
+    now = at_one_moment(before, [leader])
+    assert (replica_cell(now, 1), replica_cell(now, 2)) == ("100/95 *", cell)
+
+
+def test_a_leader_of_an_older_epoch_is_no_measure() -> None:
+    """The metadata know of its successor, which has not answered: nobody is behind anybody."""
+    before = PartitionStatus("orders", 0, 2, 5, (2, 3), (1, 2, 3), {3: replica(3, 120, 90)})
+    now = at_one_moment(before, [replica(1, 100, 95, role="leader")])
+    assert (now.leader, replica_cell(now, 3), now.lag(3)) == (None, "120/90", None)
+    newer = at_one_moment(before, [replica(1, 100, 95, role="leader", epoch=6)])
+    assert (newer.leader_id, newer.leader_epoch, newer.isr) == (1, 6, (1, 2, 3))
