@@ -35,6 +35,7 @@ SERVED_BY = {
     "odradek.v1.Replication": "REPLICATION",
     "odradek.v1.Controller": "CONTROLLER",
     "odradek.v1.Quorum": "CONTROLLER",
+    "odradek.v1.Authentication": "",  # on listeners with SASL alone, of which there is none here
 }
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 LIST_SERVICES = b"\x3a\x00"  # ServerReflectionRequest{list_services: ""}
