@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.core.groups.consumer import ConsumerGroup
+from odradek_broker.core.groups.consumer_records import decode
 from odradek_broker.core.groups.messages import Assignment
 from odradek_proto.errors import ErrorCode
 
@@ -108,21 +109,22 @@ class History:
         assert len(held) == len(set(held)), "group-one-owner"
         assert set(held) == set(group.owners)
         for name, consumer in self.consumers.items():
-            if (member := group.members.get(name)) is not None:  # what it works on is known to be its own
-                both = {
-                    (id_, p) for part in (member.current.assigned, member.current.to_revoke) for id_, p in flat(part)
-                }
-                assert flat(consumer.owned) <= both, "group-one-owner, seen from the consumers"
+            if (member := group.members.get(name)) is not None:
+                both = flat(member.current.assigned) | flat(member.current.to_revoke)
+                # As in Kafka, an assignment that is taken up late, after it was said not to be owned and the answer
+                # to that was lost, may be another member's by then: what is done with it cannot be committed.
+                stale = group.validate_commit(name, None, consumer.epoch) is ErrorCode.STALE_MEMBER_EPOCH
+                assert stale or flat(consumer.owned) <= both, "group-one-owner, seen from the consumers"
         assert (group.epoch, group.target_epoch) >= self.group_epochs, "group-generation-rises"
         self.group_epochs = group.epoch, group.target_epoch
         now = {name: member.current.epoch for name, member in group.members.items()}
         for name, epoch in now.items():
             assert epoch == -2 or epoch >= self.epochs.get(name, 0), "group-generation-rises"
         self.epochs = {name: epoch for name, epoch in now.items() if epoch >= 0}
-        assert memory(group) == memory(self.world.replayed(self.world.log)), "group-memory-equals-log"
-        assert memory(group) == memory(self.world.replayed(self.world.compacted())), (
-            "group-memory-equals-log, compacted"
-        )
+        for key, value in self.world.log[self.replayed :]:
+            self.shadow.replay(decode(key, value))
+        self.replayed = len(self.world.log)
+        assert memory(group) == memory(self.shadow), "group-memory-equals-log"
 
     def rest(self) -> None:
         """Nobody is disturbed any more."""
@@ -144,10 +146,10 @@ def flat(assignment: Assignment) -> set[tuple[bytes, int]]:
     return {(id_, partition) for id_, partitions in assignment.items() for partition in partitions}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_histories(seed: int) -> None:
     history = History(seed)
-    for _ in range(250):
+    for _ in range(600):
         history.step()
     history.rest()
 

@@ -25,13 +25,24 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from odradek_proto.values import Value, field
 
+from odradek_broker.core.groups.fields import (
+    NO_TAGS,
+    Reader,
+    int16,
+    int32,
+    int64,
+    old_string,
+    string,
+    tag_zero,
+    varint,
+)
 from odradek_broker.core.groups.messages import JOIN_EPOCH, Assignment, CoordinatorRecord
 
 GROUP, PARTITIONS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX = 3, 4, 5, 6, 7, 8, 16
 KEY_TYPES = (GROUP, PARTITIONS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX)
 _WITH_NAME = (MEMBER, TARGET, CURRENT, REGEX)  # keys of two parts
 
-_INT8, _INT16, _INT32, _INT64 = (struct.Struct(layout) for layout in (">b", ">h", ">i", ">q"))
+_INT8 = struct.Struct(">b")
 _UUID_BYTES = 16
 _T = TypeVar("_T")
 
@@ -113,27 +124,28 @@ class ConsumerRecord(Value, frozen=True):
 
 
 def encode(record: ConsumerRecord) -> CoordinatorRecord:
-    key = _INT16.pack(record.type) + _old_string(record.group_id)
+    key = int16(record.type) + old_string(record.group_id)
     if record.type in _WITH_NAME:
-        key += _old_string(record.name)
+        key += old_string(record.name)
     if record.value is None:
         return key, None
-    return key, _INT16.pack(0) + _LAYOUTS[record.type].write(record.value)
+    return key, int16(0) + _LAYOUTS[record.type].write(record.value)
 
 
 def decode(key: bytes, value: bytes | None) -> ConsumerRecord:
-    reader = _Reader(key)
-    key_type = reader.number(_INT16)
+    reader = Reader(key)
+    key_type = reader.int16()
     if key_type not in KEY_TYPES:
         raise ValueError(f"key type {key_type} is none of consumer groups: {KEY_TYPES}")
-    group_id = reader.old_string()
-    name = reader.old_string() if key_type in _WITH_NAME else ""
+    group_id = reader.string()
+    name = reader.string() if key_type in _WITH_NAME else ""
     return ConsumerRecord(key_type, group_id, name, None if value is None else _decode_value(key_type, value))
 
 
 def _decode_value(key_type: int, value: bytes) -> RecordValue:
-    reader = _Reader(value)
-    if (version := reader.number(_INT16)) != 0:
+    reader = Reader(value)
+    reader.flexible = True
+    if (version := reader.int16()) != 0:
         raise ValueError(f"version {version} of a value with key type {key_type}; 0 is known")
     return _LAYOUTS[key_type].read(reader)
 
@@ -142,34 +154,34 @@ def _decode_value(key_type: int, value: bytes) -> RecordValue:
 
 
 def _write_group(value: GroupEpoch) -> bytes:
-    tag = _INT64.pack(value.metadata_hash) if value.metadata_hash else None
-    return _INT32.pack(value.epoch) + _tag_zero(tag)
+    tag = int64(value.metadata_hash) if value.metadata_hash else None
+    return int32(value.epoch) + tag_zero(tag)
 
 
-def _read_group(reader: _Reader) -> GroupEpoch:
-    epoch, tag = reader.number(_INT32), reader.tag_zero()
-    return GroupEpoch(epoch, 0 if tag is None else _Reader(tag).number(_INT64))
+def _read_group(reader: Reader) -> GroupEpoch:
+    epoch, tag = reader.int32(), reader.tag_zero()
+    return GroupEpoch(epoch, 0 if tag is None else Reader(tag).int64())
 
 
 def _write_partitions(value: PartitionMetadata) -> bytes:
     def racks(row: tuple[int, tuple[str, ...]]) -> bytes:
-        return _INT32.pack(row[0]) + _array(row[1], _string) + _NO_TAGS
+        return int32(row[0]) + _array(row[1], string) + NO_TAGS
 
     def topic(row: TopicPartitionCount) -> bytes:
-        return row.topic_id + _string(row.name) + _INT32.pack(row.partitions) + _array(row.racks, racks) + _NO_TAGS
+        return row.topic_id + string(row.name) + int32(row.partitions) + _array(row.racks, racks) + NO_TAGS
 
-    return _array(value.topics, topic) + _NO_TAGS
+    return _array(value.topics, topic) + NO_TAGS
 
 
-def _read_partitions(reader: _Reader) -> PartitionMetadata:
+def _read_partitions(reader: Reader) -> PartitionMetadata:
     def racks() -> tuple[int, tuple[str, ...]]:
-        return reader.closed((reader.number(_INT32), reader.array(reader.string)))
+        return _closed(reader, (reader.int32(), reader.array(reader.string)))
 
     def topic() -> TopicPartitionCount:
-        fields = reader.uuid(), reader.string(), reader.number(_INT32), reader.array(racks)
-        return reader.closed(TopicPartitionCount(*fields))
+        fields = reader.take(_UUID_BYTES), reader.string(), reader.int32(), reader.array(racks)
+        return _closed(reader, TopicPartitionCount(*fields))
 
-    return reader.closed(PartitionMetadata(reader.array(topic)))
+    return _closed(reader, PartitionMetadata(reader.array(topic)))
 
 
 def _write_member(value: MemberMetadata) -> bytes:
@@ -177,18 +189,18 @@ def _write_member(value: MemberMetadata) -> bytes:
         (
             _nullable_string(value.instance_id),
             _nullable_string(value.rack_id),
-            _string(value.client_id),
-            _string(value.client_host),
-            _array(value.topic_names, _string),
+            string(value.client_id),
+            string(value.client_host),
+            _array(value.topic_names, string),
             _nullable_string(value.regex),
-            _INT32.pack(value.rebalance_timeout_ms),
+            int32(value.rebalance_timeout_ms),
             _nullable_string(value.assignor),
-            _tag_zero(value.classic),
+            tag_zero(value.classic),
         )
     )
 
 
-def _read_member(reader: _Reader) -> MemberMetadata:
+def _read_member(reader: Reader) -> MemberMetadata:
     return MemberMetadata(
         instance_id=reader.nullable_string(),
         rack_id=reader.nullable_string(),
@@ -196,167 +208,82 @@ def _read_member(reader: _Reader) -> MemberMetadata:
         client_host=reader.string(),
         topic_names=reader.array(reader.string),
         regex=reader.nullable_string(),
-        rebalance_timeout_ms=reader.number(_INT32),
+        rebalance_timeout_ms=reader.int32(),
         assignor=reader.nullable_string(),
         classic=reader.tag_zero(),
     )
 
 
 def _write_target_epoch(value: TargetEpoch) -> bytes:
-    return _INT32.pack(value.epoch) + _NO_TAGS
+    return int32(value.epoch) + NO_TAGS
 
 
-def _read_target_epoch(reader: _Reader) -> TargetEpoch:
-    return reader.closed(TargetEpoch(reader.number(_INT32)))
+def _read_target_epoch(reader: Reader) -> TargetEpoch:
+    return _closed(reader, TargetEpoch(reader.int32()))
 
 
 def _write_target(value: Target) -> bytes:
-    return _assignment(value.assignment) + _NO_TAGS
+    return _write_assignment(value.assignment) + NO_TAGS
 
 
-def _read_target(reader: _Reader) -> Target:
-    return reader.closed(Target(reader.assignment()))
+def _read_target(reader: Reader) -> Target:
+    return _closed(reader, Target(_read_assignment(reader)))
 
 
 def _write_current(value: CurrentAssignment) -> bytes:
-    numbers = _INT32.pack(value.epoch) + _INT32.pack(value.previous_epoch) + _INT8.pack(value.state)
-    return numbers + _assignment(value.assigned) + _assignment(value.to_revoke) + _NO_TAGS
+    numbers = int32(value.epoch) + int32(value.previous_epoch) + _INT8.pack(value.state)
+    return numbers + _write_assignment(value.assigned) + _write_assignment(value.to_revoke) + NO_TAGS
 
 
-def _read_current(reader: _Reader) -> CurrentAssignment:
-    epochs = reader.number(_INT32), reader.number(_INT32)
+def _read_current(reader: Reader) -> CurrentAssignment:
+    epochs = reader.int32(), reader.int32()
     state = MemberState(reader.number(_INT8))
-    return reader.closed(CurrentAssignment(*epochs, state, reader.assignment(), reader.assignment()))
+    return _closed(reader, CurrentAssignment(*epochs, state, _read_assignment(reader), _read_assignment(reader)))
 
 
 def _write_regex(value: ResolvedRegex) -> bytes:
-    numbers = _INT64.pack(value.version) + _INT64.pack(value.timestamp_ms)
-    return _array(value.topic_names, _string) + numbers + _NO_TAGS
+    numbers = int64(value.version) + int64(value.timestamp_ms)
+    return _array(value.topic_names, string) + numbers + NO_TAGS
 
 
-def _read_regex(reader: _Reader) -> ResolvedRegex:
-    fields = reader.array(reader.string), reader.number(_INT64), reader.number(_INT64)
-    return reader.closed(ResolvedRegex(*fields))
+def _read_regex(reader: Reader) -> ResolvedRegex:
+    fields = reader.array(reader.string), reader.int64(), reader.int64()
+    return _closed(reader, ResolvedRegex(*fields))
 
 
 class _Layout(NamedTuple):
     write: Callable[[Any], bytes]
-    read: Callable[[_Reader], RecordValue]
-
-
-# --- The flexible encoding ------------------------------------------------------------------------------------------
-
-_NO_TAGS = b"\0"
-
-
-def _varint(value: int) -> bytes:
-    """Unsigned, seven bits in a byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _old_string(text: str) -> bytes:
-    encoded = text.encode()
-    if len(encoded) > 32_767:
-        raise ValueError(f"a string of {len(encoded)} bytes in a key; at most 32767")
-    return _INT16.pack(len(encoded)) + encoded
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return _varint(len(encoded) + 1) + encoded
+    read: Callable[[Reader], RecordValue]
 
 
 def _nullable_string(text: str | None) -> bytes:
-    return b"\0" if text is None else _string(text)
+    return b"\0" if text is None else string(text)
 
 
 def _array(rows: Sequence[_T], write: Callable[[_T], bytes]) -> bytes:
-    return _varint(len(rows) + 1) + b"".join(map(write, rows))
+    return varint(len(rows) + 1) + b"".join(map(write, rows))
 
 
-def _assignment(assignment: Assignment) -> bytes:
+def _write_assignment(assignment: Assignment) -> bytes:
     return _array(sorted(assignment.items()), _partitions_of_topic)
 
 
 def _partitions_of_topic(row: tuple[bytes, tuple[int, ...]]) -> bytes:
     topic_id, partitions = row
-    return topic_id + _array(partitions, _INT32.pack) + _NO_TAGS
+    return topic_id + _array(partitions, int32) + NO_TAGS
 
 
-def _tag_zero(content: bytes | None) -> bytes:
-    return _NO_TAGS if content is None else b"\1\0" + _varint(len(content)) + content
+def _read_assignment(reader: Reader) -> Assignment:
+    def topic() -> tuple[bytes, tuple[int, ...]]:
+        return _closed(reader, (reader.take(_UUID_BYTES), tuple(sorted(reader.array(reader.int32)))))
+
+    return dict(reader.array(topic))
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def take(self, size: int) -> bytes:
-        start = self._position
-        self._position += size
-        if size < 0 or self._position > len(self._data):
-            raise ValueError(f"{size} bytes wanted at {start}, the record has {len(self._data)}")
-        return self._data[start : self._position]
-
-    def number(self, layout: struct.Struct) -> int:
-        (value,) = layout.unpack(self.take(layout.size))
-        return int(value)
-
-    def varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError(f"a varint of more than five bytes before {self._position}")
-
-    def uuid(self) -> bytes:
-        return self.take(_UUID_BYTES)
-
-    def old_string(self) -> str:
-        return self.take(self.number(_INT16)).decode()
-
-    def string(self) -> str:
-        return self.take(self.varint() - 1).decode()
-
-    def nullable_string(self) -> str | None:
-        size = self.varint() - 1
-        return None if size < 0 else self.take(size).decode()
-
-    def array(self, read: Callable[[], _T]) -> tuple[_T, ...]:
-        count = self.varint() - 1
-        if not 0 <= count <= len(self._data) - self._position:
-            raise ValueError(
-                f"an array of {count} elements at {self._position}, the record has {len(self._data)} bytes"
-            )
-        return tuple(read() for _ in range(count))
-
-    def assignment(self) -> Assignment:
-        def topic() -> tuple[bytes, tuple[int, ...]]:
-            return self.closed((self.uuid(), tuple(sorted(self.array(lambda: self.number(_INT32))))))
-
-        return dict(self.array(topic))
-
-    def closed(self, value: _T) -> _T:
-        """`value`, whose tagged fields are skipped: they are of later versions."""
-        self.tag_zero()
-        return value
-
-    def tag_zero(self) -> bytes | None:
-        """The bytes of tag 0; other tagged fields are skipped."""
-        found = None
-        for _ in range(self.varint()):
-            tag, content = self.varint(), self.take(self.varint())
-            if tag == 0:
-                found = content
-        return found
+def _closed(reader: Reader, value: _T) -> _T:
+    """`value`, whose tagged fields are skipped."""
+    reader.tag_zero()
+    return value
 
 
 _LAYOUTS: dict[int, _Layout] = {
