@@ -30,6 +30,7 @@ BENCHES = (
     "compaction",
     "start",
     "metrics",
+    "groups",
     "audit",
     "simulated",
 )
