@@ -94,6 +94,7 @@ class World:
         while (deadline := self.group.next_deadline_ms()) is not None and deadline <= end:
             self.now_ms = max(self.now_ms, deadline)
             self.log += self.group.on_time(self.now_ms)
+            assert self.group.next_deadline_ms() != deadline, "a time that came is over"
         self.now_ms = end
 
     def heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatAnswer:
