@@ -277,6 +277,7 @@ class GroupWorld:
 
     def _check_answer(self, call: Call, answer: Answer) -> None:
         request = call.request
+        assert answer.error is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{request}: everybody knows both protocols"
         if answer.error is not ErrorCode.NONE:
             return
         match request:

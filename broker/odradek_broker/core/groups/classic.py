@@ -211,7 +211,8 @@ class ClassicGroup:
         if self.state is State.EMPTY:
             return bool(request.protocol_type and request.protocols)
         common = common_protocols(self.members.values())
-        return request.protocol_type == self.protocol_type and any(each.name in common for each in request.protocols)
+        known = not self.members or any(each.name in common for each in request.protocols)  # all may have left
+        return request.protocol_type == self.protocol_type and bool(request.protocols) and known
 
     def _on_new_member(self, request: JoinGroup, token: object, new_id: Callable[[], str]) -> None:
         instance_id = request.group_instance_id
