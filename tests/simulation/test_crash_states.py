@@ -261,7 +261,6 @@ def flush_without_directory(log: Log) -> None:
         (Segment, "fsync", do_nothing, "metadata_snapshots", "was promised"),
         (Segment, "fsync_indexes", do_nothing, "second_thoughts", "the index says"),
         (Segment, "drop_garbage", cut_without_fsync, "rewritten_ends", "was not written behind the one before it"),
-        (Segment, "drop_garbage", cut_without_fsync, "metadata_rewritten_ends", "was not written behind"),
         (Segments, "_remove_newest", remove_without_fsync, "rewritten_ends", "was not written behind"),
         (Segments, "roll", roll_without_a_mark, "flushes_before_rolls", "the index says"),
         (Log, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),

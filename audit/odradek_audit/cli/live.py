@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from odradek_audit.report import Report
+    from odradek_proto.words import plural
+from odradek_audit.report import Report
 
 EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 SHOWN_FINDINGS = 20
@@ -90,9 +91,11 @@ def _print(report: Report, as_json: bool) -> None:
         for reason in report.inconclusive:
             typer.echo(f"inconclusive: {reason}")
         said = {"fine": "The replicas agree.", "inconclusive": "Inconclusive."}.get(
-            report.verdict, f"{len(report.findings)} findings."
+            report.verdict, f"{plural(len(report.findings), 'finding')}."
         )
-        typer.echo(f"{said} {report.compared_records} records in {report.compared_batches} batches were compared.")
+        typer.echo(
+            f"{said} Compared: {plural(report.compared_records, 'record')}, {plural(report.compared_batches, 'batch', 'batches')}."
+        )
 
 
 class _Shown:

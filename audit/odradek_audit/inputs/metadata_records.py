@@ -88,7 +88,7 @@ class _Reader:
 
     def take(self, length: int) -> bytes:
         if length < 0 or self.position + length > len(self.data):
-            raise IndexError(f"{length} bytes at {self.position} of {len(self.data)}")
+            raise IndexError(f"a field of {length} at byte {self.position} of {len(self.data)}")
         self.position += length
         return self.data[self.position - length : self.position]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ app = typer.Typer(
 Directory = Annotated[
     Path, typer.Option("--dir", metavar="DIR", help="Where they are, and the authority's ca.pem and ca-key.pem.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("node")
@@ -27,22 +30,31 @@ def node(
         typer.Option("--host", help="Under which others dial it; may be repeated. Default: those of this machine."),
     ] = None,
     directory: Directory = Path("certificates"),
+    as_json: Json = False,
 ) -> None:
     """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, LOOPBACK, make_node
 
     path = make_node(directory.absolute(), node_id, host or LOOPBACK)
-    print(f"ssl.keystore.location={path}\nssl.truststore.location={path.with_name(AUTHORITY)}")
+    _print({"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}, as_json)
 
 
 @app.command("client")
 def client(
     user: Annotated[str, typer.Argument(metavar="USER", help="The common name; the principal is User:CN=USER.")],
     directory: Directory = Path("certificates"),
+    as_json: Json = False,
 ) -> None:
     """Make a client's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, make_client
 
     path = make_client(directory.absolute(), user)
-    print("security.protocol=SSL")
-    print(f"ssl.keystore.location={path}\nssl.truststore.location={path.with_name(AUTHORITY)}")
+    settings = {"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}
+    _print({"security.protocol": "SSL", **settings}, as_json)
+
+
+def _print(settings: Mapping[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(settings, default=str))
+    else:
+        print("\n".join(f"{name}={value}" for name, value in settings.items()))

@@ -67,6 +67,8 @@ def add(
     host: Host = None,
     deny: Deny = False,
     bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -87,7 +89,11 @@ def add(
         for each in _operations(operation) or [Operation.ALL]
     ]
     ask(bootstrap, timeout, lambda admin: admin.create_acls(acls))
-    Screen(quiet=quiet).say(f"{len(acls)} {noun(len(acls), 'ACL')} added")
+    screen = Screen(output, as_json, quiet)
+    if screen.for_people:
+        screen.say(f"{len(acls)} {noun(len(acls), 'ACL')} added")
+    else:
+        _show(acls, screen)
 
 
 @app.command("remove")

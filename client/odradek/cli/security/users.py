@@ -44,20 +44,44 @@ def set_password(
         typer.Option("--password-file", metavar="FILE", help="Its first line is the password; - is standard input."),
     ] = None,
     bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Make a user, or change the password of one. Without a file the password is asked for."""
     password = _password(name, password_file)
     ask(bootstrap, timeout, lambda admin: admin.upsert_user_scram_credentials(name, password))
-    Screen(quiet=quiet).say(f"user {name} can authenticate with this password")
+    _done(
+        {"user": name, "set": True},
+        f"user {name} can authenticate with this password",
+        Screen(output, as_json, quiet),
+    )
 
 
 @app.command("delete")
-def delete(name: Name, bootstrap: Bootstrap = None, quiet: Quiet = False, timeout: Timeout = DEFAULT_TIMEOUT_S) -> None:
+def delete(
+    name: Name,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
     """Delete a user's credentials; connections that are open go on."""
     ask(bootstrap, timeout, lambda admin: admin.delete_user_scram_credentials(name))
-    Screen(quiet=quiet).say(f"user {name} can authenticate no more")
+    _done(
+        {"user": name, "deleted": True},
+        f"user {name} can authenticate no more",
+        Screen(output, as_json, quiet),
+    )
+
+
+def _done(row: dict[str, object], sentence: str, screen: Screen) -> None:
+    if screen.for_people:
+        screen.say(sentence)
+    else:
+        screen.show_rows([row], {})
 
 
 def _password(name: str, file: Path | None) -> str:

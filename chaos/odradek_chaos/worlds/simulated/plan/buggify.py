@@ -18,6 +18,7 @@ POINTS = {
     "acknowledgement-lost": "a producer loses an answer with its stream, and sends everything again",
     "cache-forgets": "a log's recent batches leave memory at once; readers go to the disk",
     "clean-stop-disbelieved": "a start recovers a log although it was closed cleanly",
+    "cleaner-map-small": "a round of the cleaner has room for a few keys only",
     "cold-read-late": "a read from the disk takes twice as long",
     "consumer-fetches-little": "a consumer asks for one batch an answer",
     "consumer-redials": "a consumer loses its stream, and the answer on it",
