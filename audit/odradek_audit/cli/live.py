@@ -93,9 +93,8 @@ def _print(report: Report, as_json: bool) -> None:
         said = {"fine": "The replicas agree.", "inconclusive": "Inconclusive."}.get(
             report.verdict, f"{plural(len(report.findings), 'finding')}."
         )
-        typer.echo(
-            f"{said} Compared: {plural(report.compared_records, 'record')}, {plural(report.compared_batches, 'batch', 'batches')}."
-        )
+        compared = plural(report.compared_records, "record"), plural(report.compared_batches, "batch", "batches")
+        typer.echo(f"{said} Compared: {', '.join(compared)}.")
 
 
 class _Shown:
