@@ -83,6 +83,7 @@ UNUSUAL = Options(
     checks=("lost", "skipped"),
     partitions=5,
     writers=3,
+    members=2,
     metadata_snapshots="small",
     elr="off",
     compaction=True,

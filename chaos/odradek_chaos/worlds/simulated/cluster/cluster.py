@@ -18,7 +18,7 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 
-GRPC_PORT, REPLICATION_PORT, CONTROLLER_PORT = 50051, 50052, 50061
+GRPC_PORT, REPLICATION_PORT, CONTROLLER_PORT, KAFKA_PORT = 50051, 50052, 50061, 9092
 LOG_DIRECTORY = "/data"
 
 
@@ -35,11 +35,15 @@ class Crash:
 class SimCluster:
     """`brokers` machines, each with one combined node, and any number of machines for clients.
 
-    `settings` holds for all of them; ids, listeners, voters and directories are set here.
+    `settings` holds for all of them; ids, listeners, voters and directories are set here. With `kafka` they listen to
+    Kafka's clients, too.
     """
 
-    def __init__(self, loop: SimLoop, *, brokers: int = 3, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self, loop: SimLoop, *, brokers: int = 3, settings: BrokerSettings | None = None, kafka: bool = False
+    ) -> None:
         self.loop = loop
+        self._kafka = kafka
         self.fabric = SimFabric(loop, loop.fork_rng("fabric"))
         self.machines: dict[int, SimNode] = {
             node_id: SimNode(f"b{node_id}", loop, self.fabric) for node_id in range(1, brokers + 1)
@@ -73,7 +77,7 @@ class SimCluster:
             self._base,
             node_id=broker_id,
             listeners=f"GRPC://{name}:{GRPC_PORT},REPLICATION://{name}:{REPLICATION_PORT},"
-            f"CONTROLLER://{name}:{CONTROLLER_PORT}",
+            f"CONTROLLER://{name}:{CONTROLLER_PORT}" + (f",KAFKA://{name}:{KAFKA_PORT}" if self._kafka else ""),
         )
 
     # --- processes

@@ -26,6 +26,7 @@ class Options:
     faults_ms: int = 8_000  # how long there are faults; checking that all is well again comes on top
     partitions: int = 3
     writers: int = 2
+    members: int = 0  # of a consumer group, beside the writers
     min_insync_replicas: int = 2
     acks: str = "all"
     truncation_mode: str = "fetch"

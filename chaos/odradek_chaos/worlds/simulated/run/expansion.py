@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, SAFE_NEMESES, TABLE, kind_of
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
 from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, Plan
+from odradek_chaos.worlds.simulated.run.members import settings_for_members
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
 SELDOM = 2.5  # how much rarer a heavy nemesis strikes
@@ -89,6 +90,8 @@ def expand(rng: Random, options: Options) -> Plan:
     settings = replace(settings, odradek_elr_enable=eligible)
     if options.compaction:
         settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
+    if options.members:
+        settings = settings_for_members(settings)
     return replace(plan, settings=settings, batch_bytes=rng.choice(BATCH_BYTES))
 
 

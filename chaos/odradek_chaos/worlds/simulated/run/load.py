@@ -19,11 +19,14 @@ from odradek.shared.errors import BootstrapError, BrokerError, CorruptRecords, O
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.worlds.simulated.checks.groups import GroupHistory
+from odradek_chaos.worlds.simulated.cluster.cluster import KAFKA_PORT
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
 from odradek_chaos.worlds.simulated.plan.script import Send
 from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
+from odradek_chaos.worlds.simulated.run.members import GROUP, Member
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 RETRY_MS = 50
@@ -48,6 +51,9 @@ class Load:
         self.sends: list[Send] = []  # as they were handed to a producer
         self.ended = False  # the writers are told to stop: nobody begins anew
         self._machines: dict[str, SimNode] = {}
+        self._programs: dict[str, Program] = {}  # of machines
+        self._members: dict[str, Member] = {}
+        self.group = GroupHistory(lambda check, sentence: world.findings.report(check, sentence, partition=GROUP))
         self._lives: Counter[str] = Counter()  # of clients that were crashed
         world.faults.on_client_crash = self.crash
         self.states = CompactedStates(world, self._start)
@@ -79,18 +85,39 @@ class Load:
 
     def crash(self, name: str, down_ms: int) -> None:
         """Kill a client. What takes its place has another name, so that its records are told apart."""
-        program = self._write if name.startswith("w") else self._read_along
-        machine = self._machines[name]
+        machine, program = self._machines[name], self._programs[name]
         machine.kill()
         self.ledger.gone(self._client_of(name))
         self.writers = [writer for writer in self.writers if writer.name.partition(".")[0] != name]
 
         def begin() -> None:
-            if not machine.is_running and not (self.ended and name.startswith("w")):
+            if not machine.is_running and not (self.ended and not name.startswith("r")):
                 self._lives[name] += 1
                 self._start(name, program)
 
         self.world.faults.mend(down_ms, begin)
+
+    def start_members(self) -> None:
+        for number in range(1, self.world.plan.options.members + 1):
+            self._start(f"g{number}", self._take_part)
+            self.world.faults.client_names.append(f"g{number}")
+
+    def group_is_stable(self) -> bool:
+        """Every member is in the newest generation, and together they own everything."""
+        names = [name for name in self._machines if name.startswith("g")]
+        owned: list[int] = []
+        for name in names:
+            member = self._members.get(name)
+            if member is None or member.owned is None or member.generation_id != self.group.generation_id:
+                return False
+            owned += member.owned
+        return not names or sorted(owned) == list(range(self.world.plan.options.partitions))
+
+    def stop_members(self) -> None:
+        self.ended = True
+        for name, machine in self._machines.items():
+            if name.startswith("g"):
+                machine.kill()
 
     async def stop_writers(self) -> None:
         """Returns when nothing is on its way any more."""
@@ -152,6 +179,13 @@ class Load:
             writer.on_send = self._note_send
             writer.on_error = self._note_error
             await (writer.run() if self.script is None else self._follow_script(writer))
+
+    async def _take_part(self, ports: NodePorts) -> None:
+        brokers = [f"{machine.name}:{KAFKA_PORT}" for machine in self.world.cluster.machines.values()]
+        member = self._members[ports.node] = Member(
+            ports, self.group, self.world.partitions, brokers, lambda: self.world.faults.faulty
+        )
+        await member.run()
 
     def _pause_ms(self) -> float:
         return self.world.plan.pause_ms(self.world.loop.now_us)
@@ -250,6 +284,7 @@ class Load:
     # --- running them
 
     def _start(self, name: str, program: Program) -> SimNode:
+        self._programs[name] = program
         machine = self._machines.get(name)
         if machine is None:
             machine = self._machines[name] = self.world.cluster.client(name)

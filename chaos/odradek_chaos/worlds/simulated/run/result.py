@@ -28,6 +28,8 @@ class SeedResult:
     faults: dict[str, int] = field(default_factory=dict)
     acknowledged: int = 0
     failed: int = 0
+    generation: int = -1  # of the group, where there are members
+    commits: int = 0  # of offsets, by its members
     read: int = 0
     compared: int = 0  # records that the audit compared between replicas
     faults_began_us: int = 0

@@ -38,6 +38,7 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     unhealthy_without,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.members import STABLE_MS
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.world.waiting import Stopped, until, within
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
@@ -131,6 +132,7 @@ def _run(
     )
     result.strikes, result.sends, result.costs = tuple(faults.injected), tuple(load.sends), dict(world.findings.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
+    result.generation, result.commits = load.group.generation_id, load.group.commits
     _forget(world, load)
     return result
 
@@ -202,12 +204,14 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     load.start_reader()
     if world.plan.options.compaction:
         load.states.start()
+    load.start_members()
     result.faults_began_us = world.loop.now_us
     await _faults(world, script)
     if world.plan.core:
         await _core(world, load)
     world.heal()
     liveness = await _peace(world, load, result)
+    await _group_peace(world, load)
     await gather_evidence(world, load, result)
     liveness.judge_errors()
 
@@ -245,6 +249,19 @@ async def _core(world: World, load: Load) -> None:
             world.findings.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
             if world.findings.found:
                 raise Stopped from None
+
+
+async def _group_peace(world: World, load: Load) -> None:
+    """Without faults a group is stable after a few of its timeouts."""
+    limit_ms = STABLE_MS
+    try:
+        await until(world, load.group_is_stable, limit_ms if world.expectations.recovers else NOT_OWED_MS)
+    except TimeoutError:
+        if world.expectations.recovers:
+            sentence = f"{limit_ms} ms after the faults, in generation {load.group.generation_id}"
+            world.findings.report("group-not-stable", sentence)
+            raise Stopped from None
+    load.stop_members()
 
 
 async def _peace(world: World, load: Load, result: SeedResult) -> LivenessCheck:

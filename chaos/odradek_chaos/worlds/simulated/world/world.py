@@ -35,7 +35,7 @@ class World:
         self.plan = plan
         self.expectations = plan.expectations
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
-        self.cluster = SimCluster(loop, settings=plan.settings)
+        self.cluster = SimCluster(loop, settings=plan.settings, kafka=plan.options.members > 0)
         usual_delay = self.cluster.fabric.default_delay = uniform(*plan.link_ms)
         self.timeline = Timeline(self.cluster)
         self.board = Board()

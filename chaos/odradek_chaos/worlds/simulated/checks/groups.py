@@ -1,0 +1,43 @@
+"""What members of a consumer group are told, held to what has to be true of it (K-64).
+
+Each answer is judged by what everybody had been told before its question left: answers may come late, but a question
+cannot be answered by what was over before it was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+ONE_OWNER, GENERATION_FELL, OFFSET_FELL = "group-one-owner", "group-generation-rises", "group-offset-monotone"
+
+
+class GroupHistory:
+    """Of one group. Generations and offsets count from answers alone: what nobody was told may be lost."""
+
+    def __init__(self, report: Callable[[str, str], None]) -> None:
+        self._report = report
+        self.generation_id = -1  # the newest that a member has synced in
+        self.offsets: dict[int, int] = {}  # by partition: the largest that was acknowledged or read
+        self.commits = 0
+        self._owners: dict[tuple[int, int], str] = {}  # by generation and partition
+
+    def on_synced(self, member: str, generation_id: int, owned: tuple[int, ...], newest_asked: int) -> None:
+        """`newest_asked` is the newest generation when it asked. A member is who it was when it joined."""
+        if generation_id < newest_asked:
+            self._report(GENERATION_FELL, f"{member} synced in {generation_id}, others in {newest_asked} before")
+        if generation_id > self.generation_id:
+            self.generation_id = generation_id
+        for partition in owned:
+            owner = self._owners.setdefault((generation_id, partition), member)
+            if owner != member:
+                self._report(ONE_OWNER, f"{owner} and {member} own partition {partition} in generation {generation_id}")
+
+    def on_committed(self, partition: int, offset: int) -> None:
+        self.commits += 1
+        self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
+
+    def on_fetched(self, member: str, partition: int, offset: int, least: int) -> None:
+        """`least` is the largest that anybody had been told of when it asked."""
+        if offset < least:
+            self._report(OFFSET_FELL, f"{member} reads offset {offset} of partition {partition}, it was {least} before")
+        self.offsets[partition] = max(offset, self.offsets.get(partition, -1))

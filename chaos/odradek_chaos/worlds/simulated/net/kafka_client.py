@@ -1,0 +1,54 @@
+"""A client of Kafka's protocol on a simulated machine: one connection, one request at a time, over the byte streams."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, definition, reader_of, writer_of
+from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_proto.transport.ports import Network, Stream
+
+from odradek_chaos.worlds.simulated.net.bytes import BYTES
+
+_HEADER = struct.Struct(">hhi")
+
+
+class KafkaConnection:
+    """Raises what the network raises, `ValueError` for an answer that is none, and TimeoutError; then it is closed."""
+
+    def __init__(self, stream: Stream, client_id: str) -> None:
+        self._stream = stream
+        self._client_id = client_id.encode()
+        self._correlation_id = 0
+        self._received = bytearray()
+
+    @classmethod
+    async def open(cls, network: Network, address: str, client_id: str, timeout_ms: float) -> KafkaConnection:
+        return cls(await network.open(address, BYTES, timeout_ms), client_id)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def ask(self, key: int, version: int, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request; whoever limits the time closes the connection behind it."""
+        self._correlation_id += 1
+        flexible = version >= definition(key).flexible_from
+        writer = Writer()
+        writer_of(key, REQUEST, version)(writer, request)
+        name = struct.pack(">h", len(self._client_id)) + self._client_id
+        header = _HEADER.pack(key, version, self._correlation_id) + name + (b"\0" if flexible else b"")
+        body = header + b"".join(writer.buffers())
+        await self._stream.send(len(body).to_bytes(4, "big") + body)
+        frame = await self._frame()
+        if int.from_bytes(frame[:4], "big") != self._correlation_id:
+            raise ValueError(f"the answer to {self._correlation_id} is to {frame[:4].hex()}")
+        return reader_of(key, RESPONSE, version)(Reader(memoryview(frame), 5 if flexible else 4))
+
+    async def _frame(self) -> bytes:
+        while len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4], "big"):
+            self._received += await self._stream.recv()
+        end = 4 + int.from_bytes(self._received[:4], "big")
+        frame = bytes(self._received[4:end])
+        del self._received[:end]
+        return frame

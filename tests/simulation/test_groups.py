@@ -1,0 +1,38 @@
+"""Consumer groups in the simulated world: members on Kafka's listener, under the faults of every seed (K-64)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_chaos.worlds.simulated.checks.groups import GENERATION_FELL, OFFSET_FELL, ONE_OWNER, GroupHistory
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
+
+WITH_MEMBERS = Options(members=3)
+SEEDS = (1, 5, 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_group_goes_on_under_faults(seed: int) -> None:
+    """One owner for each partition, offsets that stay, and peace afterwards; the same each time."""
+    result = run_seed(seed, WITH_MEMBERS)
+    assert not result.findings, result.report()
+    assert result.generation >= 1
+    assert result.commits > 0
+    if seed == SEEDS[0]:
+        assert run_seed(seed, WITH_MEMBERS).trace_hash == result.trace_hash
+
+
+def test_what_must_not_happen_is_found() -> None:
+    """Two owners, a generation and an offset that fall; an answer that comes late is none of them."""
+    found: list[str] = []
+    history = GroupHistory(lambda check, sentence: found.append(check))
+    history.on_synced("a", 1, (0, 1), newest_asked=-1)
+    history.on_synced("a", 2, (0,), newest_asked=1)
+    history.on_synced("b", 1, (2,), newest_asked=-1)
+    history.on_committed(0, 7)
+    history.on_fetched("b", 0, 6, least=-1)
+    assert found == []
+    history.on_synced("b", 2, (0,), newest_asked=1)
+    history.on_synced("c", 1, (3,), newest_asked=2)
+    history.on_fetched("b", 0, 6, least=history.offsets[0])
+    assert found == [ONE_OWNER, GENERATION_FELL, OFFSET_FELL]
