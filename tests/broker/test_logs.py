@@ -75,7 +75,7 @@ def test_a_partition_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also where the error's own words begin with it."""
     set_levels({ROOT: "INFO"}, [REPLICA])
     log_event(REPLICA, "disk_full", ME, {"rule": "R-86", "partition": "t-2", "reason": "t-2: no room for an append"})
-    assert caplog.messages == ["t-2: no room for an append"]
+    assert caplog.messages == ["t-2: no room for an append; it is read-only until there is room"]
 
 
 def test_json_has_the_event_and_its_facts(tmp_path: Path) -> None:

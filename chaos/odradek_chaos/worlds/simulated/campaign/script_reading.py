@@ -14,8 +14,14 @@ from odradek_chaos.worlds.simulated.run.evidence import REACH_END_MS
 from odradek_chaos.worlds.simulated.run.expansion import check
 from odradek_chaos.worlds.simulated.run.liveness import LIVENESS_MS
 
-LEAST = {"faults_ms": 1, "partitions": 1, "writers": 1, "min_insync_replicas": 1}  # of the options that are numbers
-MOST = {"partitions": 100, "writers": 100, "min_insync_replicas": 3}
+LEAST = {
+    "faults_ms": 1,
+    "partitions": 1,
+    "writers": 1,
+    "members": 0,
+    "min_insync_replicas": 1,
+}  # of the options that are numbers
+MOST = {"partitions": 100, "writers": 100, "members": 100, "min_insync_replicas": 3}
 
 
 def read_script(text: str) -> tuple[Script, Options]:
