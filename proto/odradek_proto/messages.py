@@ -22,6 +22,9 @@ from odradek_proto.values import Value
 __all__ = ["DecodeError", "Message", "Request", "Response"]
 
 
+MOST_ELEMENTS = 100_000  # of a repeated field: an empty one takes two bytes, and becomes an object
+
+
 class Request(Protocol):
     """A value, or a message of Google's library."""
 
@@ -74,7 +77,7 @@ class _Field:
         if is_map:
             self.read, self.fill = dict, lambda target, given: target.update(given)
         elif field.is_repeated and nested is not None:
-            self.read = lambda found: tuple([_read(nested, each) for each in found])
+            self.read = lambda found: tuple([_read(nested, each) for each in _bounded(found)])
             self.fill = _add_each
         elif field.is_repeated:
             self.read, self.fill = tuple, lambda target, given: target.extend(given)
@@ -109,6 +112,12 @@ def _read(value: type[Message], message: Encoded) -> Any:
             for field in _codec(value).fields
         ]
     )
+
+
+def _bounded(found: Any) -> Any:
+    if len(found) > MOST_ELEMENTS:
+        raise DecodeError(f"{len(found)} elements: at most {MOST_ELEMENTS}")
+    return found
 
 
 def _add_each(target: Any, given: Any) -> None:

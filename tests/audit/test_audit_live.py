@@ -81,6 +81,10 @@ def test_followers_of_a_running_cluster_are_compared(
     assert (code, first["findings"]) == (0, 0), first
     assert first["compared_records"] == 2 * RECORDS
     assert (tmp_path / "out" / "report.html").exists()
+    told = runner.invoke(app, ["live", "-b", kafka_bootstrap, "--topics", odradek_topic, "--quota", "0"])
+    assert told.stdout.endswith(
+        f"The replicas agree. Compared: {2 * RECORDS:,} records, {first['compared_batches']} batches.\n"
+    )
     assert live(kafka_bootstrap, odradek_topic, *digests)[1]["compared_records"] < 2 * 1024 + 200
 
     produce(kafka_bootstrap, odradek_topic, RECORDS, 500)

@@ -65,6 +65,7 @@ class Odradek:
         leader: int | None = None,
         eligible: Sequence[int] | None = None,
         recovering: bool | None = None,
+        replicas: Sequence[int] | None = None,
     ) -> bytes:
         record = pb.PartitionChangeRecord(topic_id=TOPIC, bump_leader_epoch=leader is not None)
         if isr is not None:
@@ -77,6 +78,9 @@ class Odradek:
             record.eligible.extend(eligible)
         if recovering is not None:
             record.recovering = record.unclean = recovering
+        if replicas is not None:
+            record.replicas_changed = True
+            record.replicas.extend(replicas)
         return self._value(partition_change=record)
 
     def _value(self, **kind: Any) -> bytes:
@@ -112,10 +116,12 @@ class Kafka:
         leader: int | None = None,
         eligible: Sequence[int] | None = None,
         recovering: bool | None = None,
+        replicas: Sequence[int] | None = None,
     ) -> bytes:
         tags = {
             0: None if isr is None else _ints(isr),
             1: None if leader is None else _int(leader),
+            2: None if replicas is None else _ints(replicas),
             5: None if recovering is None else bytes([recovering]),
             6: None if eligible is None else _ints(eligible),
         }
@@ -205,6 +211,12 @@ def test_an_election_from_outside_is_told(write_cluster: WriteCluster, records: 
     assert told(report) == [("metadata-election", 9)]
     assert "orders-0 got the leader 3, its ISR was [1, 2]" in report.findings[0].sentence
     assert report.findings[0].evidence == {"decided_for": "orders-0"}
+
+
+def test_who_leads_when_a_reassignment_completes_is_no_finding(write_cluster: WriteCluster, records: Records) -> None:
+    """R-145: the leader that leaves takes the new replica into the ISR, and in the same record that one leads."""
+    done = records.change(replicas=[3], isr=[3], leader=3)
+    assert told(judged(write_cluster, [*beginning(records), [records.change(isr=[1, 2])], [done]])) == []
 
 
 def test_a_leader_in_the_epoch_of_another_is_told(write_cluster: WriteCluster) -> None:

@@ -20,6 +20,7 @@ from odradek_proto.transport.ports import CallRejected, NetworkError
 from odradek_proto.v1 import controller_messages, quorum_pb2
 
 from tests.secured import client_settings, node_settings
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
@@ -36,6 +37,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     try:
         for node_id in cluster.nodes:
             cluster.start(node_id, node_settings(directory / "certificates", node_id))
+        until(lambda: asyncio.run(registered(cluster)), lambda brokers: brokers == len(cluster.nodes))
         yield cluster
     finally:
         cluster.kill_all()
@@ -43,6 +45,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 def certificates(cluster: LocalCluster) -> Path:
     return cluster.directory.parent / "certificates"
+
+
+async def registered(cluster: LocalCluster) -> int:
+    """How many brokers take replicas."""
+    settings: dict[str, Any] = client_settings(certificates(cluster)) | {"bootstrap_timeout_ms": START_S * 1_000}
+    async with Admin(cluster.bootstrap, **settings) as admin:
+        return sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers)
 
 
 def network_as(cluster: LocalCluster, keystore: Path) -> GrpcNetwork:

@@ -36,7 +36,7 @@ def test_acks_all_loses_nothing_and_replicas_agree(first: int) -> None:
     assert campaign.seeds == SEEDS_PER_TEST
     assert campaign.acknowledged
     assert campaign.compared > campaign.acknowledged  # each record on three replicas, compared with the leader's
-    assert sum(campaign.faults.values()) > SEEDS_PER_TEST
+    assert sum(campaign.faults.values()) >= SEEDS_PER_TEST
 
 
 def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:

@@ -224,7 +224,9 @@ class _Batch:
             self._report(METADATA_LEADER_EPOCH, offset, place, said)
         if leader is None or leader in (NO_LEADER, before.leader) or change.recovering:
             return
-        if leader not in before.isr and leader not in before.eligible:
+        # A reassignment that completes with this change: the leader that leaves has just taken the new one in.
+        joined = change.isr or () if change.replicas is not None else ()
+        if leader not in (*before.isr, *before.eligible, *joined):
             eligible = f", its eligible replicas {_list(before.eligible)}" if before.eligible else ""
             said = f"got the leader {leader}, its ISR was {_list(before.isr)}{eligible}, and nothing says unclean"
             self._report(METADATA_ELECTION, offset, place, said)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from odradek_proto.words import plural
 
 if TYPE_CHECKING:
-    from odradek_proto.words import plural
-from odradek_audit.report import Report
+    from odradek_audit.report import Report
 
 EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 SHOWN_FINDINGS = 20

@@ -117,9 +117,11 @@ class BrokersCopy:
     broker: int
     topic: str
     partition: int
+    _wait_ms: int = 0  # the first fetch says what there is: most partitions of a cluster may be empty
 
     def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
-        found = self._ask(lambda each: wire.fetch(each, self.topic, self.partition, offset, max_bytes, WAIT_MS))
+        wait_ms, self._wait_ms = self._wait_ms, WAIT_MS
+        found = self._ask(lambda each: wire.fetch(each, self.topic, self.partition, offset, max_bytes, wait_ms))
         return found.error, found.high_watermark, found.log_start, found.records
 
     def earliest(self) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from odradek_proto.records import Record
 from odradek_proto.topics import topic_id_to_text
 from odradek_proto.v1.metadata_messages import MetadataRecord
 
+SECRETS: Final = ("salt", "stored_key", "server_key")  # of a SCRAM credential: what is printed is pasted into issues
 TYPE_NAMES: Final = {kind: f"{kind.upper()}_RECORD" for kind in MetadataRecord.__struct_fields__}
 
 
@@ -53,6 +54,9 @@ def _fields(message: Message) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for name in message.__struct_fields__:
         value = getattr(message, name)
+        if name in SECRETS:
+            shown[name] = "[hidden]"
+            continue
         if isinstance(value, bytes):
             shown[name] = topic_id_to_text(value) if len(value) == 16 else value.hex()
         elif value is not None:

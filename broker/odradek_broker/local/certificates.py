@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,9 @@ def make_node(directory: Path, node_id: int, hosts: Sequence[str] = LOOPBACK) ->
 
 def make_client(directory: Path, user: str) -> Path:
     """Key and certificate of a client, in one PEM file. Raises `CommandFailed`."""
+    if re.fullmatch(r"node-\d+", user):
+        said = f"{user!r} is the name of a node: who shows such a certificate speaks for that broker"
+        raise CommandFailed(said, hint="take another name; `odradek cluster certs node` makes a node's")
     return _make(directory, user, ())
 
 
@@ -46,10 +50,10 @@ def _make(directory: Path, name: str, hosts: Sequence[str]) -> Path:
         raise CommandFailed(f"{name!r} cannot be the name of a certificate's file", hint="take letters and digits")
     if path.exists():
         return path
+    issuer, issuer_key = _load_authority(directory)  # first: it says what to install
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    issuer, issuer_key = _load_authority(directory)
     key = _new_key()
     builder = _builder(name, issuer.subject, key).add_extension(x509.BasicConstraints(False, None), critical=True)
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]

@@ -251,7 +251,7 @@ class Broker:
         self.recovered = True
         self._spawn(self._follow_metadata())
         self._spawn(self._make_topic_creation().run())
-        self._spawn(self._make_user_creation().run())
+        self._spawn(self._create_users())
         maintenance = Maintenance(
             settings=self.settings,
             clock=self._clock,
@@ -296,8 +296,10 @@ class Broker:
         voters = parse_voters(self.settings.controller_quorum_voters)
         return len(voters) if self.settings.node_id in voters else 0
 
-    def _make_user_creation(self) -> UserCreation:
-        return UserCreation(
+    async def _create_users(self) -> None:
+        """Once the metadata say who is there: a user whose password was changed since is left alone."""
+        await self.caught_up.wait()
+        creation = UserCreation(
             parse_users(self.settings.odradek_create_users),
             clock=self._clock,
             files=self._files,
@@ -305,6 +307,7 @@ class Broker:
             new_salt=new_salt,
             alter=lambda request, timeout_ms: self._ask_as_broker("AlterUserScramCredentials", request, timeout_ms),
         )
+        await creation.run()
 
     async def _ask_as_broker(self, method: str, request: Any, timeout_ms: float) -> Any:
         """In this broker's own name: the topics and users that settings name, and the groups' topic."""

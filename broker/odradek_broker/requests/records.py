@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import INTERNAL_TOPICS, TopicPartition
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochEntry
@@ -92,7 +92,8 @@ class RecordRequests:
 
     def _delete(self, lookup: Lookup, wanted: DeleteRecords, timeout_ms: int) -> Awaitable[DeletedRecords]:
         """Cut the leader's own log; what is awaited is the others' part."""
-        replica = lookup(wanted.topic_partition, b"")
+        internal = wanted.topic_partition.topic in INTERNAL_TOPICS
+        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if internal else lookup(wanted.topic_partition, b"")
         if isinstance(replica, ErrorCode):
             return _answered(DeletedRecords(wanted.topic_partition, replica))
         moved: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

@@ -10,6 +10,8 @@ from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
 from odradek_broker.rpc.caller import Callers
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
+MOST_BYTES = 1 << 20  # of a request, which becomes objects on the loop: a stranger may send one
+
 
 def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, UnaryHandler]:
     """By full method name. Without a controller a call is UNAVAILABLE, which says nothing about what was done."""
@@ -18,13 +20,17 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
         request_type = ADMIN_REQUESTS[method].request
 
         async def call(data: bytes, context: CallContext) -> bytes:
+            who = callers.of(context)
+            if len(data) > MOST_BYTES:
+                said = f"{request_type.__name__} of {len(data)} bytes: at most {MOST_BYTES}; ask for less at a time"
+                raise CallRejected(said, status="INVALID_ARGUMENT")
             try:
                 request = request_type.FromString(data)
             except DecodeError as error:
                 raise CallRejected(f"not a {request_type.__name__}: {error}", status="INVALID_ARGUMENT") from error
             timeout_ms = context.deadline_ms or DEFAULT_TIMEOUT_MS
             try:
-                answer = await requests.call(callers.of(context), method, request, timeout_ms)
+                answer = await requests.call(who, method, request, timeout_ms)
             except ControllerUnavailable as error:
                 raise CallRejected(f"no active controller: {error}", status="UNAVAILABLE") from error
             encoded: bytes = answer.SerializeToString()

@@ -49,6 +49,8 @@ class CommittedOffsets:
 
     def of_topics(self, topics: Collection[str]) -> list[OffsetRecord]:
         """Tombstones for everything that is committed for topics that are gone."""
+        if not topics:
+            return []  # most changes of the metadata delete none
         return [
             OffsetRecord(group_id, tp, None)
             for group_id, offsets in self._by_group.items()

@@ -21,7 +21,7 @@ MAX_LENGTH = 1_000  # of an expression
 MAX_REPEAT = 1_000  # RE2's
 MAX_STATES = 2_000  # of the automaton, after repetitions are written out
 MAX_SETS = 500  # of states that are remembered; beyond it they are forgotten, and found again
-MAX_VISITS = 2_000_000  # of states for all names together: about half a second
+MAX_VISITS = 200_000  # of states for all names together: some 50 ms of the loop
 MAX_DEPTH = 50  # of groups in groups
 
 _CLASSES = {

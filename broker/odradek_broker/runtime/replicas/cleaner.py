@@ -98,7 +98,10 @@ class LogCleaner:
         stable = min(state.high_watermark, log.recovery_point)
         if state.producers.first_unstable_offset is not None:
             stable = min(stable, state.producers.first_unstable_offset)
-        first_dirty = self._first_dirty.setdefault(log, self._directory.cleaned.get(replica.topic_partition, 0))
+        # The checkpoint is written before a round changes anything, and says where offsets may be missing, not what is
+        # clean: a round that was cut off leaves keys behind. So the first round after a start begins anew. A cut of the
+        # log lowers the checkpoint.
+        first_dirty = min(self._first_dirty.setdefault(log, 0), self._directory.cleaned.get(replica.topic_partition, 0))
         segments = closed_segments(log)
         if compaction.min_compaction_lag_ms or compaction.max_compaction_lag_ms < NEVER:
             facts = await finish(self._files, lambda: [facts_of(*each) for each in segments])

@@ -206,9 +206,12 @@ class ReplicaManager:
         else:
             self._leaderships.ceased(tp)
             self._enter_term(replica, registration)
-        if replica.leader is not None and replica.offline is None:
-            self._leaderships.began(tp, replica.leader.leader_epoch)
+        self._tell_leadership(replica)
         self._look_at_promise(replica)
+
+    def _tell_leadership(self, replica: Replica) -> None:
+        if replica.leader is not None and replica.offline is None:
+            self._leaderships.began(replica.topic_partition, replica.leader.leader_epoch)
 
     def _look_at_promise(self, replica: Replica) -> None:
         if replica.has_promised(self._broker_id):
@@ -418,6 +421,7 @@ class ReplicaManager:
             if replica is not None and replica.offline is not None and replica.registration is not None:
                 replica.offline = None
                 self._enter_term(replica, replica.registration)
+                self._tell_leadership(replica)
 
     # --- Time -------------------------------------------------------------------------------------------------------
 
