@@ -215,3 +215,35 @@ def test_what_cannot_be_decoded_stays() -> None:
     work = clean(made)
     assert made.read_all()[0] == bytes(bad)
     assert work.stats.undecodable_batches
+
+
+@pytest.mark.parametrize(("first_dirty", "left"), [(0, []), (None, ["old"])])
+def test_a_round_that_was_cut_off_begins_anew(first_dirty: int | None, left: list[str]) -> None:
+    """What it did not reach is not clean: from its end on, the value below the tombstone would come back."""
+    made = bench()
+    for key, value in (*_fill("a"), ("K", "old"), *_fill("b"), ("K", None), *_fill("c")):
+        write(made, (key, value))
+    made.log.roll(START_MS)
+    made.flush()
+    end = made.log.segments[-1].base_offset
+    work = CleaningRound(
+        made.files, made.log, first_dirty_offset=0, end_offset=end, wall_ms=START_MS, map_bytes=1 << 20
+    )
+    first = next(step for step in work.steps() if isinstance(step, Written))
+    replacement = made.log.replace(first.old, first.new)
+    assert replacement.begin()
+    replacement.exchange()
+    replacement.finish()
+    work.drop_unfinished()
+    made.cold()
+    for day in (1, 3, 5):
+        for key, value in _fill(f"d{day}"):
+            write(made, (key, value))
+        made.log.roll(START_MS)
+        clean(made, wall_ms=START_MS + day * DAY_MS, first_dirty=end if first_dirty is None else first_dirty)
+        end = made.log.segments[-1].base_offset
+    assert [value for _, key, value in values(made) if key == "K"] == left
+
+
+def _fill(key: str) -> list[tuple[str, str | None]]:
+    return [(key, f"{key}{number}") for number in range(14)]
