@@ -86,6 +86,9 @@ def _done(row: dict[str, object], sentence: str, screen: Screen) -> None:
 
 def _password(name: str, file: Path | None) -> str:
     if file is None:
+        if not sys.stdin.isatty():
+            said = "a password is asked for on a terminal only"
+            raise CommandFailed(said, hint="--password-file FILE; - is standard input", exit_code=USAGE)
         return str(typer.prompt(f"password of {name}", hide_input=True, confirmation_prompt=True, err=True))
     try:
         text = sys.stdin.readline() if str(file) == "-" else file.read_text()
