@@ -156,15 +156,15 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
     total = Exploration()
     for name in STORIES:
         for mode in sorted(MODES):
-            total.add(lose_power(name, mode, per_point=40, inside=0.001))
+            total.add(lose_power(name, mode, per_point=20, inside=0.0005))
     for segment_bytes in SEGMENT_SIZES:
         settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60)
         for name in STORIES:
             driver = told(name, settings)
-            total.add(explore(driver.operations, driver.bench, seed=segment_bytes, per_point=4, points=30))
+            total.add(explore(driver.operations, driver.bench, seed=segment_bytes, per_point=3, points=15))
     for seed in range(100, 106):
         operations, bench = record_seed(seed)
-        total.add(explore(operations, bench, seed=seed, points=100, per_point=12))
+        total.add(explore(operations, bench, seed=seed, points=60, per_point=8))
     with capsys.disabled():
         print(f"\n{total.states} crash states at {total.points} moments, {total.recoveries} recoveries interrupted")
     assert not total.findings, "\n".join(map(str, total.findings))
