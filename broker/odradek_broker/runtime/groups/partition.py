@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from odradek_proto.encoding import encode_batch, estimated_record_size
 from odradek_proto.errors import ErrorCode
 from odradek_proto.headers import HEADER_SIZE
-from odradek_proto.transport.ports import Clock, Files, TimerHandle
+from odradek_proto.transport.deadline import Deadline
+from odradek_proto.transport.ports import Clock, Files
 from odradek_proto.values import Value
 
 from odradek_broker.config.log_levels import SERVER
@@ -75,8 +76,7 @@ class CoordinatorPartition:
         self._effects: deque[Effect] = deque()
         self._carrying_out = False
         self._unwritten: deque[int] = deque()  # writes that are not committed yet, by id
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._deadline = Deadline(self._clock, self._on_time)
         self._load()
 
     @property
@@ -119,9 +119,7 @@ class CoordinatorPartition:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.cancel()
         replies = [
             effect for effect in self._effects if isinstance(effect, Reply)
         ]  # decided, whatever becomes of writes
@@ -228,28 +226,16 @@ class CoordinatorPartition:
     # --- Time -------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        shard = self._shard
-        deadline_ms = None if shard is None else shard.next_deadline_ms()
-        if deadline_ms is not None:
-            self._arm_at(deadline_ms)
+        if self._shard is not None:
+            self._deadline.arm(self._shard.next_deadline_ms())
 
-    def _arm_at(self, deadline_ms: int) -> None:
-        """Once: a timer that comes too early looks again."""
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _on_time(self) -> None:
         shard = self._shard
         if shard is None:
             return
         now_ms = self._clock.now_ms()
         if not self._takes_writes():  # whoever did not heartbeat meanwhile had no coordinator to send it to
-            self._arm_at(now_ms + REFUSED_RETRY_MS)
+            self._deadline.arm(now_ms + REFUSED_RETRY_MS)
             return
         self._step(shard.on_time(now_ms, self._clock.wall_ms()))
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Clock, TimerHandle
+from odradek_proto.transport.deadline import Deadline
+from odradek_proto.transport.ports import Clock
 from odradek_proto.values import Value
 
 from odradek_broker.core.delayed import NO_LIMIT, DelayedOperation, DelayedOperations, DelayedProduce
@@ -83,13 +84,12 @@ class DelayedDelete(DelayedOperation, eq=False):
 class Purgatory(DelayedOperations[Key, DelayedOperation]):
     """One for each broker."""
 
-    __slots__ = ("_clock", "_timer", "_timer_at_ms")
+    __slots__ = ("_clock", "_deadline")
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._deadline = Deadline(clock, self._on_timer)
 
     def complete(self, key: Key, reached: int = NO_LIMIT) -> None:
         """Answer those whose condition holds now, in the order of what they require."""
@@ -103,23 +103,13 @@ class Purgatory(DelayedOperations[Key, DelayedOperation]):
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.cancel()
 
     def on_earliest(self, deadline_ms: int) -> None:
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
+        self._deadline.arm(deadline_ms)
 
     def _on_timer(self) -> None:
-        self._timer = None
         expired = self.on_time(self._clock.now_ms())
-        next_ms = self.next_deadline_ms()
-        if next_ms is not None:
-            self.on_earliest(next_ms)
+        self._deadline.arm(self.next_deadline_ms())
         for request, outcome in expired:
             request.complete(outcome)
