@@ -5,7 +5,7 @@
 A log of 512 MiB in a temporary directory, in the page cache, opened as after a kill with a recovery point of 0. The
 best of three rounds, wall clock.
 
-*Clean start*: the opening of a log that was closed in peace, whose idempotent producers wrote eight batches of 100 B
+*Clean start*: the opening of a log that was closed cleanly, whose idempotent producers wrote eight batches of 100 B
 each in turn. The last five of each are read back from its end; with 10,000 producers the bound of that ends it.
 
 Run: `python -m bench.recovery [--quick] [--json]`.

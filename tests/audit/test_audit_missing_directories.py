@@ -110,7 +110,7 @@ def test_after_an_unclean_stop_it_is_a_note(replicas: dict[str, Path]) -> None:
 
 
 def test_a_topic_that_nobody_has_any_more_is_found(replicas: dict[str, Path]) -> None:
-    """Whoever deletes a topic in peace forgets its high watermark when it stops; three brokers remember this one."""
+    """Whoever deletes a topic cleanly forgets its high watermark when it stops; three brokers remember this one."""
     for path in replicas.values():
         shutil.rmtree(path / str(LOST), ignore_errors=True)
     report = audit(replicas)

@@ -82,13 +82,13 @@ class QuorumCluster(Cluster):
 
 async def kill_and_revive_the_controller(cluster: QuorumCluster) -> None:
     """It is fenced, and led over, in less than a second; afterwards everybody is in sync again."""
-    (victim,) = cluster.controllers()
-    survivor = next(iter(cluster.machines.keys() - {victim}))
-    cluster.kill(victim)
-    assert await cluster.until(lambda: cluster.fenced(victim, seen_by=survivor)) < 1_000
+    (target,) = cluster.controllers()
+    survivor = next(iter(cluster.machines.keys() - {target}))
+    cluster.kill(target)
+    assert await cluster.until(lambda: cluster.fenced(target, seen_by=survivor)) < 1_000
     leader = cluster.partition(survivor).leader
-    assert leader not in (victim, -1)
-    cluster.start(victim)
+    assert leader not in (target, -1)
+    cluster.start(target)
     await cluster.all_unfenced()
     answer = await cluster.join_isr(leader, [leader, *(i for i in cluster.machines if i != leader)])
     assert answer.error == 0

@@ -132,7 +132,7 @@ class SlowReader:
 
     peer = "client"
 
-    def __init__(self, world: World, unsent: ResponseBudget, wanted: list[TopicPartition], *, proven: bool) -> None:
+    def __init__(self, world: World, unsent: ResponseBudget, wanted: list[TopicPartition], *, trusted: bool) -> None:
         self.answers = 0
         self._clock = world.clock
         self._wanted = wanted
@@ -143,7 +143,7 @@ class SlowReader:
             limits=SessionLimits(1_000_000, default_credit_bytes=1 << 40),
             unsent=unsent,
         )
-        if proven:
+        if trusted:
             self._session._allowance.took(PROVEN_BYTES)
         self.serving = asyncio.ensure_future(self._session.run(self._fetch()))
 
@@ -162,16 +162,16 @@ class SlowReader:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("proven", [True, False], ids=["as-the-others", "newcomer"])
-def test_one_reader_more_than_there_is_room_for_gets_its_turn(proven: bool) -> None:
+@pytest.mark.parametrize("trusted", [True, False], ids=["as-the-others", "newcomer"])
+def test_one_reader_more_than_there_is_room_for_gets_its_turn(trusted: bool) -> None:
     """Whoever has sent an answer and has the next one ready does not take the room from those who wait for it."""
 
     async def story(world: World) -> None:
         wanted = [await lead(world, f"orders-{number}", 1_000) for number in range(2)]
         unsent = ResponseBudget(4_000)  # four answers of a thousand bytes and a little
-        readers = [SlowReader(world, unsent, wanted, proven=True) for _ in range(4)]
+        readers = [SlowReader(world, unsent, wanted, trusted=True) for _ in range(4)]
         await world.clock.sleep(100)
-        late = SlowReader(world, unsent, wanted, proven=proven)
+        late = SlowReader(world, unsent, wanted, trusted=trusted)
         before = [reader.answers for reader in readers]
         await world.clock.sleep(1_000)
         told = [reader.answers - count for reader, count in zip(readers, before, strict=True)]

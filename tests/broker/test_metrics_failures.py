@@ -21,8 +21,8 @@ def test_a_killed_broker_is_missed_until_it_is_back() -> None:
     """Under-replicated, ISR, fenced and active brokers follow a kill and a return; one controller all the time."""
     with Cluster(settings=LISTENER) as cluster:
         cluster.create_topic("orders", 3)
-        victim = cluster.controller()
-        cluster.kill(victim)
+        target = cluster.controller()
+        cluster.kill(target)
         cluster.wait_until_ready()
         assert total(cluster, f"{MANAGER}underreplicatedpartitions") == 3
         assert total(cluster, f"{MANAGER}atminisrpartitioncount") == 3
@@ -33,13 +33,13 @@ def test_a_killed_broker_is_missed_until_it_is_back() -> None:
         assert total(cluster, f"{CONTROLLER}activecontrollercount") == 1
         assert scrape(cluster, cluster.controller()).total(f"{CONTROLLER}fencedbrokercount") == 1
         assert total(cluster, "odradek_early_fencings_total") == 1
-        cluster.start(victim)
+        cluster.start(target)
         cluster.wait_until_in_sync("orders")
         eventually(lambda: total(cluster, "odradek_isr_size") == 9, "the leaders never heard of their whole ISR")
         assert total(cluster, f"{MANAGER}underreplicatedpartitions") == 0
         assert total(cluster, f"{MANAGER}isrexpands_total") == 3
         assert total(cluster, f"{CONTROLLER}activecontrollercount") == 1
-        assert scrape(cluster, victim).total(f"{CONTROLLER}fencedbrokercount") == 0
+        assert scrape(cluster, target).total(f"{CONTROLLER}fencedbrokercount") == 0
 
 
 def test_a_partition_without_a_leader_is_offline() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.core.quorum.doubts import Doubts
+from odradek_broker.core.quorum.catching_up import CatchUpTracker
 from odradek_broker.core.quorum.messages import BeginEpoch, Fetch, QuorumConfig, Send
 
 NOW = 10_000
@@ -10,16 +10,16 @@ LATER = NOW + 3_000  # two election timeouts and the longest back-off
 LOST = Fetch(2, 6, 12, 5, 12, 500, 1 << 20, catching_up=True)
 
 
-def doubting(voters: int) -> Doubts:
+def doubting(voters: int) -> CatchUpTracker:
     """Node 1 leads epoch 6, from 10 on, by votes of others; voter 2 has lost its disk, and all others have fetched."""
-    doubts = Doubts(QuorumConfig(1, tuple(range(1, voters + 1))), (1, 3), 10)
+    doubts = CatchUpTracker(QuorumConfig(1, tuple(range(1, voters + 1))), (1, 3), 10)
     doubts.heard(LOST, NOW)
     for voter in range(3, voters + 1):
         doubts.heard(Fetch(voter, 6, 12, 5, 12, 500, 1 << 20), NOW)
     return doubts
 
 
-def confirm(doubts: Doubts, peer: int) -> None:
+def confirm(doubts: CatchUpTracker, peer: int) -> None:
     """The peer is asked whether this leader still leads, and knows of no newer one."""
     send = Send(peer, BeginEpoch(1, 6))
     doubts.asked(2, send)

@@ -190,13 +190,13 @@ def test_a_voter_without_its_disk_gets_everything_again() -> None:
         for number in range(5):
             world.append(leader_of(world).node_id, b"%d" % number)
             world.run_until(world.settled)
-        victim = leader_of(world).node_id
-        world.crash(victim)
-        world.lose_disk(victim)
-        world.start(victim)
+        target = leader_of(world).node_id
+        world.crash(target)
+        world.lose_disk(target)
+        world.start(target)
         world.run_until(world.settled)
         assert len({bytes(b"".join(batch.data for batch in node.disk.batches)) for node in world.nodes.values()}) == 1
-        assert sum(batch.header.record_count for batch in world.nodes[victim].disk.batches) >= 7
+        assert sum(batch.header.record_count for batch in world.nodes[target].disk.batches) >= 7
 
 
 @FIRST_OF_A_HUNDRED
@@ -233,10 +233,10 @@ def test_a_disk_lost_in_the_middle_of_trouble_loses_nothing(first_seed: int) -> 
             one_fault(world, rng, number)
             whole = not any(node.disk.state.catching_up for node in world.nodes.values())
             if whole and rng.random() < 0.2:
-                victim = rng.choice(list(world.nodes))
-                if victim in world.up:
-                    world.crash(victim)
-                world.lose_disk(victim)
+                target = rng.choice(list(world.nodes))
+                if target in world.up:
+                    world.crash(target)
+                world.lose_disk(target)
         world.heal()
         world.start()
         world.run_until(world.settled, 10_000)

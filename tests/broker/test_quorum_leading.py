@@ -273,10 +273,10 @@ def test_a_leader_that_resigns_names_the_one_with_the_longest_log_first() -> Non
     fetch(core, 3, 11, 5)
     goodbyes = of(core.resign(NOW), Send)
     assert [send.request for send in goodbyes] == [EndEpoch(1, 5, (3, 2))] * 2
-    assert core.goodbyes_pending
+    assert core.end_epochs_pending
     for send in goodbyes:
         core.on_answer(send, EpochAnswer(ErrorCode.NONE, -1, 5), NOW)
-    assert not core.goodbyes_pending
+    assert not core.end_epochs_pending
 
 
 def test_a_voter_whose_quorum_does_not_run_yet_is_told_again_of_the_end() -> None:
@@ -285,7 +285,7 @@ def test_a_voter_whose_quorum_does_not_run_yet_is_told_again_of_the_end() -> Non
     (first, second) = of(core.resign(NOW), Send)
     core.on_answer(first, EpochAnswer(ErrorCode.BROKER_NOT_AVAILABLE, -1, 5), NOW)
     core.on_answer(second, EpochAnswer(ErrorCode.NONE, -1, 5), NOW)
-    assert core.goodbyes_pending
+    assert core.end_epochs_pending
     again = of(core.on_time(NOW + 20), Send)
     assert [(send.peer_id, send.request) for send in again] == [(first.peer_id, first.request)]
 

@@ -10,7 +10,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.requests.fetch_answers import PartitionAnswers
-from odradek_broker.requests.fetch_reader import Reader, Wanted
+from odradek_broker.requests.fetch_reader import PendingFetch, Reader
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.records import RecordService
 from odradek_proto.encoding import encode_batch
@@ -243,7 +243,7 @@ def test_a_log_start_that_moved_before_the_answer_is_out_of_range() -> None:
         made = Leading(world)
         made.produce()
         reader = Reader(follower=False)
-        wanted = Wanted(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
+        wanted = PendingFetch(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
         wanted.decision = reader.ask(made.replica, wanted)
         assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
         made.replica.on_log_start_advanced(1)

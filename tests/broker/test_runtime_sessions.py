@@ -26,7 +26,7 @@ from odradek_broker.rpc.backpressure import ResponseBudget
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.produce_session import ProduceSession
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.duplex import converse
+from odradek_broker.runtime.duplex import run_duplex
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
@@ -809,7 +809,7 @@ def test_a_conversation_whose_sender_breaks_ends_and_says_so() -> None:
             raise RuntimeError("broken")
 
         with pytest.raises(RuntimeError, match="broken"):
-            await converse(theirs, receive(), send())
+            await run_duplex(theirs, receive(), send())
         with pytest.raises(StreamClosed):
             await ours.recv()
 
@@ -821,18 +821,18 @@ def test_room_that_one_session_does_not_need_goes_to_the_next() -> None:
 
     async def story(world: World) -> None:
         unsent = ResponseBudget(10)
-        unsent.add(10, proven=True)
+        unsent.add(10, trusted=True)
         had_room: list[int] = []
 
         async def session(number: int) -> None:
-            await unsent.room(proven=True)
+            await unsent.room(trusted=True)
             had_room.append(number)
             unsent.pass_on()
 
         waiting = [asyncio.ensure_future(session(number)) for number in range(3)]
         await world.clock.sleep(1)
         assert had_room == []
-        unsent.remove(10, proven=True)
+        unsent.remove(10, trusted=True)
         await asyncio.wait(waiting)
         assert had_room == [0, 1, 2]
 

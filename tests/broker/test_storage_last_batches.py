@@ -57,7 +57,7 @@ def bench() -> LogBench:
 
 
 def test_a_client_may_repeat_each_of_its_last_five_batches_after_a_clean_start(bench: LogBench) -> None:
-    """R-245: five were on the wire, their answers were lost, everything was stopped in peace. None is written again."""
+    """R-245: five were on the wire, their answers were lost, everything was stopped cleanly. None is written again."""
     writers = Writers(bench)
     sent = [writers.write(7, records=3) for _ in range(7)][-5:]
     bench.reopen(clean=True)
@@ -179,7 +179,7 @@ def test_reading_back_has_a_limit(bench: LogBench, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("byte", range(0, 61, 4))
 def test_damage_where_it_is_read_back_does_not_keep_a_log_from_opening(bench: LogBench, byte: int) -> None:
-    """A log that was closed in peace is judged when it is read for somebody (R-233)."""
+    """A log that was closed cleanly is judged when it is read for somebody (R-233)."""
     writers = Writers(bench)
     for _ in range(30):
         writers.write(7)

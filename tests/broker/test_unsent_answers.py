@@ -18,9 +18,9 @@ def test_answers_are_small_until_the_client_has_shown_that_it_reads() -> None:
     """What the kernel's buffers hold proves nothing; more than that lifts the bound."""
     allowance = SessionQuota(MOST, trusted=False)
     allowance.took(PROVEN_BYTES - 1)
-    assert (allowance.proven, allowance.next_bytes) == (False, FIRST_ANSWER_BYTES)
+    assert (allowance.trusted, allowance.next_bytes) == (False, FIRST_ANSWER_BYTES)
     allowance.took(1)
-    assert (allowance.proven, allowance.next_bytes) == (True, MOST)
+    assert (allowance.trusted, allowance.next_bytes) == (True, MOST)
 
 
 def test_followers_get_large_answers_at_once() -> None:
@@ -31,9 +31,9 @@ def test_followers_get_large_answers_at_once() -> None:
 def test_sessions_without_proof_use_only_half_of_the_room() -> None:
     """A thousand newcomers that never read leave the other half to those who do."""
     unsent = ResponseBudget(100)
-    unsent.add(50, proven=False)
-    assert not unsent.has_room(proven=False)
-    assert unsent.has_room(proven=True)
+    unsent.add(50, trusted=False)
+    assert not unsent.has_room(trusted=False)
+    assert unsent.has_room(trusted=True)
 
 
 def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
@@ -41,22 +41,22 @@ def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
 
     async def story() -> None:
         unsent = ResponseBudget(100)
-        unsent.add(100, proven=True)
+        unsent.add(100, trusted=True)
         order: list[str] = []
 
-        async def wait(name: str, proven: bool) -> None:
-            await unsent.room(proven=proven)
-            unsent.add(50, proven=proven)
+        async def wait(name: str, trusted: bool) -> None:
+            await unsent.room(trusted=trusted)
+            unsent.add(50, trusted=trusted)
             order.append(name)
 
-        waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("proven", True))]
+        waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("trusted", True))]
         await asyncio.wait(waiting, timeout=0)
-        unsent.remove(50, proven=True)
+        unsent.remove(50, trusted=True)
         await waiting[1]
-        assert order == ["proven"]
-        unsent.remove(50, proven=True)
+        assert order == ["trusted"]
+        unsent.remove(50, trusted=True)
         await waiting[0]
-        assert order == ["proven", "new"]
+        assert order == ["trusted", "new"]
 
     asyncio.run(story())
 
@@ -66,11 +66,11 @@ def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
 
     async def story() -> None:
         unsent = ResponseBudget(100)
-        unsent.add(100, proven=True)
-        first = asyncio.ensure_future(unsent.room(proven=True))
-        second = asyncio.ensure_future(unsent.room(proven=True))
+        unsent.add(100, trusted=True)
+        first = asyncio.ensure_future(unsent.room(trusted=True))
+        second = asyncio.ensure_future(unsent.room(trusted=True))
         await asyncio.wait((first, second), timeout=0)
-        unsent.remove(100, proven=True)
+        unsent.remove(100, trusted=True)
         first.cancel()
         await second
 
@@ -85,20 +85,20 @@ def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None
         rng = random.Random(seed)
         unsent = ResponseBudget(100)
 
-        async def session(proven: bool) -> None:
+        async def session(trusted: bool) -> None:
             for _ in range(rng.randint(1, 5)):
-                if not unsent.has_room(proven=proven):
-                    await unsent.room(proven=proven)
+                if not unsent.has_room(trusted=trusted):
+                    await unsent.room(trusted=trusted)
                 if rng.random() < 0.3:
                     unsent.pass_on()
                     continue
                 size = rng.randint(1, 60)
-                unsent.add(size, proven=proven)
+                unsent.add(size, trusted=trusted)
                 try:
                     for _ in range(rng.randint(0, 3)):
                         await asyncio.sleep(0)
                 finally:
-                    unsent.remove(size, proven=proven)
+                    unsent.remove(size, trusted=trusted)
 
         sessions = []
         for _ in range(40):
@@ -109,8 +109,8 @@ def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None
         done, waiting = await asyncio.wait(sessions, timeout=5)
         assert not waiting
         assert all(each.cancelled() or each.exception() is None for each in done)
-        assert unsent.has_room(proven=True)
-        assert unsent.has_room(proven=False)
+        assert unsent.has_room(trusted=True)
+        assert unsent.has_room(trusted=False)
 
     asyncio.run(story())
 

@@ -56,20 +56,20 @@ def run(seed):
         rng = loop.fork_rng("nemesis")
         for _ in range(20):
             await virtual_sleep(0.1)
-            victim = rng.choice(nodes)
+            target = rng.choice(nodes)
             fault = rng.choice(["kill", "pause", "cut", "power"])
             if fault == "pause":
-                victim.pause()
+                target.pause()
                 await virtual_sleep(0.2)
-                victim.resume()
+                target.resume()
             elif fault == "cut":
                 fabric.cut("a", "b", both_ways=False)
                 await virtual_sleep(0.1)
                 fabric.heal_all()
             else:
-                victim.kill() if fault == "kill" else victim.power_loss()
+                target.kill() if fault == "kill" else target.power_loss()
                 await virtual_sleep(0.05)
-                victim.start(program(victim.name))
+                target.start(program(target.name))
 
     loop.run(story())
     loop.close()

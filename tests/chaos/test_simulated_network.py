@@ -275,13 +275,13 @@ def test_calls_are_lost_before_or_after_they_acted() -> None:
 
     async def story(pair: Pair) -> None:
         (await pair.open()).close()
-        pair.fabric.lose_calls("client", "server", before=1.0)
+        pair.fabric.drop_calls("client", "server", before=1.0)
         assert await calls(pair, 20) == {PeerUnavailable, DeadlineExceeded}
         assert pair.counted == 0
-        pair.fabric.lose_calls("client", "server", after=1.0)
+        pair.fabric.drop_calls("client", "server", after=1.0)
         assert await calls(pair, 20) == {PeerUnavailable, DeadlineExceeded}
         assert pair.counted == 20
-        pair.fabric.lose_calls("client", "server")
+        pair.fabric.drop_calls("client", "server")
         assert await pair.client.call(ADDRESS, COUNT, b"", 1000) == b"21"
 
     tell(story)

@@ -32,9 +32,9 @@ def stuck(cluster: Cluster, odradek_clusters: Clusters, request: pytest.FixtureR
     name = odradek_clusters.new_topic_name(request.node.name)
     cluster.create_topic(name, 3, replication_factor=1)
     asyncio.run(write(cluster.bootstrap, name))
-    victim = cluster.leader_of(name, 1)
-    cluster.kill(victim)
-    return name, victim
+    target = cluster.leader_of(name, 1)
+    cluster.kill(target)
+    return name, target
 
 
 async def write(bootstrap: str, topic: str) -> None:
@@ -87,13 +87,13 @@ def test_a_partition_is_read_as_soon_as_it_has_a_leader_again(
     cluster: Cluster, stuck: tuple[str, int], odradek: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --timeout it is waited for, from where it was to be begun."""
-    name, victim = stuck
+    name, target = stuck
     told: list[str] = []
 
     def say(screen: Screen, text: str = "") -> None:
         told.append(text)
         if text.startswith("held up: "):
-            cluster.start(victim)
+            cluster.start(target)
 
     monkeypatch.setattr(Screen, "say", say)
     outcome = odradek("consume", name, "--from-beginning", "-e", "-b", cluster.bootstrap)

@@ -124,9 +124,9 @@ def test_the_demo_survives_on_real_processes(odradek_process: Run, place: Path) 
     assert facts["verdict"] == "survived"
     assert facts["acknowledged"] == facts["read"] > 1000
     told = [json.loads(line) for file in place.glob("*/odradek-events.jsonl") for line in file.read_text().splitlines()]
-    (victim,) = {words.group(1) for each in facts["happenings"] if (words := KILLED.match(each["text"]))}
+    (target,) = {words.group(1) for each in facts["happenings"] if (words := KILLED.match(each["text"]))}
     reasons = {
-        each["reason"] for each in told if each["event"] == "broker_fencing" and str(each["broker_id"]) == victim
+        each["reason"] for each in told if each["event"] == "broker_fencing" and str(each["broker_id"]) == target
     }
     assert reasons
     assert reasons <= {"dial refused", "stream gone"}

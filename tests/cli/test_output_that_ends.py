@@ -104,14 +104,14 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=PATIENCE_S) == 0
     assert not cluster.running(1)
-    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
 def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told(
     home: Path, place: Path, number: signal.Signals
 ) -> None:
-    """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it in peace."""
+    """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it cleanly."""
     with sigint_of_children(signal.SIG_IGN):
         running = subprocess.Popen(
             [sys.executable, "-m", "odradek.cli.main", *UP, "--data", str(place)],
@@ -126,4 +126,4 @@ def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told
     running.send_signal(number)
     assert running.wait(timeout=PATIENCE_S) == 0
     assert not LocalCluster.load(place).running(1)
-    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"

@@ -116,7 +116,7 @@ def test_a_demo_that_is_told_to_end_before_it_begins_starts_nothing(
 def test_a_cluster_that_is_told_again_leaves_nothing(
     odradek: Run, monkeypatch: pytest.MonkeyPatch, clusters: list[LocalCluster], places: Path
 ) -> None:
-    """The second Ctrl-C ends the waiting for brokers that stop in peace, and those after it nothing."""
+    """The second Ctrl-C ends the waiting for brokers that stop cleanly, and those after it nothing."""
 
     async def told(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -25,19 +25,19 @@ def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path:
     with Cluster(3, directory=tmp_path / "cluster") as cluster:
         cluster.create_topic("solo", replication_factor=1)
         cluster.create_topic("orders")
-        victim = cluster.leader_of("solo")
-        cluster.stop(victim)
+        target = cluster.leader_of("solo")
+        cluster.stop(target)
         for partition in ("solo-0", "orders-0"):
-            (Path(cluster.replicas()[str(victim)]) / partition / "partition.metadata").write_text("x\n")
-        cluster.start(victim)
+            (Path(cluster.replicas()[str(target)]) / partition / "partition.metadata").write_text("x\n")
+        cluster.start(target)
         sick = until(
             lambda: odradek("cluster", "health", "--json", "-b", cluster.bootstrap),
             lambda health: health.out.count("cannot use") == 2 and "unreachable" not in health.out,
         )
         assert sick.code == 3
         assert json.loads(sick.out)["problems"] == [
-            f"broker {victim} cannot use its replica of orders/0 {ERROR}",
-            f"broker {victim} cannot use its replica of solo/0 {ERROR}; it leads there: nothing can be written or read",
+            f"broker {target} cannot use its replica of orders/0 {ERROR}",
+            f"broker {target} cannot use its replica of solo/0 {ERROR}; it leads there: nothing can be written or read",
         ]
         found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
         of_topics = [
@@ -46,7 +46,7 @@ def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path:
             if each["level"] == "problem" and "replica" in each["check"]
         ]
         assert sorted(of_topics) == [
-            ("replica-unusable", f"orders, broker {victim}"), ("replica-unusable", f"solo, broker {victim}"),
+            ("replica-unusable", f"orders, broker {target}"), ("replica-unusable", f"solo, broker {target}"),
         ]  # fmt: skip
 
 

@@ -77,8 +77,8 @@ def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> Non
     """
     outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), fault="pause"))
     assert outcome.read_back.sound, report(outcome)
-    (victim,) = outcome.rounds[0].brokers
-    assert reasons_for_fencing(cluster, victim) == {"session timeout"}
+    (target,) = outcome.rounds[0].brokers
+    assert reasons_for_fencing(cluster, target) == {"session timeout"}
     assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS * 4, report(outcome)
 
 

@@ -197,7 +197,7 @@ async def written_while_replaced(project: Project, topic: str) -> ReadBack:
 
 
 def test_another_image_of_all_brokers_at_once_writes_nothing_twice(project: Project, world: ComposeWorld) -> None:
-    """`docker compose up -d --build` stops all three in peace and starts them again: no error, each record once."""
+    """`docker compose up -d --build` stops all three cleanly and starts them again: no error, each record once."""
     found = asyncio.run(written_while_replaced(project, "replaced"))
     assert found.sound, found
     assert found.acknowledged > 2 * WRITTEN

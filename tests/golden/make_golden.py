@@ -48,10 +48,10 @@ async def write(cluster: KafkaCluster) -> list[Written]:
     writing = Writing(cluster.bootstrap, "golden", 1, random.Random(1), int(time.time() * 1000) - 60_000)
     async with writing.producers() as producers:
         await writing.write(producers, 120, step_ms=7)
-        victim = (await leaders(cluster.bootstrap, "golden"))[0][0]
-        cluster.kill(victim)
+        target = (await leaders(cluster.bootstrap, "golden"))[0][0]
+        cluster.kill(target)
         await writing.write(producers, 120, step_ms=7)
-        cluster.start(victim)
+        cluster.start(target)
         await whole(cluster.bootstrap, "golden")
         await writing.write(producers, 60, step_ms=7)
     await write_transactions(cluster.bootstrap, "ledger", TRANSACTIONS)

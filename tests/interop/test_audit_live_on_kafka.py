@@ -50,13 +50,13 @@ async def written(cluster: KafkaCluster, topic: str, partitions: int, *, kill: b
         await writing.write(producers, 1500)
         await whole(cluster.bootstrap, topic)
         if kill:
-            victim = (await leaders(cluster.bootstrap, topic))[0][0]
+            target = (await leaders(cluster.bootstrap, topic))[0][0]
             under_way = asyncio.create_task(writing.write(producers, 1500))
             await asyncio.sleep(0)
-            cluster.kill(victim)
+            cluster.kill(target)
             said.append((await asyncio.to_thread(live, cluster, "--topics", topic))[1])
             await under_way
-            cluster.start(victim)
+            cluster.start(target)
             said.append((await asyncio.to_thread(live, cluster, "--topics", topic))[1])
             await whole(cluster.bootstrap, topic)
     return said

@@ -63,12 +63,12 @@ async def live(cluster: KafkaCluster, now_ms: int) -> list[Written]:
         for partition in (0, 1):
             await writing.write(producers, 1500)
             await whole(cluster.bootstrap, TOPIC)  # or a slow machine has left the leader alone, and none can follow it
-            victim = (await leaders(cluster.bootstrap, TOPIC))[partition][0]
+            target = (await leaders(cluster.bootstrap, TOPIC))[partition][0]
             under_way = asyncio.create_task(writing.write(producers, 1500))
             await asyncio.sleep(0)
-            cluster.kill(victim)
+            cluster.kill(target)
             await under_way
-            cluster.start(victim)
+            cluster.start(target)
             await whole(cluster.bootstrap, TOPIC)
         await writing.write(producers, 1500)
     await write_transactions(cluster.bootstrap, LEDGER, ("commit", "abort", "commit", "abort"))

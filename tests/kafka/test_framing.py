@@ -27,7 +27,7 @@ def give(frames: FrameReader, piece: bytes) -> list[bytes]:
         count = min(len(room), len(piece))
         room[:count] = piece[:count]
         piece = piece[count:]
-        frames.took(count)
+        frames.received(count)
         while (frame := frames.next()) is not None or frames.wanted:
             if frame is None:
                 frames.grant()
@@ -63,11 +63,11 @@ def test_room_for_a_large_frame_is_asked_for_when_64_kib_have_arrived() -> None:
     frames = reader()
     arrived = framed(bytes(LARGEST))[: OWN_BUFFER_BYTES - 1]
     frames.room()[: len(arrived)] = arrived
-    frames.took(len(arrived))
+    frames.received(len(arrived))
     assert frames.next() is None
     assert not frames.wanted
     frames.room()[0] = 0
-    frames.took(1)
+    frames.received(1)
     assert frames.next() is None
     assert frames.wanted == LARGEST
     frames.grant()
@@ -82,6 +82,6 @@ def test_what_is_left_lying_is_not_overwritten_by_what_arrives() -> None:
     pieces = [b"".join(map(framed, bodies[:2])), b"".join(map(framed, bodies[2:]))]
     for piece in pieces:
         arrival[: len(piece)] = piece
-        frames.took(len(piece))
+        frames.received(len(piece))
         arrival[:] = bytes([255]) * ARRIVAL_BYTES
     assert [bytes(frames.next() or b"") for _ in bodies] == bodies

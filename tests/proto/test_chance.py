@@ -15,7 +15,7 @@ class Always:
         self.asked: list[tuple[str, float]] = []
         self.branches: list[str] = []
 
-    def strikes(self, point: str, probability: float) -> bool:
+    def fires(self, point: str, probability: float) -> bool:
         self.asked.append((point, probability))
         return True
 

@@ -16,7 +16,7 @@ publish                                      every running broker sees the metad
 touch                                        a change of the metadata that leaves leader and ISR, seen by all
 crash 1 [power]                              kill; with `power` what was not flushed is lost
 start 1 [keep|clean] [only=1]                boot and unfence; with `keep` it never left the ISR (L-12), with `clean` it
-                                             was stopped in peace (R-141)
+                                             was stopped cleanly (R-141)
 fence 0, unfence 0                           the controller believes that a broker is dead, or alive again
 elect 1 [only=0,2], unclean 1                who is to lead; with `only`, just these brokers hear of it
 flush 1, checkpoint 1 [lost]                 the log to the disk; the high watermark to its file, or the file is lost

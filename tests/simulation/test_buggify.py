@@ -16,17 +16,17 @@ def test_a_seed_draws_some_points_and_always_the_same() -> None:
 
 
 def test_a_point_strikes_as_often_as_it_says_and_never_in_peace() -> None:
-    """What is owed in peace is owed by the product as it is."""
+    """What is owed cleanly is owed by the product as it is."""
     buggify = Buggify(SimLoop(1), "all")
-    struck = sum(buggify.strikes("cache-forgets", 0.3) for _ in range(2_000))
+    struck = sum(buggify.fires("cache-forgets", 0.3) for _ in range(2_000))
     assert 500 < struck < 700
     assert buggify.points["cache-forgets"] == struck
-    buggify.strikes_now = False
-    assert not any(buggify.strikes("cache-forgets", 1.0) for _ in range(10))
+    buggify.fires_now = False
+    assert not any(buggify.fires("cache-forgets", 1.0) for _ in range(10))
 
 
 def test_no_point_strikes_when_none_may() -> None:
     """The option for whoever wants to see the faults alone."""
     buggify = Buggify(SimLoop(1), "none")
     assert buggify.drawn() == []
-    assert not any(buggify.strikes(point, 1.0) for point in POINTS)
+    assert not any(buggify.fires(point, 1.0) for point in POINTS)

@@ -39,7 +39,7 @@ class Bench:
         if flush:
             file.fsync()
 
-    def strike(self, name: str, **choice: Any) -> int:
+    def inject(self, name: str, **choice: Any) -> int:
         """How often that kind is counted afterwards."""
         work = nemesis(self.world, name).act({**DOWN, **choice})
         self.world.loop.run(work)
@@ -58,7 +58,7 @@ def test_only_a_tail_that_was_not_flushed_is_torn(bench: Bench, flush: bool) -> 
     """Where everything was flushed there is nothing to tear, and such a kill is no torn tail."""
     bench.write(SEGMENT, b"flushed ")
     bench.write(SEGMENT, b"or not", offset=8, flush=flush)
-    assert bench.strike("torn-tail", places=PLACES) == (0 if flush else 1)
+    assert bench.inject("torn-tail", places=PLACES) == (0 if flush else 1)
     assert bench.disk.read(SEGMENT) == (b"flushed or not" if flush else b"flushed or ")
 
 
@@ -66,7 +66,7 @@ def test_a_log_that_was_cut_is_not_made_longer(bench: Bench) -> None:
     """It was flushed when it was longer: no interrupted write puts zeros there."""
     bench.write(SEGMENT, b"flushed, then cut")
     bench.files.open(SEGMENT).truncate(7)
-    assert bench.strike("torn-tail", places=PLACES) == 0
+    assert bench.inject("torn-tail", places=PLACES) == 0
     assert bench.disk.read(SEGMENT) == b"flushed"
 
 
@@ -74,7 +74,7 @@ def test_a_log_that_was_cut_is_not_made_longer(bench: Bench) -> None:
 def test_an_index_that_is_not_there_is_not_flipped(bench: Bench, content: bytes) -> None:
     """A kill alone flips nothing, and nothing is tolerated after it."""
     bench.write(INDEX, content)
-    assert bench.strike("flip-index", places=PLACES) == bool(content)
+    assert bench.inject("flip-index", places=PLACES) == bool(content)
     assert (bench.disk.read(INDEX) != content) == bool(content)
     assert bool(bench.world.exemptions.tolerated) == bool(content)
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_that_says_the_same_is_not_stale(bench: Bench, later: bytes
     """What comes back is counted when it is something else than what stood there."""
     bench.write(CHECKPOINT, b"5")
     bench.world.faults.later(10, lambda: bench.write(CHECKPOINT, later))
-    assert bench.strike("stale-checkpoint", age_ms=20) == (later != b"5")
+    assert bench.inject("stale-checkpoint", age_ms=20) == (later != b"5")
     assert bench.disk.read(CHECKPOINT) == b"5"
 
 
@@ -94,7 +94,7 @@ def test_a_disk_without_partitions_is_not_wiped(bench: Bench, name: str) -> None
     bench.files.remove_tree(f"{LOG_DIRECTORY}/{TOPIC}-0")
     bench.write(f"{LOG_DIRECTORY}/{name}", b"content")
     is_wiped = name.startswith(TOPIC)
-    assert bench.strike("wipe", places=PLACES) == is_wiped
+    assert bench.inject("wipe", places=PLACES) == is_wiped
     assert bench.files.exists(f"{LOG_DIRECTORY}/{name}") != is_wiped
 
 
@@ -102,7 +102,7 @@ def test_a_disk_without_partitions_is_not_wiped(bench: Bench, name: str) -> None
 def test_an_io_error_is_counted_when_an_operation_fails(bench: Bench, path: str) -> None:
     """Not when nobody reads or writes such a file meanwhile; and once, however often it fails."""
     bench.write(SEGMENT, b"content")
-    counted = bench.strike("io-error", operation="read", path=path, times=2, ms=1_000)
+    counted = bench.inject("io-error", operation="read", path=path, times=2, ms=1_000)
     assert counted == 0
     file = bench.files.open(SEGMENT)
     for _ in range(2 if path == ".log" else 0):

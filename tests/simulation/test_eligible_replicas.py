@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
@@ -14,9 +14,9 @@ from odradek_chaos.worlds.simulated.run.run import run_seed
 # Two brokers are asked to stop, one after the other; then the power of the third fails, and it is back first.
 LAST_STANDING = Script(
     (
-        Strike(2_000_000, "stop", {"broker": 3, "down_ms": 4_000}),
-        Strike(3_500_000, "stop", {"broker": 1, "down_ms": 3_500}),
-        Strike(5_000_000, "power", {"broker": 2, "dark_ms": 500}),
+        Injection(2_000_000, "stop", {"broker": 3, "down_ms": 4_000}),
+        Injection(3_500_000, "stop", {"broker": 1, "down_ms": 3_500}),
+        Injection(5_000_000, "power", {"broker": 2, "dark_ms": 500}),
     )
 )
 SEEDS = range(4)

@@ -16,7 +16,7 @@ from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run import load as load_module
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
@@ -126,14 +126,14 @@ def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
 
 def test_who_ran_on_the_wrong_disk_is_excused_for_that_life() -> None:
     """Back on its own disk a broker is like any other one."""
-    strike = Strike(800_000, "swap-disks", {"brokers": [1, 2], "wrong_ms": 50, "down_ms": 50})
+    injection = Injection(800_000, "swap-disks", {"brokers": [1, 2], "wrong_ms": 50, "down_ms": 50})
     options = Options(faults_ms=2_000, chance="none", core="never")
-    assert not run_seed(1, options, script=Script((strike,))).findings
+    assert not run_seed(1, options, script=Script((injection,))).findings
 
     def prepare(world: World) -> None:
         world.faults.later(2_000, lambda: world.cluster.crashes.append(Crash(1, 3, 0, NO_ROOM)))
 
-    found = run_seed(1, options, script=Script((strike,)), prepare=prepare).findings
+    found = run_seed(1, options, script=Script((injection,)), prepare=prepare).findings
     assert [(finding.check, finding.broker_id) for finding in found] == [("no-crash", 1)]
 
 

@@ -41,7 +41,7 @@ def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
     for seed in range(SEEDS):
         result = run_seed(seed, Options(faults_ms=FAULTS_MS, nemeses=names))
         assert not result.findings, result.report()
-        assert not any(what_is_wrong(strike, CAST) for strike in result.strikes)
+        assert not any(what_is_wrong(injection, CAST) for injection in result.injections)
         struck.update(result.faults)
         if struck.issuperset(names):
             return
@@ -54,7 +54,7 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     result = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=(name, "kill")))
     assert result.faults.get(name)
     assert not result.findings, result.report()
-    assert not any(what_is_wrong(strike, CAST) for strike in result.strikes)
+    assert not any(what_is_wrong(injection, CAST) for injection in result.injections)
 
 
 @pytest.mark.slow
@@ -69,9 +69,9 @@ def test_what_lies_and_damage_cost_the_quorum_and_the_last_reader_is_no_finding(
 def test_what_power_losses_choose_can_be_carried_out_again() -> None:
     """A script of their strikes is not refused, as that of no other kind (the tests above)."""
     names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)
-    strikes = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).strikes
-    assert {strike.name for strike in strikes} == {*names}
-    assert [what_is_wrong(strike, CAST) for strike in strikes] == [""] * len(strikes)
+    injections = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).injections
+    assert {injection.name for injection in injections} == {*names}
+    assert [what_is_wrong(injection, CAST) for injection in injections] == [""] * len(injections)
 
 
 def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 
@@ -34,8 +34,8 @@ def test_nobody_loses_its_power_when_the_faults_are_over() -> None:
     options = Options(faults_ms=1_000, nemeses=("blackout",), core="never", fsync="before-ack")
     end_us = run_seed(1, options, script=Script(())).faults_began_us + options.faults_ms * 1_000
     off_ms, on_ms = {"1": 10.0, "2": 90.0, "3": 290.0}, {"1": 400, "2": 500, "3": 600}
-    strike = Strike(end_us - 100_000, "blackout", {"off_ms": off_ms, "on_ms": on_ms})
-    result = run_seed(1, options, script=Script((strike,)))
+    injection = Injection(end_us - 100_000, "blackout", {"off_ms": off_ms, "on_ms": on_ms})
+    result = run_seed(1, options, script=Script((injection,)))
     assert not result.findings, result.report()
     back = [each.broker_id for each in result.timeline.moments if each.event == "!start" and each.time_us >= end_us]
     assert sorted(back) == [1, 2]

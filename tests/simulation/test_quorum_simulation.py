@@ -310,10 +310,10 @@ def test_a_killed_leader_is_replaced_in_less_than_half_a_second() -> None:
         for _ in range(5):
             leader = world.leader()
             assert leader is not None
-            victim = leader.leader_id
-            world.machines[victim].kill()
+            target = leader.leader_id
+            world.machines[target].kill()
             assert await world.until(lambda: world.leader() is not None) < 500
-            world.start(victim)
+            world.start(target)
             await world.until(world.settled)
 
     for seed in range(5):

@@ -15,7 +15,7 @@ from odradek_chaos.worlds.simulated.faults.catalogue import TABLE
 from odradek_chaos.worlds.simulated.faults.choices import BROKERS
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 FOUND, USAGE = 3, 2
@@ -25,8 +25,8 @@ SEEDS = 20  # most of them show it
 KILL: tuple[int, str, dict[str, Any]] = (800_000, "kill", {"broker": 1, "down_ms": 20})
 
 
-def scripted(file: Path, *strikes: tuple[int, str, dict[str, Any]], **options: object) -> str:
-    file.write_text(Script(tuple(Strike(*each) for each in strikes), sends=(), seed=SEED).dump(options))
+def scripted(file: Path, *injections: tuple[int, str, dict[str, Any]], **options: object) -> str:
+    file.write_text(Script(tuple(Injection(*each) for each in injections), sends=(), seed=SEED).dump(options))
     return str(file)
 
 
@@ -54,8 +54,8 @@ def test_the_same_faults_under_todays_protocol(capsys: pytest.CaptureFixture[str
     """What brokers are set to is as the command line says, the strikes are the script's, and both modes are told."""
     file = tmp_path / "loses.json"
     for seed in range(1, SEEDS):
-        strikes = run_seed(seed, OLDEST).strikes
-        script = Script(strikes, seed=seed)
+        injections = run_seed(seed, OLDEST).injections
+        script = Script(injections, seed=seed)
         if run_seed(seed, OLDEST, script=script).findings:
             break
     else:
@@ -67,7 +67,7 @@ def test_the_same_faults_under_todays_protocol(capsys: pytest.CaptureFixture[str
     assert main([*words, "--truncation", "fetch", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["instead_of_script"] == {"truncation_mode": {"script": "high-watermark", "run": "fetch"}}
-    assert sum(found["faults"].values()) >= len(strikes) > 0
+    assert sum(found["faults"].values()) >= len(injections) > 0
     assert main([*words, "--truncation", "fetch"]) == 0
     assert "\ntruncation_mode = fetch (the script says high-watermark)\n" in capsys.readouterr().err
 
@@ -118,7 +118,7 @@ def test_shrinking_does_not_go_to_the_end(capsys: pytest.CaptureFixture[str], tm
 @pytest.mark.parametrize(
     ("strike", "wrong"),
     [
-        ((9, "kil", {"broker": 1}), "no nemesis is called 'kil'; there are kill, double-kill,"),
+        ((9, "kil", {"broker": 1}), "no nemesis is called 'kil'; there are kill, kill-leader-and-successor,"),
         ((9, "kill", {"broker": 1}), "kill says no 'down_ms'; it takes broker, down_ms"),
         ((9, "kill", {"broker": 1, "down_ms": 5, "up": 1}), "kill has no 'up'; it takes broker, down_ms"),
         ((9, "kill", {"broker": 9, "down_ms": 5}), "broker of kill must be a broker (1, 2, 3), not 9"),
@@ -142,10 +142,10 @@ def test_shrinking_does_not_go_to_the_end(capsys: pytest.CaptureFixture[str], tm
     ],
 )
 def test_a_strike_that_cannot_be_carried_out_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, strike: tuple[int, str, dict[str, Any]], wrong: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, injection: tuple[int, str, dict[str, Any]], wrong: str
 ) -> None:
     """With its number, its name, what is wrong and what is known, before anything runs."""
-    said = refused(capsys, "trace", str(SEED), "--script", scripted(tmp_path / "small.json", KILL, strike))
+    said = refused(capsys, "trace", str(SEED), "--script", scripted(tmp_path / "small.json", KILL, injection))
     assert f"strike 2 of the script: {wrong}" in said
 
 
@@ -181,7 +181,7 @@ def test_options_of_a_script_that_there_are_not_are_refused(
 )
 def test_a_record_of_nobody_or_to_nowhere_or_never_is_refused(send: list[int], wrong: str) -> None:
     """A writer that there is not would write nothing, without a word; one that waits for years is called stuck."""
-    text = json.dumps({"options": {"core": "never"}, "salt": 0, "strikes": [], "sends": [send]})
+    text = json.dumps({"options": {"core": "never"}, "salt": 0, "injections": [], "sends": [send]})
     with pytest.raises(ValueError, match=f"send 1 of the script: {wrong}"):
         read_script(text)
 
@@ -197,9 +197,9 @@ def test_the_latest_record_that_is_taken_is_written(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ('{"options": [], "salt": 0, "strikes": [], "sends": null}', "options must be an object, not a list"),
+        ('{"options": [], "salt": 0, "injections": [], "sends": null}', "options must be an object, not a list"),
         (
-            '{"options": {}, "salt": 0, "strikes": [[9, "kill", [["broker", 1], ["down_ms", 5]]]], "sends": null}',
+            '{"options": {}, "salt": 0, "injections": [[9, "kill", [["broker", 1], ["down_ms", 5]]]], "sends": null}',
             "what kill chooses must be an object, not a list",
         ),
         ("[" * 200_000, "it is too deep to be read"),
@@ -218,8 +218,8 @@ def test_what_is_no_script_is_refused(
 
 def test_a_script_that_says_nothing_of_options_has_the_usual_ones() -> None:
     """Files of before have fewer."""
-    script, options = read_script('{"options": {"acks": "1"}, "salt": 0, "strikes": [], "sends": null}')
-    assert (script.strikes, options) == ((), Options(acks="1"))
+    script, options = read_script('{"options": {"acks": "1"}, "salt": 0, "injections": [], "sends": null}')
+    assert (script.injections, options) == ((), Options(acks="1"))
 
 
 def test_scripts_may_name_the_brokers_that_there_are() -> None:

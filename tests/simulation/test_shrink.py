@@ -12,7 +12,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
@@ -31,7 +31,7 @@ def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
     seed = next(seed for seed in range(1, SEEDS) if run_seed(seed, OLDEST).findings)
     shrunk = Shrinker(seed, OLDEST).run()
     assert shrunk is not None
-    assert len(shrunk.script.strikes) <= MOST_FAULTS
+    assert len(shrunk.script.injections) <= MOST_FAULTS
     assert 0 < len(shrunk.script.sends or ()) <= MOST_RECORDS
     script, options = Script.load(shrunk.script.dump(asdict(shrunk.result.plan.options)))
     again = run_seed(seed, Options(**{**options, "nemeses": tuple(options["nemeses"])}), script=script)
@@ -57,7 +57,7 @@ def test_what_a_script_shows_again_is_told_from_what_it_does_not(
 
     def run(seed: int, options: Options, script: Script | None = None) -> SeedResult:
         result = SeedResult(seed, expand(Random(seed), options), NOTHING, Board(), script=script)
-        result.strikes = () if script is not None else (Strike(5, "kill", {"broker": 1}),)
+        result.injections = () if script is not None else (Injection(5, "kill", {"broker": 1}),)
         if script is None or (needs_core and options.core == "always"):
             result.findings.append(Finding("lost", "a record is gone", 10))
         return result
@@ -85,8 +85,8 @@ def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
     line = Shrunk(result, Script(()), 7).line()
     assert line == f"0 faults, {len(result.sends)} records that the seed wrote, {result.virtual_ms} virtual ms, 7 runs"
     assert Shrunk(result, Script((), sends=result.sends[:2]), 7).line().startswith("0 faults, 2 records, ")
-    strikes = (Strike(5, "kill", {"broker": 1}),)
-    one = Shrunk(result, Script(strikes, sends=result.sends[:1]), 1).line()
+    injections = (Injection(5, "kill", {"broker": 1}),)
+    one = Shrunk(result, Script(injections, sends=result.sends[:1]), 1).line()
     assert one == f"1 fault, 1 record, {result.virtual_ms} virtual ms, 1 run"
 
 
@@ -94,13 +94,13 @@ def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:
     """A strike holds all that its nemesis chose."""
     options = Options(faults_ms=2_500, core="never")
     first = run_seed(5, options)
-    again = run_seed(5, options, script=Script(first.strikes))
-    assert first.strikes
-    assert again.strikes == first.strikes
+    again = run_seed(5, options, script=Script(first.injections))
+    assert first.injections
+    assert again.injections == first.injections
     assert again.faults == first.faults
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"options": {}, "salt": 0, "strikes": [[1]], "sends": null}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"options": {}, "salt": 0, "injections": [[1]], "sends": null}'])
 def test_what_is_no_script_is_refused(text: str) -> None:
     """A file of something else is an error of whoever gave it."""
     with pytest.raises(ValueError, match="not a script"):
@@ -109,11 +109,11 @@ def test_what_is_no_script_is_refused(text: str) -> None:
 
 def test_a_script_is_the_same_after_writing_and_reading() -> None:
     """Nothing is lost on the way."""
-    script = Script((Strike(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3, seed=9)
+    script = Script((Injection(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3, seed=9)
     assert Script.load(script.dump({"acks": "all"})) == (script, {"acks": "all"})
 
 
 def test_a_script_that_does_not_say_its_seed_fits_any() -> None:
     """Files were written without it."""
-    script, _ = Script.load('{"options": {}, "salt": 0, "strikes": [], "sends": null}')
+    script, _ = Script.load('{"options": {}, "salt": 0, "injections": [], "sends": null}')
     assert script.seed is None

@@ -21,7 +21,7 @@ from odradek_chaos.worlds.simulated.cluster.bounds import (
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     ACKNOWLEDGEMENTS_MS,
@@ -218,14 +218,14 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
 
 
 @pytest.mark.parametrize(("strike", "found"), [("kill", 1), ("stop", 0)])
-def test_how_a_process_ended_is_seen_on_its_disk(strike: str, found: int) -> None:
+def test_how_a_process_ended_is_seen_on_its_disk(injection: str, found: int) -> None:
     """Killed is unclean, stopped is not; all three are killed when the run is over."""
     worlds: list[World] = []
-    script = Script((Strike(1_000_000, strike, {"broker": 2, "down_ms": 200}),))
+    script = Script((Injection(1_000_000, injection, {"broker": 2, "down_ms": 200}),))
     options = Options(faults_ms=2_000, nemeses=("stop", "kill"), chance="none", core="never")
     result = run_seed(1, options, script=script, prepare=worlds.append)
     assert not result.findings, result.report()
-    assert result.faults == {strike: 1}
+    assert result.faults == {injection: 1}
     assert len(worlds[0].state.ended_uncleanly) == found + 3
 
 
@@ -234,7 +234,7 @@ def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:
     options = Options(faults_ms=1_000, nemeses=("client-crash",), chance="none", core="never")
     end_us = run_seed(3, options, script=Script(())).faults_began_us + options.faults_ms * 1_000
     for down_ms in range(30, 90, 10):  # around the moment at which the writers are told
-        crash = Strike(end_us - 5_000, "client-crash", {"client": "w1", "down_ms": down_ms})
+        crash = Injection(end_us - 5_000, "client-crash", {"client": "w1", "down_ms": down_ms})
         result = run_seed(3, options, script=Script((crash,)))
         assert not result.findings, f"down for {down_ms} ms\n{result.report()}"
         assert result.faults["client-crash"] == 1

@@ -40,7 +40,7 @@ CAMPAIGNS = (
     Torture("long seeds", "--faults 148", 0.6),
     Torture("short seeds", "", 0.2),
     Torture("power losses", "--fsync before-ack --nemeses power,kill,cut", 0.1),
-    Torture("blackouts", "--fsync before-ack --nemeses blackout,double-kill,pause", 0.1),
+    Torture("blackouts", "--fsync before-ack --nemeses blackout,kill-leader-and-successor,pause", 0.1),
 )
 
 

@@ -103,7 +103,7 @@ def test_all_three_are_killed_and_return_in_any_order(returning: tuple[int, ...]
 
 
 def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capfd: pytest.CaptureFixture[str]) -> None:
-    """The last replica standing may have lost what it had: who was stopped in peace before it is waited for (R-139)."""
+    """The last replica standing may have lost what it had: who was stopped cleanly before it is waited for (R-139)."""
 
     async def story() -> None:
         async with Cluster(5, settings=SETTINGS) as cluster:

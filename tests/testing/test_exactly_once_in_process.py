@@ -1,4 +1,4 @@
-"""Batches whose answers were lost are repeated after their brokers were stopped in peace and started (G6)."""
+"""Batches whose answers were lost are repeated after their brokers were stopped cleanly and started (G6)."""
 
 from __future__ import annotations
 

@@ -77,11 +77,11 @@ def test_restarts_in_turn_keep_high_watermark_and_records(kept: Cluster) -> None
     kept.create_topic("orders")
     written: list[str] = []
     for end in (kept.kill, kept.stop, kept.kill):
-        for victim in (kept.leader_of("orders"), min(set(kept.brokers) - {kept.leader_of("orders")})):
+        for target in (kept.leader_of("orders"), min(set(kept.brokers) - {kept.leader_of("orders")})):
             written += [f"{len(written)}", f"{len(written) + 1}"]
             write(kept, *written[-2:])
-            end(victim)
-            kept.start(victim)
+            end(target)
+            kept.start(target)
             kept.wait_until_in_sync("orders")
             assert values(kept) == written
     ends = described(kept)

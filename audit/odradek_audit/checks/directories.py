@@ -1,6 +1,6 @@
 """Partitions of which a replica has no directory: `checkpoint-order` where its own checkpoint counted records of them.
 
-`replication-offset-checkpoint` names the partitions that a broker hosts. Whoever deletes a replica in peace, because
+`replication-offset-checkpoint` names the partitions that a broker hosts. Whoever deletes a replica cleanly, because
 its topic went or because it was reassigned, leaves the entry out when the file is written next, after seconds or at the
 stop. So after a clean stop an entry without a directory is a loss; a broker that was killed, or runs, may have a stale
 one: that is a note. A partition that nobody has any more is judged

@@ -100,7 +100,7 @@ class PartProof:
     block_batches: array[int] = field(default_factory=lambda: array("I"))
 
 
-class Doubt(Exception):
+class Unproven(Exception):
     """Something that a proof cannot deal with."""
 
 
@@ -120,7 +120,7 @@ def prove_part(disk: Disk, task: PartTask) -> PartProof:
     """Condense one part, or say why it must be looked at batch by batch. Raises nothing because of what files hold."""
     try:
         return _Prover(disk, task).run()
-    except Doubt as doubt:
+    except Unproven as doubt:
         return PartProof(doubt=str(doubt))
     except OSError as error:
         return PartProof(doubt=f"{task.part.path}: {error}")
@@ -152,24 +152,24 @@ class _Prover:
                 used = self._walk_long(data, position)
             position += used
         if position != self.part.end:
-            raise Doubt(f"{self.part.path}: no batch ends at byte {self.part.end}")
+            raise Unproven(f"{self.part.path}: no batch ends at byte {self.part.end}")
         if self.last is not None and proof.skeleton[-1:] != [self.last]:
             proof.skeleton.append(self.last)
         if self.offsets.at(self.position_place)[1] != NEVER or self.offsets.at(self.offset_place)[0] != NEVER:
-            raise Doubt(f"{self.part.path}: index entries that lead elsewhere")
+            raise Unproven(f"{self.part.path}: index entries that lead elsewhere")
         self._finish_times()
         return proof
 
     def _walk_long(self, data: bytes, position: int) -> int:
         """A batch that is longer than a chunk."""
         if len(data) < LENGTH_END:
-            raise Doubt(f"{self.part.path}: an incomplete batch at byte {position}")
+            raise Unproven(f"{self.part.path}: an incomplete batch at byte {position}")
         size = LENGTH_END + int.from_bytes(data[8:12], "big", signed=True)
         if not HEADER_SIZE <= size <= min(MAX_BATCH_BYTES, self.part.file_size - position):
-            raise Doubt(f"{self.part.path}: no whole batch at byte {position}")
+            raise Unproven(f"{self.part.path}: no whole batch at byte {position}")
         used = self._walk(self.disk.read(self.part.path, position, size), position)
         if not used:
-            raise Doubt(f"{self.part.path}: no whole batch at byte {position}")
+            raise Unproven(f"{self.part.path}: no whole batch at byte {position}")
         return used
 
     def _walk(self, data: bytes, start: int) -> int:
@@ -204,7 +204,7 @@ class _Prover:
                 or attributes & CODEC_MASK > LAST_CODEC
                 or crc32c(view[at + CRC_START : at + size]) != crc
             ):
-                raise Doubt(f"{part.path}: not a plain batch at byte {start + at}")
+                raise Unproven(f"{part.path}: not a plain batch at byte {start + at}")
             if base >= wanted_snapshot:
                 wanted_snapshot = self._snapshot_reached(base)
             expected = base + count
@@ -248,15 +248,15 @@ class _Prover:
         try:
             decode_records(data, read_header(data, at), at)
         except CorruptBatch as error:
-            raise Doubt(f"{self.part.path}: {error.reason}") from error
+            raise Unproven(f"{self.part.path}: {error.reason}") from error
         except CodecUnavailable as error:
             if self.task.decode == EVERYTHING:
-                raise Doubt(str(error)) from error
+                raise Unproven(str(error)) from error
 
     def _begin(self, base: int, position: int) -> int:
         """The first batch: only now is known which offsets the part holds, and so which time index entries."""
         if not self.part.base_offset <= base < LAST_BASE:
-            raise Doubt(f"{self.part.path}: offset {base} at byte {position}")
+            raise Unproven(f"{self.part.path}: offset {base} at byte {position}")
         self.proof.first_offset = base
         self._read_time_index(base)
         self.snapshots = [offset for offset in self.task.snapshots if offset >= base]
@@ -272,23 +272,23 @@ class _Prover:
         begin = bisect_left(entries, part.start, key=lambda entry: entry[1])
         end = bisect_left(entries, part.end, key=lambda entry: entry[1])
         if (part.start == 0 and begin) or (part.end == part.file_size and end != len(entries)):
-            raise Doubt(f"{part.path}: index entries outside of the file")
+            raise Unproven(f"{part.path}: index entries outside of the file")
         previous = entries[begin - 1] if begin else (-1, -1)
         for entry in entries[begin:end]:
             if entry[0] <= previous[0] or entry[1] <= previous[1]:
-                raise Doubt(f"{part.path}: index entries that do not rise")
+                raise Unproven(f"{part.path}: index entries that do not rise")
             previous = entry
         self.offsets = _Entries([(part.base_offset + relative, position) for relative, position in entries[begin:end]])
 
     def _position_reached(self, position: int) -> int:
         if self.offsets.at(self.position_place)[1] != position:
-            raise Doubt(f"{self.part.path}: an index entry that points into a batch")
+            raise Unproven(f"{self.part.path}: an index entry that points into a batch")
         self.position_place += 1
         return self.offsets.at(self.position_place)[1]
 
     def _offset_reached(self, last_offset: int) -> int:
         if self.offsets.at(self.offset_place)[0] != last_offset or self.offset_place >= self.position_place:
-            raise Doubt(f"{self.part.path}: an index entry that points behind its offset, or to no batch's last one")
+            raise Unproven(f"{self.part.path}: an index entry that points behind its offset, or to no batch's last one")
         self.offset_place += 1
         return self.offsets.at(self.offset_place)[0]
 
@@ -301,11 +301,11 @@ class _Prover:
         entries = self._entries(".timeindex", TIME_ENTRY)
         begin = bisect_left(entries, first_offset - part.base_offset, key=lambda entry: entry[1])
         if part.start == 0 and begin:
-            raise Doubt(f"{part.path}: time index entries below the segment")
+            raise Unproven(f"{part.path}: time index entries below the segment")
         previous = entries[begin - 1] if begin else (-1, -1)
         for entry in entries[begin:]:
             if entry[0] < previous[0] or entry[1] < previous[1]:
-                raise Doubt(f"{part.path}: time index entries that do not rise")
+                raise Unproven(f"{part.path}: time index entries that do not rise")
             previous = entry
         self.times = _Entries([(part.base_offset + relative, time) for time, relative in entries[begin:]])
 
@@ -317,7 +317,7 @@ class _Prover:
 
     def _time_entry(self, timestamp: int, so_far: int) -> None:
         if so_far > timestamp:
-            raise Doubt(f"{self.part.path}: a time index entry that is too old")
+            raise Unproven(f"{self.part.path}: a time index entry that is too old")
         self.times.place += 1
         self.proof.first_time = min(self.proof.first_time, timestamp)
         self.proof.last_time = timestamp
@@ -326,13 +326,13 @@ class _Prover:
         while (entry := self.times.at(self.times.place))[0] < self.proof.next_offset:
             self._time_entry(entry[1], self.so_far)
         if entry[0] != NEVER and self.part.end == self.part.file_size:
-            raise Doubt(f"{self.part.path}: time index entries behind the segment's end")
+            raise Unproven(f"{self.part.path}: time index entries behind the segment's end")
 
     def _entries(self, suffix: str, layout: struct.Struct) -> list[tuple[int, int]]:
         path = join(self.task.directory, f"{self.part.base_offset:020d}{suffix}")
         data = self.disk.read(path, 0, min(LARGEST_INDEX, self.disk.size(path)))
         if len(data) % layout.size:
-            raise Doubt(f"{path}: half an entry")
+            raise Unproven(f"{path}: half an entry")
         used = len(data.rstrip(b"\0"))
         return list(layout.iter_unpack(data[: used + -used % layout.size]))
 
@@ -343,7 +343,7 @@ class _Prover:
 
     def _snapshot_reached(self, base: int) -> int:
         if self.snapshots[0] != base:
-            raise Doubt(f"{self.part.path}: a producer snapshot inside of a batch")
+            raise Unproven(f"{self.part.path}: a producer snapshot inside of a batch")
         self.proof.snapshot_producers[self.snapshots.pop(0)] = dict(self.proof.producers)
         return self._next_snapshot()
 
@@ -353,7 +353,7 @@ class _Prover:
             header[place] for place in (0, 2, 5, 8, 9, 10, 11, 12)
         )
         if attributes & (CONTROL | TRANSACTIONAL) and producer != NO_PRODUCER:
-            raise Doubt(f"{self.part.path}: transactions")
+            raise Unproven(f"{self.part.path}: transactions")
         if producer == NO_PRODUCER or first < 0:
             return
         span = ProducerSpan(
@@ -371,10 +371,10 @@ class _Prover:
 
 
 def join_spans(before: ProducerSpan, behind: ProducerSpan) -> ProducerSpan:
-    """Two stretches of one producer's batches as one. Raises `Doubt` when they do not follow."""
+    """Two stretches of one producer's batches as one. Raises `Unproven` when they do not follow."""
     known = before.epoch == behind.first_epoch and behind.first_timestamp - before.timestamp < PRODUCER_EXPIRY_MS
     if known and behind.first_sequence != (before.sequence + 1) % SEQUENCES:
-        raise Doubt("a producer's sequence numbers that do not follow")
+        raise Unproven("a producer's sequence numbers that do not follow")
     return ProducerSpan(*before[:3], *behind[3:])
 
 

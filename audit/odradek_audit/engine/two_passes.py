@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import in_groups, part_tasks
-from odradek_audit.engine.proof import Doubt, PartProof, PartTask
+from odradek_audit.engine.proof import PartProof, PartTask, Unproven
 from odradek_audit.engine.verdict import may_be_proven, prove_partition
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import PartitionInputs
@@ -62,7 +62,7 @@ class Passes:
                 by_replica.setdefault(task.replica, []).append((task, proof))
             try:
                 proven[key] = prove_partition(self.disk, partition, by_replica, settled=self.settled)
-            except Doubt:
+            except Unproven:
                 continue
             del unproven[key]
         return proven, unproven

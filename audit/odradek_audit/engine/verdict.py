@@ -1,7 +1,7 @@
 """Puts the proofs of a partition's parts together: are all replicas sound, and do they agree?
 
 `prove_partition` gives the result that `check_partition` would give, without findings and notes but those on single
-replicas and on where logs begin and end, or raises `Doubt`. Replicas are compared by the hashes of their blocks of
+replicas and on where logs begin and end, or raises `Unproven`. Replicas are compared by the hashes of their blocks of
 1,024 offsets; where the common range begins or ends inside of a block, the few headers there are read again.
 """
 
@@ -26,7 +26,7 @@ from odradek_audit.engine.conclusion import (
     reference_replica_of,
     summary_of,
 )
-from odradek_audit.engine.proof import MASK, NEVER, Doubt, PartProof, PartTask, ProducerSpan, join_spans
+from odradek_audit.engine.proof import MASK, NEVER, PartProof, PartTask, ProducerSpan, Unproven, join_spans
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, METADATA_TOPIC, BatchTable, Bounds, PartitionInputs, ReplicaInputs
@@ -75,7 +75,7 @@ def prove_partition(
     *,
     settled: bool = False,
 ) -> PartitionResult:
-    """The result for a partition all of whose replicas are sound and agree. Raises `Doubt` when that is not certain.
+    """The result for a partition all of whose replicas are sound and agree. Raises `Unproven` when that is not certain.
 
     `proofs` has the parts of each replica in the order of segments and positions.
     """
@@ -88,16 +88,16 @@ def prove_partition(
         check_identity(partition, sink)
         check_companions(partition, sink)
         if sink.findings:
-            raise Doubt(sink.findings[0].sentence)
+            raise Unproven(sink.findings[0].sentence)
         tables = {name: side.table for name, side in sides.items()}
         reference_replica = reference_replica_of(partition, tables, frozenset())
         compared = [
             _compare(disk, side, sides[reference_replica]) for name, side in sides.items() if name != reference_replica
         ]
     except OSError as error:
-        raise Doubt(str(error)) from error
+        raise Unproven(str(error)) from error
     if sink.findings or sink.notes:
-        raise Doubt("something to report")
+        raise Unproven("something to report")
     bound = bound_of(partition, Bounds())
     check_ends(partition, tables, bound, sink, settled=settled)
     if len(partition.replicas) < 2:
@@ -131,26 +131,26 @@ def _joined(
     segment, largest, last_time = -1, -1, -1
     for task, proof in proofs:
         if proof.doubt:
-            raise Doubt(proof.doubt)
+            raise Unproven(proof.doubt)
         if task.part.base_offset != segment:
             if last_time > largest:
-                raise Doubt("a time index entry that is younger than every record")
+                raise Unproven("a time index entry that is younger than every record")
             segment, largest, last_time = task.part.base_offset, -1, -1
             _note_states(side, segment, waiting, states)
         if largest > proof.first_time or (proof.first_time != NEVER and proof.first_time < last_time):
-            raise Doubt("time index entries that are too old")
+            raise Unproven("time index entries that are too old")
         largest, last_time = max(largest, proof.max_timestamp), max(last_time, proof.last_time)
         for offset, spans in proof.snapshot_producers.items():
             waiting.remove(offset)
             states[offset] = _states(_joined_producers(side.producers, spans))
         _append(side, task, proof)
     if last_time > largest:
-        raise Doubt("a time index entry that is younger than every record")
+        raise Unproven("a time index entry that is younger than every record")
     if side.batches and side.next_offset != side.log_end:
-        raise Doubt("the log's last segment begins behind its last batch")
+        raise Unproven("the log's last segment begins behind its last batch")
     _note_states(side, side.log_end, waiting, states)
     if any(offset <= side.log_end for offset in waiting):
-        raise Doubt("a producer snapshot inside of a segment")
+        raise Unproven("a producer snapshot inside of a segment")
     check_checkpoints(inputs, side.table, sink)
     check_log_start(inputs, sink)
     check_epoch_cache(inputs, side.table, sink)
@@ -189,9 +189,9 @@ def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
         return
     expected = side.next_offset if side.batches else side.inputs.segments[0].base_offset
     if proof.first_offset != expected:
-        raise Doubt(f"{task.part.path}: offset {proof.first_offset} where {expected} should follow")
+        raise Unproven(f"{task.part.path}: offset {proof.first_offset} where {expected} should follow")
     if side.batches and _first_epoch(proof) < side.table.epoch[-1]:
-        raise Doubt(f"{task.part.path}: the leader epoch falls")
+        raise Unproven(f"{task.part.path}: the leader epoch falls")
     side.table.extend(proof.skeleton)
     side.first_offset = side.first_offset if side.batches else proof.first_offset
     side.next_offset = proof.next_offset
@@ -262,7 +262,7 @@ def _compare_blocks(side: _Replica, leader: _Replica, low: int, high: int) -> in
         or side.hashes[mine] != leader.hashes[theirs]
         or side.counts[mine] != leader.counts[theirs]
     ):
-        raise Doubt(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ")
+        raise Unproven(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ")
     return sum(side.counts[mine])
 
 
@@ -277,12 +277,12 @@ def _compare_rows(
     many and the offset of the first."""
     mine, theirs = (list(_batches(disk, each, low, high, begun)) for each in (side, leader))
     if mine != theirs:
-        raise Doubt(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ from {low} to {high}")
+        raise Unproven(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ from {low} to {high}")
     return len(mine), mine[0][0] if mine else low
 
 
 def _batches(disk: Disk, side: _Replica, low: int, high: int, begun: bool) -> Iterator[tuple[int, ...]]:
-    """What headers say of the batches in a range. Raises `Doubt` when the file is not as it was any more."""
+    """What headers say of the batches in a range. Raises `Unproven` when the file is not as it was any more."""
     place = max(bisect_right(side.places, (low, NEVER, NEVER)) - 1, 0)
     if not side.places:
         return
@@ -296,10 +296,10 @@ def _batches(disk: Disk, side: _Replica, low: int, high: int, begun: bool) -> It
             if start + HEADER_SIZE > begin + len(data):
                 data, begin = disk.read(join(side.inputs.directory, f"{segment.stem}.log"), start, READ_BYTES), start
             if len(data) < HEADER_SIZE:
-                raise Doubt(f"{segment.stem}.log has shrunk")
+                raise Unproven(f"{segment.stem}.log has shrunk")
             base, length, epoch, _, crc, _, delta, *_ = HEADER.unpack_from(data, start - begin)
             if base != expected or length < 0:
-                raise Doubt(f"{segment.stem}.log has changed")
+                raise Unproven(f"{segment.stem}.log has changed")
             if base >= high:
                 return
             expected = base + delta + 1

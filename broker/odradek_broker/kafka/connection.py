@@ -55,7 +55,7 @@ class KafkaConnection:
     def __init__(self, connection: ByteConnection, shared: Shared, on_lost: Callable[[KafkaConnection], None]) -> None:
         certified = principal_of(connection.certificate)
         self.client = Client(principal=None if shared.needs_sasl else certified)
-        self.heard_ms = shared.now_ms()  # when bytes came or an answer left
+        self.last_activity_ms = shared.now_ms()  # when bytes came or an answer left
         self._connection = connection
         self._shared = shared
         self._on_lost = on_lost
@@ -79,9 +79,9 @@ class KafkaConnection:
         return self._frames.room()
 
     def on_bytes(self, count: int) -> None:
-        self.heard_ms = self._shared.now_ms()
-        self._frames.took(count)
-        self.go_on()
+        self.last_activity_ms = self._shared.now_ms()
+        self._frames.received(count)
+        self.resume_reading()
 
     def on_full(self) -> None:
         self._full = True
@@ -90,8 +90,8 @@ class KafkaConnection:
     def on_drained(self) -> None:
         self._full = False
         self._count_untaken(0)
-        self.heard_ms = self._shared.now_ms()
-        self.go_on()
+        self.last_activity_ms = self._shared.now_ms()
+        self.resume_reading()
 
     def _count_untaken(self, size: int) -> None:
         self._shared.untaken_bytes += size - self._untaken_bytes
@@ -110,7 +110,7 @@ class KafkaConnection:
 
     # --- Frames -----------------------------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Take the frames that are there, start what may start, and read on or not."""
         self._start()
         if self._gone or self._closing:
@@ -162,7 +162,7 @@ class KafkaConnection:
         if self._full:
             unsent_bytes = self._connection.unsent_bytes
             if unsent_bytes < self._untaken_bytes:
-                self.heard_ms = self._shared.now_ms()
+                self.last_activity_ms = self._shared.now_ms()
             self._count_untaken(unsent_bytes)
 
     def is_stuck(self) -> bool:
@@ -267,14 +267,14 @@ class KafkaConnection:
                 out.append(_ANSWER.pack(size, 0)[:4] + slot.header)
                 out += slot.body
         if out:
-            self.heard_ms = self._shared.now_ms()
+            self.last_activity_ms = self._shared.now_ms()
             self._connection.write(out)
             if self._full:  # `on_full` came in the middle of this write, or an answer follows that made it full
                 self._count_untaken(self._connection.unsent_bytes)
         if self._closing and not slots:
             self._connection.close()
         else:
-            self.go_on()
+            self.resume_reading()
 
     def _release(self, size: int) -> None:
         if not self._gone:

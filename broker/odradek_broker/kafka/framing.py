@@ -18,7 +18,7 @@ _SIZE = struct.Struct(">i")
 
 
 class FrameReader:
-    """The frames of one connection. `arrival` is shared: nothing looks into it after `took` has returned."""
+    """The frames of one connection. `arrival` is shared: nothing looks into it after `received` has returned."""
 
     __slots__ = ("_arrival", "_chunk", "_got", "_large", "_partial", "_position", "granted", "largest", "wanted")
 
@@ -47,7 +47,7 @@ class FrameReader:
         """Where the next bytes are to be put."""
         return self._arrival if self._large is None else self._large[self._got :]
 
-    def took(self, count: int) -> None:
+    def received(self, count: int) -> None:
         """So many bytes were put into the room."""
         if self._large is not None:
             self._got += count

@@ -69,7 +69,7 @@ class KafkaListener:
         now_ms = self._clock.now_ms()
         for connection in tuple(self._connections):
             connection.look()
-            silent_ms = now_ms - connection.heard_ms
+            silent_ms = now_ms - connection.last_activity_ms
             if connection.is_stuck():
                 if silent_ms >= STUCK_MS:
                     connection.abort()

@@ -34,7 +34,7 @@ class KafkaLimits(Value, frozen=True):
 class Waiting(Protocol):
     """A connection that is not read until there is room."""
 
-    def go_on(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -127,7 +127,7 @@ class Shared:
         waiting, self._waiting = self._waiting, {}
         for connection in waiting:
             try:
-                connection.go_on()
+                connection.resume_reading()
             except Exception:  # the others still go on
                 logger.exception("listener %s: %s failed, and is ended", self.name, connection)
                 connection.abort()

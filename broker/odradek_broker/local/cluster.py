@@ -361,7 +361,7 @@ class LocalCluster:
         self.signal(node_id, signal.SIGCONT)
 
     def stop(self, node_id: int, timeout_s: float = 30) -> bool:
-        """Controlled shutdown; kill -9 after the timeout. Returns whether it went in peace."""
+        """Controlled shutdown; kill -9 after the timeout. Returns whether it stopped cleanly."""
         if not self._ask_to_stop(node_id):
             return True
         if self._wait_gone(node_id, timeout_s):

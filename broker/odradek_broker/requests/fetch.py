@@ -22,7 +22,7 @@ from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.cold_reads import read_away_from_loop
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.requests.fetch_answers import corrupted, count_below, named_leader
-from odradek_broker.requests.fetch_reader import Reader, Wanted
+from odradek_broker.requests.fetch_reader import PendingFetch, Reader
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.storage.errors import LogCorrupted
@@ -122,8 +122,8 @@ class _Fetch:
         self._minimum = FetchMinimum(request.min_bytes)
         self._partitions = [self._name(each) for each in request.partitions]
 
-    def _name(self, partition: FetchPartition) -> Wanted:
-        wanted = Wanted(
+    def _name(self, partition: FetchPartition) -> PendingFetch:
+        wanted = PendingFetch(
             partition.topic_partition,
             partition.fetch_offset,
             partition.current_leader_epoch,
@@ -163,7 +163,7 @@ class _Fetch:
             replica = each.replica
             if replica is None or replica.role is not each.role:
                 return True
-            decision = self._reader.look_again(replica, each)
+            decision = self._reader.reread(replica, each)
             if is_refusal(decision) or not replica.log.is_hot(each.fetch_offset):
                 return True
             missing = minimum.missing_bytes(each)
@@ -186,14 +186,16 @@ class _Fetch:
             fetched.append(FetchedPartition(each.topic_partition, decision, *named_leader(each, decision), buffers))
         return fetched
 
-    async def _read_one(self, wanted: Wanted, left: int, *, first: bool) -> tuple[FetchDecision, Sequence[Buffer]]:
+    async def _read_one(
+        self, wanted: PendingFetch, left: int, *, first: bool
+    ) -> tuple[FetchDecision, Sequence[Buffer]]:
         """What may be read now, and its bytes; with `first` one batch is found whatever its size (R-39)."""
         replica = wanted.replica
         if replica is None:
             assert wanted.decision is not None, wanted
             return wanted.decision, ()
         for _ in range(MAX_LOOKS):
-            decision, role = self._reader.look_again(replica, wanted), replica.role
+            decision, role = self._reader.reread(replica, wanted), replica.role
             max_bytes = min(wanted.max_bytes, left)
             if is_refusal(decision) or decision.limit <= wanted.fetch_offset or (max_bytes <= 0 and not first):
                 return decision, ()
@@ -211,7 +213,7 @@ class _Fetch:
                 return decision, found
         return decision, ()
 
-    def _count(self, wanted: Wanted, decision: FetchDecision, size: int) -> None:
+    def _count(self, wanted: PendingFetch, decision: FetchDecision, size: int) -> None:
         traffic = self._requests.counters.gone if wanted.replica is None else wanted.replica.traffic
         traffic.bytes_out += size
         traffic.failed_fetches += decision.error is not ErrorCode.NONE

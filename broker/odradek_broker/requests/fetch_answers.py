@@ -15,7 +15,7 @@ from odradek_proto.transport.ports import Buffer, Files
 from odradek_broker.core.fetching import is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.cold_reads import ColdReads
-from odradek_broker.requests.fetch_reader import Reader, Wanted
+from odradek_broker.requests.fetch_reader import PendingFetch, Reader
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted
 
@@ -29,7 +29,7 @@ class PartitionAnswers:
         self._cold = ColdReads(files, ready)
 
     def find(
-        self, wanted: Wanted, budget: int, cold_bytes: int, *, first: bool
+        self, wanted: PendingFetch, budget: int, cold_bytes: int, *, first: bool
     ) -> tuple[FetchDecision, Sequence[Buffer] | None]:
         """The decision and its bytes, at most `budget`; None instead of bytes while a thread reads.
 
@@ -38,7 +38,7 @@ class PartitionAnswers:
         replica, decision = wanted.replica, wanted.decision
         if decision is None or _is_stale(replica, wanted, decision):
             assert replica is not None
-            decision = self._reader.look_again(replica, wanted)
+            decision = self._reader.reread(replica, wanted)
         if replica is None or is_refusal(decision) or decision.limit <= wanted.fetch_offset:
             self._cold.end(wanted.topic_partition)  # it need not be named here ever again
             return decision, ()
@@ -47,7 +47,7 @@ class PartitionAnswers:
         except LogCorrupted as error:
             return corrupted(replica, error), ()
 
-    def limit_in_memory(self, wanted: Wanted, now_ms: int) -> int | None:
+    def limit_in_memory(self, wanted: PendingFetch, now_ms: int) -> int | None:
         """Where the bytes end that could be told of a partition; None when there is more to say than bytes.
 
         What is not in memory counts as more: it is as a rule much, and to look for it costs as much as to read it.
@@ -60,7 +60,7 @@ class PartitionAnswers:
         if wanted.wait_is_over(now_ms):
             return None  # a changed high watermark is due
         if decision is None or decision.error is ErrorCode.NONE:
-            decision = self._reader.look_again(replica, wanted)
+            decision = self._reader.reread(replica, wanted)
         return None if is_refusal(decision) else decision.limit
 
     def forget(self, tp: TopicPartition) -> None:
@@ -73,7 +73,7 @@ class PartitionAnswers:
     def _read(
         self,
         replica: Replica,
-        wanted: Wanted,
+        wanted: PendingFetch,
         decision: FetchDecision,
         budget: int,
         cold_bytes: int,
@@ -105,14 +105,14 @@ class PartitionAnswers:
         return cold.found or []
 
 
-def count_below(replica: Replica, wanted: Wanted, limit: int, missing_bytes: int) -> tuple[int, int]:
+def count_below(replica: Replica, wanted: PendingFetch, limit: int, missing_bytes: int) -> tuple[int, int]:
     """Count on in memory from where the last count ended: bytes, and the offset behind them."""
     if missing_bytes <= 0:
         return 0, wanted.counted_to
     return replica.log.count_in_memory(max(wanted.counted_to, wanted.fetch_offset), limit, missing_bytes)
 
 
-def named_leader(wanted: Wanted, decision: FetchDecision) -> tuple[int, int]:
+def named_leader(wanted: PendingFetch, decision: FetchDecision) -> tuple[int, int]:
     """Who leads and in which epoch, for a reader that asked the wrong broker or with an old epoch; else (-1, -1)."""
     registration = wanted.replica.registration if wanted.replica is not None else None
     if registration is None or decision.error not in (
@@ -123,7 +123,7 @@ def named_leader(wanted: Wanted, decision: FetchDecision) -> tuple[int, int]:
     return registration.leader, registration.leader_epoch
 
 
-def _is_stale(replica: Replica | None, wanted: Wanted, decision: FetchDecision) -> bool:
+def _is_stale(replica: Replica | None, wanted: PendingFetch, decision: FetchDecision) -> bool:
     """Whether a permission to read was given by a role that is over, or for what has been deleted since."""
     if replica is None or is_refusal(decision):
         return False

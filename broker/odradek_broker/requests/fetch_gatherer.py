@@ -24,7 +24,7 @@ from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
 from odradek_broker.requests.fetch_answers import PartitionAnswers, count_below, named_leader
-from odradek_broker.requests.fetch_reader import Reader, Wanted
+from odradek_broker.requests.fetch_reader import PendingFetch, Reader
 from odradek_broker.runtime.replicas.replica import Replica
 
 MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
@@ -62,7 +62,7 @@ class FetchGatherer:
         self._follower = follower
         self._on_ready = on_ready
         self._times = requests.counters.request("FetchFollower" if follower else "FetchConsumer")
-        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._wanted: dict[TopicPartition, PendingFetch] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._told: dict[TopicPartition, tuple[int, int, int]] = {}  # high watermark, log start, epoch that it knows
         self._answers = PartitionAnswers(requests.files, self.reader, self._ready_again)
@@ -92,7 +92,7 @@ class FetchGatherer:
         """The reader wants this partition from this position on; what it wanted of it before is forgotten."""
         tp = partition.topic_partition
         self.forget(tp, keep_told=True)
-        wanted = Wanted(
+        wanted = PendingFetch(
             tp,
             partition.fetch_offset,
             partition.current_leader_epoch,
@@ -161,7 +161,7 @@ class FetchGatherer:
         self._ready[fetch.topic_partition] = None
         self._on_ready()
 
-    def _wait(self, replica: Replica, wanted: Wanted) -> None:
+    def _wait(self, replica: Replica, wanted: PendingFetch) -> None:
         """The fetch that named the partition may have moved the high watermark itself: that is news, too (R-127)."""
         state = replica.state
         wanted.news_deadline_ms(state.high_watermark, state.log_start_offset, self._clock.now_ms())
@@ -218,13 +218,13 @@ class FetchGatherer:
     def _leaves_the_rest(self, gathered: list[GatheredPartition]) -> bool:
         return bool(gathered) and chance("fetch-answer-partial", 0.1)
 
-    def _says_nothing(self, wanted: Wanted, decision: FetchDecision, now_ms: int) -> bool:
+    def _says_nothing(self, wanted: PendingFetch, decision: FetchDecision, now_ms: int) -> bool:
         if wanted.replica is None or is_refusal(decision):
             return False
         return not wanted.has_news(decision, now_ms)
 
     def _answered(
-        self, wanted: Wanted, decision: FetchDecision, data: Sequence[Buffer], size: int
+        self, wanted: PendingFetch, decision: FetchDecision, data: Sequence[Buffer], size: int
     ) -> GatheredPartition:
         tp, replica = wanted.topic_partition, wanted.replica
         del self._wanted[tp]

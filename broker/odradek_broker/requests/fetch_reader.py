@@ -1,6 +1,6 @@
 """What a fetch wants of one partition, and who it is that wants it.
 
-One rule: the position is recorded by `ask`, once for each time that a partition is named; `look_again` asks the same
+One rule: the position is recorded by `ask`, once for each time that a partition is named; `reread` asks the same
 question as often as one likes and records nothing (R-122).
 """
 
@@ -16,7 +16,7 @@ from odradek_broker.runtime.replicas.replica import Replica
 CONSUMER = -1
 
 
-class Wanted(PartitionFetch, eq=False):
+class PendingFetch(PartitionFetch, eq=False):
     """One named partition that has not been answered yet, and the replica that it is about."""
 
     replica: Replica | None = None
@@ -26,12 +26,12 @@ class Wanted(PartitionFetch, eq=False):
     waiting: DelayedFetch | None = None  # in the purgatory, until there may be something to say
     named_at: float = 0.0  # seconds of the counters' timer, if there is one
 
-    def wait(self, key: Key, look_again: Callable[[PartitionFetch], None]) -> None:
-        """Wait for this key; `look_again` is called once, unless it waits already."""
+    def wait(self, key: Key, reread: Callable[[PartitionFetch], None]) -> None:
+        """Wait for this key; `reread` is called once, unless it waits already."""
         replica, waiting = self.replica, self.waiting
         assert replica is not None, self.topic_partition
         if waiting is None or waiting.completed:
-            self.waiting = DelayedFetch(self, look_again, deadline_ms=self.news_at_ms)
+            self.waiting = DelayedFetch(self, reread, deadline_ms=self.news_at_ms)
             replica.purgatory.register(self.waiting, key)
         elif waiting.deadline_ms is None and self.news_at_ms is not None:
             replica.purgatory.set_deadline(waiting, self.news_at_ms)
@@ -59,19 +59,19 @@ class Reader:
         self.replica_epoch = replica_epoch
         self.read_committed = read_committed
 
-    def ask(self, replica: Replica, wanted: Wanted) -> FetchDecision:
+    def ask(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
         """The partition was named. A follower's position is an acknowledgement (R-6)."""
         if self.follower:
             return replica.fetch_as_follower(self._fetch_of(wanted))
         return self._as_consumer(replica, wanted)
 
-    def look_again(self, replica: Replica, wanted: Wanted) -> FetchDecision:
+    def reread(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
         """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
         if self.follower:
             return replica.reread_for_follower(self._fetch_of(wanted))
         return self._as_consumer(replica, wanted)
 
-    def _as_consumer(self, replica: Replica, wanted: Wanted) -> FetchDecision:
+    def _as_consumer(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
         if self.at_followers:
             read = replica.fetch_at_follower(
                 wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch
@@ -82,7 +82,7 @@ class Reader:
             wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self.read_committed
         )
 
-    def _fetch_of(self, wanted: Wanted) -> FollowerFetch:
+    def _fetch_of(self, wanted: PendingFetch) -> FollowerFetch:
         return FollowerFetch(
             self.replica_id,
             self.replica_epoch,

@@ -25,13 +25,13 @@ class SessionQuota:
         self.next_bytes = most_bytes if trusted else min(FIRST_ANSWER_BYTES, most_bytes)
 
     @property
-    def proven(self) -> bool:
+    def trusted(self) -> bool:
         return self._taken >= PROVEN_BYTES
 
     def took(self, size: int) -> None:
         """An answer of that size has left."""
         self._taken += size
-        if self.proven:
+        if self.trusted:
             self.next_bytes = self._most
 
 
@@ -44,36 +44,36 @@ class ResponseBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._bytes = {True: 0, False: 0}  # by proven
+        self._bytes = {True: 0, False: 0}  # by trusted
         self._waiting: dict[bool, dict[asyncio.Future[None], None]] = {True: {}, False: {}}
         self._is_given = False  # somebody was woken who has not said yet what becomes of the room
-        self._last_proven = False  # whose turn it was last
+        self._last_trusted = False  # whose turn it was last
 
-    def has_room(self, *, proven: bool) -> bool:
+    def has_room(self, *, trusted: bool) -> bool:
         """Whether an answer may be gathered at once."""
-        return not self._is_given and not self._waiting[proven] and self._fits(proven)
+        return not self._is_given and not self._waiting[trusted] and self._fits(trusted)
 
-    def _fits(self, proven: bool) -> bool:
-        unproven = self._bytes[False]
-        return unproven + self._bytes[True] < self._limit_bytes and (proven or unproven < self._limit_bytes // 2)
+    def _fits(self, trusted: bool) -> bool:
+        untrusted = self._bytes[False]
+        return untrusted + self._bytes[True] < self._limit_bytes and (trusted or untrusted < self._limit_bytes // 2)
 
-    async def room(self, *, proven: bool) -> None:
+    async def room(self, *, trusted: bool) -> None:
         """Return once there is room. The caller calls `add` or `pass_on` before it awaits anything else."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[proven][turn] = None
+        self._waiting[trusted][turn] = None
         self._wake_next()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._is_given = False  # the turn was ours already: it goes to the next one
-            self._waiting[proven].pop(turn, None)
+            self._waiting[trusted].pop(turn, None)
             self._wake_next()
             raise
 
-    def add(self, size: int, *, proven: bool) -> None:
+    def add(self, size: int, *, trusted: bool) -> None:
         """An answer is on its way; whoever waits behind may find room as well."""
-        self._bytes[proven] += size
+        self._bytes[trusted] += size
         self.pass_on()
 
     def pass_on(self) -> None:
@@ -81,20 +81,20 @@ class ResponseBudget:
         self._is_given = False
         self._wake_next()
 
-    def remove(self, size: int, *, proven: bool) -> None:
-        """An answer has left, or its stream is gone; `proven` as it was added."""
-        self._bytes[proven] -= size
-        assert self._bytes[proven] >= 0, self._bytes
+    def remove(self, size: int, *, trusted: bool) -> None:
+        """An answer has left, or its stream is gone; `trusted` as it was added."""
+        self._bytes[trusted] -= size
+        assert self._bytes[trusted] >= 0, self._bytes
         self._wake_next()
 
     def _wake_next(self) -> None:
-        for proven in (not self._last_proven, self._last_proven):
-            if self._is_given or not self._fits(proven):
+        for trusted in (not self._last_trusted, self._last_trusted):
+            if self._is_given or not self._fits(trusted):
                 continue
-            queue = self._waiting[proven]
+            queue = self._waiting[trusted]
             while queue and not self._is_given:
                 turn = next(iter(queue))
                 del queue[turn]
                 if not turn.done():
                     turn.set_result(None)
-                    self._is_given, self._last_proven = True, proven
+                    self._is_given, self._last_trusted = True, trusted

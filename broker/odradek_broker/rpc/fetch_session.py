@@ -12,10 +12,10 @@ where naming a partition again says that its last answer was taken; and by what 
 from __future__ import annotations
 
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Buffer, Stream, StreamClosed, TimerHandle
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
@@ -25,7 +25,7 @@ from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, Fetc
 from odradek_broker.requests.fetch_gatherer import FetchGatherer
 from odradek_broker.rpc.backpressure import ResponseBudget, SessionQuota
 from odradek_broker.rpc.credit import Credit
-from odradek_broker.runtime.duplex import converse
+from odradek_broker.runtime.duplex import run_duplex
 
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
@@ -96,21 +96,21 @@ class FetchSession:
         self._clock = requests.clock
         self._node_id = context.node_id
         self._limits = limits
-        self._wakeup = Bell()
-        self._gatherer = FetchGatherer(requests, context, follower=follower, on_ready=self._wakeup.ring)
+        self._wakeup = WakeupSignal()
+        self._gatherer = FetchGatherer(requests, context, follower=follower, on_ready=self._wakeup.set)
         self._max_bytes = limits.max_answer_bytes
         self._credit = Credit(limits.default_credit_bytes)
         self._unsent = unsent or ResponseBudget(limits.unsent_bytes)
         self._allowance = SessionQuota(limits.max_answer_bytes, trusted=follower)
         self._sending = False
-        self._sent = Bell()
+        self._sent = WakeupSignal()
         self._sending_since_ms = 0
         self._patience: TimerHandle | None = None
 
     async def run(self, first: bytes | None = None) -> None:
         """Serve until the stream ends; `first` has been received already. Never raises for what the client did."""
         try:
-            await converse(self._stream, self._receive(first), self._send_answers())
+            await run_duplex(self._stream, self._receive(first), self._send_answers())
         finally:
             self._gatherer.close()
             if self._patience is not None:
@@ -129,7 +129,7 @@ class FetchSession:
                 return
             message = None
             while self._sending and self._gatherer.ready_count > MAX_READY:
-                self._sent.silence()
+                self._sent.clear()
                 await self._sent.wait()
 
     # --- What the client says ---------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class FetchSession:
     def _use_room(self) -> None:
         """The client has room again: what is ready may have waited for that."""
         if self._gatherer.ready_count:
-            self._wakeup.ring()
+            self._wakeup.set()
 
     # --- What it answers --------------------------------------------------------------------------------------------
 
@@ -183,9 +183,9 @@ class FetchSession:
             await self._wakeup.wait()
             if self._credit.left <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
-            proven = self._allowance.proven
-            if not self._unsent.has_room(proven=proven):
-                await self._unsent.room(proven=proven)
+            trusted = self._allowance.trusted
+            if not self._unsent.has_room(trusted=trusted):
+                await self._unsent.room(trusted=trusted)
             frame = None
             try:
                 frame = self.gather()
@@ -194,7 +194,7 @@ class FetchSession:
                     self._unsent.pass_on()
             if frame is None:
                 continue
-            self._unsent.add(len(frame), proven=proven)
+            self._unsent.add(len(frame), trusted=trusted)
             self._sending = True
             self._sending_since_ms = self._clock.now_ms()
             if self._patience is None:
@@ -204,9 +204,9 @@ class FetchSession:
             except StreamClosed:
                 return
             finally:
-                self._unsent.remove(len(frame), proven=proven)
+                self._unsent.remove(len(frame), trusted=trusted)
                 self._sending = False
-                self._sent.ring()
+                self._sent.set()
             self._allowance.took(len(frame))
 
     def _on_patience(self) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
-from odradek_broker.runtime.duplex import converse
+from odradek_broker.runtime.duplex import run_duplex
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
 HEADER_BYTES_PER_BATCH = 512  # the longest topic name and all numbers fit
@@ -74,14 +74,14 @@ class ProduceSession:
         self._unanswered_bytes = 0
         self._answers = pb.ProduceAnswers()
         self._due_answers = 0  # in `_answers`, and in the message that is on its way
-        self._due = Bell()
-        self._room = Bell()
+        self._due = WakeupSignal()
+        self._room = WakeupSignal()
         self._broken = False
 
     async def run(self) -> None:
         """Serve until the stream ends. A message that is none ends it; bad batches only get their error."""
         try:
-            await converse(self._stream, self._receive(), self._send_answers())
+            await run_duplex(self._stream, self._receive(), self._send_answers())
         finally:
             self._broken = True
 
@@ -94,7 +94,7 @@ class ProduceSession:
                 self._stream.close()
                 return
             while self._is_full() and not self._broken:
-                self._room.silence()
+                self._room.clear()
                 await self._room.wait()
 
     def _is_full(self) -> bool:
@@ -117,31 +117,31 @@ class ProduceSession:
         def answer(told: ProduceAnswer) -> None:
             if acks != 0:
                 self._unanswered_bytes -= size
-                self._room.ring()
+                self._room.set()
             if not self._broken:
                 fill_answer(self._answers.answers.add(), correlation_id, told)
                 self._due_answers += 1
-                self._due.ring()
+                self._due.set()
 
         tp = TopicPartition(item.topic, item.partition)
         self._requests.append(self._context, tp, b"", batch, acks, item.timeout_ms, answer)
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes
-        self._due.ring()
+        self._due.set()
         while True:
             await self._due.wait()
             message, self._answers = self._answers, pb.ProduceAnswers()
             if len(message.answers) > 1 and chance("produce-answers-partial", 0.3):
                 self._answers.answers.extend(message.answers[1:])
                 del message.answers[1:]
-                self._due.ring()
+                self._due.set()
             leaving = len(message.answers)
             try:
                 await self._stream.send(message.SerializeToString())
             except StreamClosed:  # nobody takes answers any more: whoever waits for room must not wait for ever
                 self._broken = True
-                self._room.ring()
+                self._room.set()
                 return
             self._due_answers -= leaving
-            self._room.ring()
+            self._room.set()

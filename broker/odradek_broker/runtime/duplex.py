@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from odradek_proto.transport.ports import NetworkError, Stream
 
 
-async def converse(
+async def run_duplex(
     stream: Stream, receive: Coroutine[object, object, None], send: Coroutine[object, object, None]
 ) -> None:
     """Run both directions until `receive` ends; when `send` ends first, the stream is closed, which ends `receive`.

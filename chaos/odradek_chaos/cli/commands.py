@@ -134,15 +134,15 @@ def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> N
 
 
 def _striking(name: str) -> Act:
-    def strike(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
+    def inject(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
         fault = _fault(name)
         target = _chosen(world, choice)
-        fault.strike(world, target.broker)
+        fault.inject(world, target.broker)
         _tell(fault.done, [target], screen)
         if screen.for_people:
             screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
 
-    return strike
+    return inject
 
 
 def _repairing(name: str) -> Act:
@@ -183,7 +183,7 @@ def restart(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start brokers again that do not run. With --broker: this one, stopped in peace first if it runs.
+    """Start brokers again that do not run. With --broker: this one, stopped cleanly first if it runs.
 
     Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
     """
@@ -192,7 +192,7 @@ def restart(
     screen, found = Screen(output, as_json, quiet), _world(world, data, project)
     because = "did not run"
     if broker is not None:
-        because = "was stopped in peace before" if found.running(broker) else because
+        because = "was stopped cleanly before" if found.running(broker) else because
         found.stop(broker)
     chosen = [broker] if broker is not None else [node_id for node_id in found.nodes if not found.running(node_id)]
     screen.say_each(_lost_disks(found, chosen))

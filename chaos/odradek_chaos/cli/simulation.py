@@ -59,7 +59,7 @@ OPTIONS: dict[str, tuple[Any, object]] = {  # fields of Options, each with its o
     "fsync": _word("--fsync", "never", "WHEN", "odradek.fsync of the brokers."),
     "min_insync_replicas": _option(int, 2, "--min-isr", text="min.insync.replicas of the brokers.", min=1, max=3),
     "acks": _word("--acks", "all", "all|1|0", "What the writers wait for."),
-    "chance": _word("--chance", "drawn", "drawn|all|none", "Which chance points of the product strike."),
+    "chance": _word("--chance", "drawn", "drawn|all|none", "Which chance points of the product fire."),
     "core": _word(
         "--core", "drawn", "drawn|always|never", "Whether one machine stays broken and the others must be well."
     ),

@@ -127,7 +127,7 @@ def _of_result(result: SeedResult, script_says: Mapping[str, object]) -> dict[st
 def _of_shrunk(shrunk: Shrunk, file: Path) -> dict[str, object]:
     return {
         "script": str(file),
-        "faults": len(shrunk.script.strikes),
+        "faults": len(shrunk.script.injections),
         "records": len(shrunk.script.sends or ()),
         "virtual_ms": shrunk.result.virtual_ms,
         "runs": shrunk.runs,

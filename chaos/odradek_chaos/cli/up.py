@@ -182,7 +182,7 @@ class Up:
                     self._talk(f"`odradek chaos restart --broker {node_id}` starts it again")
 
     def _stop(self) -> int:
-        """In peace; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
+        """Cleanly; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
         try:
             self._talk("\nstopping the brokers")
             with contextlib.suppress(ClusterError):

@@ -34,7 +34,7 @@ OF_LESSONS = ("data", "as_json")  # options that lessons have as well
 def demo(
     context: typer.Context,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Chooses victim and moment. Default: another each time.")
+        int | None, typer.Option("--seed", metavar="N", help="Chooses target and moment. Default: another each time.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster's directory, and say where it is.")] = False,
     data: Annotated[

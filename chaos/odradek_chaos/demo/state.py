@@ -50,7 +50,7 @@ class DemoState:
     status: ClusterStatus | None = None
     ledger: Ledger | None = None
     dead: set[int] = field(default_factory=set)
-    stopped: bool = False  # all brokers, in peace
+    stopped: bool = False  # all brokers, cleanly
     silence_ms: int = 0
     failover_ms: int | None = None
     in_flight_at_kill: int = 0

@@ -52,7 +52,7 @@ class Plan:
     in_flight: int = 60  # per writer and partition
     pause_ms: float = 2  # between two records of one writer to one partition
     calm_ms: int = 3_000  # writing before the kill
-    alone_ms: int = 2_500  # writing without the victim
+    alone_ms: int = 2_500  # writing without the target
     after_ms: int = 1_500  # writing when it is back
 
 
@@ -133,30 +133,30 @@ class Demo:
         await self._clock.sleep(plan.calm_ms + self._rng.uniform(0, 500))
         await self._until(self._every_partition_written, "acknowledgements on every partition")
         chosen = self._rng.randrange(plan.partitions)
-        victim, led = await self._leader(chosen)
+        target, led = await self._leader(chosen)
         ledger.forget_silence()
         wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
-        state.begin("kill", f"kill -9 of broker {victim}")
+        state.begin("kill", f"kill -9 of broker {target}")
         state.in_flight_at_kill = ledger.unacknowledged
-        self._down.add(victim)
-        self.cluster.kill(victim)
+        self._down.add(target)
+        self.cluster.kill(target)
         killed_ms = self._clock.now_ms()
-        state.dead.add(victim)
-        state.tell(f"kill -9: broker {victim}, leader of {TOPIC}/{chosen}; it led {led}", bad=True)
-        await self._until(lambda: self._led_by_others(admin, victim), "new leaders")
+        state.dead.add(target)
+        state.tell(f"kill -9: broker {target}, leader of {TOPIC}/{chosen}; it led {led}", bad=True)
+        await self._until(lambda: self._led_by_others(admin, target), "new leaders")
         state.tell(f"new leaders for {led} after {self._clock.now_ms() - killed_ms} ms")
         await self._until(lambda: self._reached(wanted), "acknowledgements on every partition")
         state.failover_ms = ledger.longest_silence_ms()
         state.tell(f"every partition takes records again; longest silence {state.failover_ms} ms")
         await self._clock.sleep(plan.alone_ms)
-        state.begin("restart", f"starting broker {victim} again")
-        self.cluster.start(victim)
-        self._down.discard(victim)
+        state.begin("restart", f"starting broker {target} again")
+        self.cluster.start(target)
+        self._down.discard(target)
         started_ms = self._clock.now_ms()
-        state.tell(f"broker {victim} starts again with what is on its disk")
+        state.tell(f"broker {target} starts again with what is on its disk")
         await self._until(self._whole, "the restarted broker to be in sync")
-        state.dead.discard(victim)
-        state.tell(f"broker {victim} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
+        state.dead.discard(target)
+        state.tell(f"broker {target} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
         await self._clock.sleep(plan.after_ms)
 
     async def _leader(self, chosen: int) -> tuple[int, list[int]]:
@@ -168,8 +168,8 @@ class Demo:
             return chosen in leaders
 
         await self._until(lambda: self._settled(told), f"a leader of {TOPIC}/{chosen}")
-        victim = leaders[chosen]
-        return victim, [partition for partition, leader in leaders.items() if leader == victim]
+        target = leaders[chosen]
+        return target, [partition for partition, leader in leaders.items() if leader == target]
 
     # --- Judging ----------------------------------------------------------------------------------------------------
 
@@ -262,9 +262,9 @@ class Demo:
         except NotConverged:
             return False
 
-    async def _led_by_others(self, admin: Admin, victim: int) -> bool:
+    async def _led_by_others(self, admin: Admin, target: int) -> bool:
         topics = await admin.describe_topics([TOPIC])
-        return all(each.leader_id not in (victim, -1) for each in topics[0].partitions)
+        return all(each.leader_id not in (target, -1) for each in topics[0].partitions)
 
     async def _every_partition_written(self) -> bool:
         progress = self._ledger.progress

@@ -1,7 +1,7 @@
 """The kill harness: real brokers, killed while they are written to, and a verdict on what was promised.
 
 One round: the cluster is whole, as each of its brokers sees it, writers keep hundreds of records in flight, and at a
-random moment one process gets kill -9 (or is stopped in peace, frozen, or cut off): the leader of a partition, one of
+random moment one process gets kill -9 (or is stopped cleanly, frozen, or cut off): the leader of a partition, one of
 its followers, the active controller, all brokers at once, or all of them one after the other. Then acknowledgements
 must come again on every partition; the fault is made good and the cluster must become whole again. The longest silence
 of each partition in the round is the price that a user pays. After all rounds a reader compares all records with what
@@ -223,12 +223,12 @@ class KillHarness:
                         await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
         wanted = self._wanted()
         if self._fault.name == "stop":  # which takes a while: all at the same time, and the writers go on
-            strike, cluster = self._fault.strike, self._cluster
-            await asyncio.gather(*(asyncio.to_thread(strike, cluster, node_id) for node_id in struck))
+            inject, cluster = self._fault.inject, self._cluster
+            await asyncio.gather(*(asyncio.to_thread(inject, cluster, node_id) for node_id in struck))
             wanted = self._wanted()
         else:
             for node_id in struck:
-                self._fault.strike(self._cluster, node_id)
+                self._fault.inject(self._cluster, node_id)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)

@@ -183,7 +183,7 @@ class Replica:
             self.disk.power_loss(_LosesAll())
 
     def close(self) -> None:
-        """Stop in peace: logs flushed, checkpoints written."""
+        """Stop cleanly: logs flushed, checkpoints written."""
         self.directory.close(clean=True)
         self.role = self._registration = self._log = self._directory = None
 

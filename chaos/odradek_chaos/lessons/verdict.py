@@ -65,7 +65,7 @@ class Verdict:
 
 
 def judge(played: Played, directory: Path | None = None) -> Verdict:
-    """Stop both worlds' brokers in peace and audit their directories, in `directory` or in a temporary one.
+    """Stop both worlds' brokers cleanly and audit their directories, in `directory` or in a temporary one.
 
     A lesson can be judged once. In `directory` one directory for each world is left, with one for each broker and the
     history in it. Raises `OSError`.

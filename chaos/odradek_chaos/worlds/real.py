@@ -58,7 +58,7 @@ class RealWorld(Watched, Protocol):
         ...
 
     def stop(self, node_id: int) -> bool:
-        """Controlled shutdown. Returns whether it went in peace."""
+        """Controlled shutdown. Returns whether it stopped cleanly."""
         ...
 
     def kill(self, node_id: int) -> None:
@@ -81,7 +81,7 @@ class Fault:
     """A blow and how it is made good; `done` and `undone` say each in the past."""
 
     name: str
-    strike: Callable[[RealWorld, int], None]
+    inject: Callable[[RealWorld, int], None]
     repair: Callable[[RealWorld, int], None]
     suffers: Callable[[RealWorld, int], bool]
     done: str

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, StreamClosed
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -54,7 +54,7 @@ class FetchLink:
         self._answered = answered
         self._broken = broken
         self._failed = failed
-        self._bell = Bell()
+        self._wakeup = WakeupSignal()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
         self._credit_back = 0
@@ -66,21 +66,21 @@ class FetchLink:
 
     def wake(self) -> None:
         """There may be something to ask for."""
-        self._bell.ring()
+        self._wakeup.set()
 
     def give_back(self, credit: int) -> None:
         """So many bytes of this broker's answers are no longer buffered."""
         self._held -= credit
         self._credit_back += credit
         if self._credit_back * CREDIT_STEP >= self._config.fetch_max_bytes:
-            self._bell.ring()
+            self._wakeup.set()
 
     async def run(self) -> None:
         clock = self._cluster.clock
         while True:
             while not any(state.may_fetch_from(self.broker_id, clock.now_ms()) for state in self._states()):
-                self._bell.silence()
-                await self._bell.wait()
+                self._wakeup.clear()
+                await self._wakeup.wait()
             try:
                 await self._live()
             except NetworkError as error:
@@ -111,11 +111,11 @@ class FetchLink:
 
     async def _write(self, stream: Stream) -> None:
         while self._ended is None:
-            self._bell.silence()
+            self._wakeup.clear()
             message = self._next_message()
             if message is not None:
                 await stream.send(message)  # what it leaves unsaid is news that rings
-            await self._bell.wait()
+            await self._wakeup.wait()
         raise self._ended
 
     def _next_message(self) -> bytes | None:
@@ -128,7 +128,7 @@ class FetchLink:
                 wanted[state.name] = None
             elif state.may_fetch_from(self.broker_id, now_ms):
                 if len(to_name) == MAX_NAMED:
-                    self._bell.ring()  # the others with the next message
+                    self._wakeup.set()  # the others with the next message
                     continue
                 to_name.append(state)
                 wanted[state.name] = None
@@ -137,7 +137,7 @@ class FetchLink:
         if len(forgotten) > MAX_NAMED:
             self._named = wanted | dict.fromkeys(forgotten[MAX_NAMED:])
             del forgotten[MAX_NAMED:]
-            self._bell.ring()
+            self._wakeup.set()
         if not to_name and not forgotten and self._credit_back * CREDIT_STEP < self._config.fetch_max_bytes:
             return None
         if wanted and self._asked_at_ms is None:
@@ -187,7 +187,7 @@ class FetchLink:
         except NetworkError as end:
             self._ended = end
             stream.close()  # a message may wait for room that the broker would never give
-            self._bell.ring()
+            self._wakeup.set()
 
     def _take(self, message: bytes) -> None:
         self._asked_at_ms = None
@@ -202,7 +202,7 @@ class FetchLink:
             self._named.pop(TopicPartition(answer.topic, answer.partition), None)
             self._answered(self.broker_id, answer, data[at : at + answer.size])
             at += answer.size
-        self._bell.ring()
+        self._wakeup.set()
 
     def _on_silence(self) -> None:
         """For how long has the broker been silent? One timer for the stream: one per message would cost more."""

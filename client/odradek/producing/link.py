@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable, Stream, StreamClosed
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -48,7 +48,7 @@ class ProduceLink:
         self._timeout_ms = cluster.config.request_timeout_ms
         self._carry_out = carry_out
         self._failed = failed
-        self._bell = Bell()
+        self._wakeup = WakeupSignal()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
         self._credit = 0
@@ -58,7 +58,7 @@ class ProduceLink:
 
     def wake(self) -> None:
         """There may be something to send."""
-        self._bell.ring()
+        self._wakeup.set()
 
     def drop(self) -> None:
         """End the stream, if there is one; a new one is opened when there is work."""
@@ -68,8 +68,8 @@ class ProduceLink:
     async def run(self) -> None:
         while True:
             while not self._sender.queues.has_work(self.broker_id):
-                self._bell.silence()
-                await self._bell.wait()
+                self._wakeup.clear()
+                await self._wakeup.wait()
             try:
                 await self._live()
             except NetworkError as error:
@@ -117,7 +117,7 @@ class ProduceLink:
             room = self._credit - self._unanswered
             if chance("produce-request-small", 0.1):
                 room = min(room, 1)
-            self._bell.silence()
+            self._wakeup.clear()
             batches, effects = sender.drain(self.broker_id, clock.now_ms(), room, self._credit)
             if effects:
                 self._carry_out(effects)
@@ -127,7 +127,7 @@ class ProduceLink:
                     self._carry_out(sender.on_sent(batches))
                 if sender.queues.has_work(self.broker_id):
                     continue  # what did not fit into this message, or came meanwhile
-            await self._bell.wait()
+            await self._wakeup.wait()
         raise self._ended
 
     def _frame(self, batches: list[Batch]) -> bytes:
@@ -161,7 +161,7 @@ class ProduceLink:
         except NetworkError as end:
             self._ended = end
             stream.close()  # a message may wait for room that the broker would never give
-            self._bell.ring()
+            self._wakeup.set()
 
     def _take(self, message: bytes) -> None:
         """One message of answers; all waiting places that became free are used by the next drain."""
@@ -188,7 +188,7 @@ class ProduceLink:
             if effects:
                 self._carry_out(effects)
         if self._sender.queues.has_work(self.broker_id):
-            self._bell.ring()
+            self._wakeup.set()
 
     def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
         try:

@@ -23,7 +23,7 @@ from typing import Protocol
 class Chance(Protocol):
     """Who decides in a simulated run, and counts."""
 
-    def strikes(self, point: str, probability: float) -> bool: ...
+    def fires(self, point: str, probability: float) -> bool: ...
 
     def reached(self, branch: str) -> None: ...
 
@@ -34,7 +34,7 @@ _thread = 0  # of the run; brokers on the loop of another thread are real, and n
 
 def chance(point: str, probability: float) -> bool:
     """Whether to do the rare thing here, now. False in every real process."""
-    return _present is not None and get_ident() == _thread and _present.strikes(point, probability)
+    return _present is not None and get_ident() == _thread and _present.fires(point, probability)
 
 
 def reached(branch: str) -> None:

@@ -69,7 +69,7 @@ class GrpcNetwork:
         self._peers: dict[str, _Peer] = {}
         self._put_aside: set[_Peer] = set()
         self._streams: set[GrpcStream] = set()
-        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._end_epochs: set[asyncio.Task[None]] = set()
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         try:
@@ -166,8 +166,8 @@ class GrpcNetwork:
     async def close(self) -> None:
         for stream in tuple(self._streams):
             stream.close()
-        if self._goodbyes:
-            await asyncio.wait(tuple(self._goodbyes))
+        if self._end_epochs:
+            await asyncio.wait(tuple(self._end_epochs))
         peers = (*self._peers.values(), *self._put_aside)
         self._peers, self._put_aside = {}, set()
         for peer in peers:
@@ -206,8 +206,8 @@ class GrpcNetwork:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._goodbyes.add(task)
-        task.add_done_callback(self._goodbyes.discard)
+        self._end_epochs.add(task)
+        task.add_done_callback(self._end_epochs.discard)
 
 
 async def _connect(found: tuple[Any, ...]) -> None:

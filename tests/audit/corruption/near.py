@@ -374,7 +374,7 @@ def no_directory_id(directory: Path) -> None:
 
 
 def reassigned_away(directory: Path) -> None:
-    """The replica was given up in peace: its directory waits to be removed, and the checkpoint still names it."""
+    """The replica was given up cleanly: its directory waits to be removed, and the checkpoint still names it."""
     directory.rename(directory.with_name(f"{directory.name}.0123456789abcdef0123456789abcdef-delete"))
 
 

@@ -53,7 +53,7 @@ from odradek_broker.core.quorum.roles import Resigned, earliest
 from odradek_broker.core.quorum.snapshots import Snapshots
 
 
-class Standing(Value, frozen=True):
+class QuorumStatus(Value, frozen=True):
     """Where a node of the quorum is; offsets are those of the metadata log, the high watermark is exclusive."""
 
     epoch: int
@@ -106,11 +106,11 @@ class QuorumCore:
     def latest_snapshot(self) -> SnapshotId | None:
         return self._member.snapshots[-1].id if self._member.snapshots else None
 
-    def standing(self) -> Standing:
+    def quorum_status(self) -> QuorumStatus:
         """What moves as the node lives, at one look, for whoever looks often."""
         member = self._member
         log = member.log
-        return Standing(
+        return QuorumStatus(
             member.state.epoch,
             log.high_watermark,
             log.log_end_offset,
@@ -246,7 +246,7 @@ class QuorumCore:
         return self.on_time(now_ms)
 
     @property
-    def goodbyes_pending(self) -> bool:
+    def end_epochs_pending(self) -> bool:
         """Whether a node that resigned still has voters to tell."""
         role = self._member.role
         return isinstance(role, Resigned) and role.retries.pending

@@ -161,7 +161,7 @@ class Elections:
         if isinstance(role, Prospective) or (isinstance(role, Candidate) and not role.backing_off):
             self.ask(role, now_ms)
         elif isinstance(role, Resigned):
-            self._say_goodbye(role, now_ms)
+            self._send_end_epochs(role, now_ms)
 
     # --- beginnings and ends ---
 
@@ -212,7 +212,7 @@ class Elections:
             return ErrorCode.INCONSISTENT_VOTER_SET
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self._member.state.epoch else ErrorCode.NONE
 
-    def _say_goodbye(self, role: Resigned, now_ms: int) -> None:
+    def _send_end_epochs(self, role: Resigned, now_ms: int) -> None:
         member = self._member
         for voter in role.retries.due(now_ms):
             send = Send(voter, EndEpoch(member.config.node_id, member.state.epoch, role.successors))
@@ -227,7 +227,7 @@ class Elections:
             else:
                 role.retries.done(send.peer_id)
         if isinstance(role, Leader) and answer.error is ErrorCode.NONE and answer.epoch == role.epoch:
-            role.doubts.confirm(send)
+            role.catch_ups.confirm(send)
         member.observe(answer.epoch, answer.leader_id, now_ms, says=send.peer_id)
 
     def on_epoch_unanswered(self, send: Send, now_ms: int) -> None:

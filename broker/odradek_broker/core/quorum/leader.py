@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from odradek_proto.values import Value
 
-from odradek_broker.core.quorum.doubts import Doubts
+from odradek_broker.core.quorum.catching_up import CatchUpTracker
 from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConfig, Token
 from odradek_broker.core.quorum.roles import earliest
 
@@ -40,7 +40,7 @@ class Leader:
     ) -> None:
         """`electors` are the voters whose votes counted."""
         self._config = config
-        self.doubts = Doubts(config, electors, epoch_start_offset)
+        self.catch_ups = CatchUpTracker(config, electors, epoch_start_offset)
         self.leader_id = config.node_id
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
@@ -66,7 +66,7 @@ class Leader:
     def hear(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
         """A replica lives, however far it is: it fetches records or a snapshot (R-211)."""
         replica_id = fetch.replica_id
-        self.doubts.heard(fetch, now_ms)
+        self.catch_ups.heard(fetch, now_ms)
         position = self.voters.get(replica_id) or self.observers.get(replica_id)
         if position is not None:
             position.last_fetch_ms = now_ms
@@ -75,7 +75,7 @@ class Leader:
 
     def majority_offset(self, own_flushed_offset: int) -> int:
         """The offset that a majority of the voters has reached on its disk, without those that catch up (R-217)."""
-        counted = self.doubts.counts
+        counted = self.catch_ups.counts
         others = [voter.end_offset if counted(each) else UNKNOWN_OFFSET for each, voter in self.voters.items()]
         offsets = sorted([own_flushed_offset, *others], reverse=True)
         return offsets[len(offsets) // 2]
@@ -109,7 +109,7 @@ class Leader:
 
     def _heard_ms(self, voter: int) -> int:
         last_fetch_ms = self.voters[voter].last_fetch_ms
-        return self.began_ms if last_fetch_ms is None or not self.doubts.counts(voter) else last_fetch_ms
+        return self.began_ms if last_fetch_ms is None or not self.catch_ups.counts(voter) else last_fetch_ms
 
     def voters_to_tell(self, now_ms: int) -> list[int]:
         """The voters that have not fetched for half a fetch timeout; they may not know who leads (R-205)."""
@@ -123,7 +123,7 @@ class Leader:
         return tuple(
             sorted(
                 self.voters,
-                key=lambda voter: (not self.doubts.counts(voter), -self.voters[voter].end_offset, voter),
+                key=lambda voter: (not self.catch_ups.counts(voter), -self.voters[voter].end_offset, voter),
             )
         )
 

@@ -105,9 +105,9 @@ class Replication:
 
     def _confirm_leadership(self, role: Leader, now_ms: int) -> None:
         """A voter that may have lost its disk follows this leader: ask the others whether it still is one (R-217)."""
-        for voter, peer_id in role.doubts.to_ask(now_ms):
+        for voter, peer_id in role.catch_ups.to_ask(now_ms):
             send = Send(peer_id, BeginEpoch(role.leader_id, role.epoch))
-            role.doubts.asked(voter, send)
+            role.catch_ups.asked(voter, send)
             self._member.emit(send)
 
     def _answer_now(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> bool:
@@ -117,7 +117,7 @@ class Replication:
         member = self._member
         limit = member.log.log_end_offset
         news = member.leader_high_watermark() > fetch.high_watermark
-        caught_up = fetch.catching_up and role.doubts.has_caught_up(fetch, role.high_watermark, now_ms)
+        caught_up = fetch.catching_up and role.catch_ups.has_caught_up(fetch, role.high_watermark, now_ms)
         answer = replace(self._answer(role), caught_up=caught_up) if caught_up else self._answer(role)
         if fetch.fetch_offset < limit:
             member.emit(ReplyRecords(token, answer, fetch.fetch_offset, limit, fetch.max_bytes))

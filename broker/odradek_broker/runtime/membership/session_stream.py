@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Stream, StreamClosed
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import controller_messages
 
 Answer = controller_messages.HeartbeatAnswer
@@ -38,7 +38,7 @@ class SessionStream:
         self._interval_ms = interval_ms
         self._heartbeat = heartbeat
         self._on_answer = on_answer
-        self._wake = Bell()
+        self._wake = WakeupSignal()
         self._next_ms = clock.now_ms()
         self._sent_ms: int | None = None  # set while a heartbeat is unanswered
         self._refusal: Answer | None = None
@@ -55,12 +55,12 @@ class SessionStream:
         """Send the next heartbeat no later than that."""
         if at_ms < self._next_ms:
             self._next_ms = at_ms
-            self._wake.ring()
+            self._wake.set()
 
     async def run(self) -> Answer | None:
         """Heartbeats until the stream ends; returns the answer with an error that ended it, if one did."""
         reader = asyncio.get_running_loop().create_task(self._read())
-        reader.add_done_callback(lambda _: self._wake.ring())
+        reader.add_done_callback(lambda _: self._wake.set())
         try:
             await self._write(reader)
         except StreamClosed:
@@ -89,7 +89,7 @@ class SessionStream:
                 until_ms = self._sent_ms + self._timeout_ms
                 if now_ms > until_ms:
                     return
-            timer = self._clock.call_later(max(until_ms + 1 - now_ms, 0), self._wake.ring)
+            timer = self._clock.call_later(max(until_ms + 1 - now_ms, 0), self._wake.set)
             try:
                 await self._wake.wait()
             finally:
@@ -108,4 +108,4 @@ class SessionStream:
             sent_ms, self._sent_ms = self._sent_ms, None
             self.served = True
             self._on_answer(answer, sent_ms)
-            self._wake.ring()
+            self._wake.set()

@@ -19,7 +19,7 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
-from odradek_broker.core.quorum.core import QuorumCore, Standing
+from odradek_broker.core.quorum.core import QuorumCore, QuorumStatus
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
@@ -57,13 +57,13 @@ from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSetting
 from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
 
-__all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "Standing"]
+__all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "QuorumStatus"]
 
 GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
-NOWHERE: Final = Standing(0, 0, 0, False, 0)
+NOWHERE: Final = QuorumStatus(0, 0, 0, False, 0)
 
 
 class QuorumFailed(Exception):
@@ -110,7 +110,7 @@ class QuorumNode:
         self._disk_work: dict[asyncio.Task[None], None] = {}  # finished before the log is closed
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
-        self._goodbyes = asyncio.Event()
+        self._end_epochs = asyncio.Event()
         self._peers = QuorumPeers(settings, network)
         self._service = QuorumService(
             settings,
@@ -175,11 +175,11 @@ class QuorumNode:
         """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212)."""
         if graceful and self._core is not None and self.is_leader:
             self._step(lambda core, now_ms: core.resign(now_ms))
-            self._goodbyes.clear()
-            self._look_for_goodbyes()
+            self._end_epochs.clear()
+            self._look_for_end_epochs()
             try:
                 async with asyncio.timeout(GOODBYE_TIMEOUT_MS / 1000):
-                    await self._goodbyes.wait()
+                    await self._end_epochs.wait()
             except TimeoutError:
                 pass  # who has not heard it by now finds out by itself
         self._leave()
@@ -202,7 +202,7 @@ class QuorumNode:
             self._disk.leaving = True
         self._commits.ended()
         self._service.close()
-        self._goodbyes.set()
+        self._end_epochs.set()
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
@@ -244,9 +244,9 @@ class QuorumNode:
         return 0 if self._core is None else self._core.log.log_end_offset
 
     @property
-    def standing(self) -> Standing:
+    def quorum_status(self) -> QuorumStatus:
         """All of it at one look, for whoever looks often."""
-        return NOWHERE if self._core is None else self._core.standing()
+        return NOWHERE if self._core is None else self._core.quorum_status()
 
     @property
     def flushed_offset(self) -> int:
@@ -308,7 +308,7 @@ class QuorumNode:
             self._fail(error)
         finally:
             self._draining = False
-        self._look_for_goodbyes()
+        self._look_for_end_epochs()
         self._arm()
 
     def _perform(self, effect: Effect) -> None:
@@ -374,9 +374,9 @@ class QuorumNode:
             self._step(lambda core, now_ms: core.resign(now_ms))
         self._step(lambda core, now_ms: core.on_time(now_ms))
 
-    def _look_for_goodbyes(self) -> None:
-        if self._core is not None and not self._core.goodbyes_pending and not self._outbox:
-            self._goodbyes.set()
+    def _look_for_end_epochs(self) -> None:
+        if self._core is not None and not self._core.end_epochs_pending and not self._outbox:
+            self._end_epochs.set()
 
     # --- disk -----------------------------------------------------------------------------------------------------
 

@@ -15,15 +15,15 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.headers import LENGTH_END
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, TimerHandle
+from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
-from odradek_broker.runtime.duplex import converse
+from odradek_broker.runtime.duplex import run_duplex
 from odradek_broker.runtime.replicas.replica import Replica
 
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
@@ -82,8 +82,8 @@ class Fetcher:
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
         self._credit_due = 0  # bytes to be granted with the next message
-        self._wakeup = Bell()
-        self._news = Bell()
+        self._wakeup = WakeupSignal()
+        self._news = WakeupSignal()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
         self._task: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class Fetcher:
         self._partitions[replica.topic_partition] = replica
         self._forgotten.pop(replica.topic_partition, None)
         self.request_ready(replica)
-        self._news.ring()
+        self._news.set()
         if self._task is None:
             self._task = self._spawn(self._run())
 
@@ -106,16 +106,16 @@ class Fetcher:
         if self._partitions.pop(tp, None) is not None:
             self._ready.pop(tp, None)
             self._forgotten[tp] = None
-            self._wakeup.ring()
+            self._wakeup.set()
 
     def request_ready(self, replica: Replica) -> None:
         """The partition may have something to ask."""
         self._ready[replica.topic_partition] = None
-        self._wakeup.ring()
+        self._wakeup.set()
 
     def address_changed(self) -> None:
         """Another broker registered, or was fenced or unfenced: a stream that could not be opened may be had now."""
-        self._news.ring()
+        self._news.set()
 
     async def stop(self) -> None:
         tasks = [task for task in (self._task, *self._calls) if task is not None]
@@ -131,7 +131,7 @@ class Fetcher:
     async def _run(self) -> None:
         backoff_ms = FIRST_BACKOFF_MS
         while True:
-            self._news.silence()  # what arrives from here on ends the next pause
+            self._news.clear()  # what arrives from here on ends the next pause
             address = self._address()
             if address is not None and self._partitions:
                 try:
@@ -146,7 +146,7 @@ class Fetcher:
 
     async def _pause(self, delay_ms: float) -> None:
         """Wait for the back-off, or for news of an address."""
-        timer = self._clock.call_later(delay_ms, self._news.ring)
+        timer = self._clock.call_later(delay_ms, self._news.set)
         try:
             await self._news.wait()
         finally:
@@ -157,9 +157,9 @@ class Fetcher:
         self._credit_due = CREDIT_BYTES
         for tp in self._partitions:
             self._ready[tp] = None
-        self._wakeup.ring()
+        self._wakeup.set()
         try:
-            await converse(stream, self._receive(stream), self._send_requests(stream))
+            await run_duplex(stream, self._receive(stream), self._send_requests(stream))
         finally:
             stream.close()
             now_ms = self._clock.now_ms()
@@ -206,7 +206,7 @@ class Fetcher:
             named = len(header.partitions)
             if named >= MAX_NAMED or (named and chance("fetch-request-partial", 0.1)):
                 self._ready[tp] = None  # with the next message
-                self._wakeup.ring()
+                self._wakeup.set()
                 continue
             replica = self._partitions.get(tp)
             follower = replica.follower if replica is not None else None
@@ -225,7 +225,7 @@ class Fetcher:
             header.forgotten.append(pb.ForgottenPartition(topic=tp.topic, partition=tp.partition))
             del self._forgotten[tp]
         if self._forgotten:
-            self._wakeup.ring()
+            self._wakeup.set()
         if not (header.partitions or header.forgotten or self._credit_due):
             return None
         self._credit_due = 0
@@ -243,7 +243,7 @@ class Fetcher:
         self._timer = None
         for tp in self._partitions:
             self._ready[tp] = None
-        self._wakeup.ring()
+        self._wakeup.set()
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Fetcher:
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchAnswerHeader: {error}") from error
         self._credit_due += len(batches)
-        self._wakeup.ring()
+        self._wakeup.set()
         position = 0
         for item in header.partitions:
             run = batches[position : position + item.size]

@@ -29,13 +29,13 @@ def read_script(text: str) -> tuple[Script, Options]:
     script, given = Script.load(text)
     options = options_of_script(given)
     cast = Cast(options.partitions, options.writers)
-    for number, strike in enumerate(script.strikes, 1):
-        wrong = what_is_wrong(strike, cast)
+    for number, injection in enumerate(script.injections, 1):
+        wrong = what_is_wrong(injection, cast)
         if wrong:
             raise ValueError(f"strike {number} of the script: {wrong}")
-        if strike.at_us < 0:
+        if injection.at_us < 0:
             raise ValueError(
-                f"strike {number} of the script: {strike.name} strikes at {strike.at_us}, before the start"
+                f"strike {number} of the script: {injection.name} strikes at {injection.at_us}, before the start"
             )
     for number, send in enumerate(script.sends or (), 1):
         wrong = _what_is_wrong_with(send, cast, _latest_us(options))

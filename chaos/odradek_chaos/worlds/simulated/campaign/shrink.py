@@ -14,7 +14,7 @@ from typing import TypeVar
 from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
@@ -38,7 +38,7 @@ class Shrunk:
         if self.script.sends is None:
             records += " that the seed wrote"
         runs = f"{self.runs} {noun(self.runs, 'run')}"
-        return f"{_counted(self.script.strikes, 'fault')}, {records}, {self.result.virtual_ms} virtual ms, {runs}"
+        return f"{_counted(self.script.injections, 'fault')}, {records}, {self.result.virtual_ms} virtual ms, {runs}"
 
 
 def _counted(items: Sequence[object], one: str) -> str:
@@ -62,8 +62,8 @@ class Shrinker:
         if not first.findings:
             return None
         self._check = first.findings[0].check
-        self._say(f"{self._check}: {_counted(first.strikes, 'fault')}, {_counted(first.sends, 'record')}")
-        best = self._plain(Script(first.strikes, seed=self._seed), first)
+        self._say(f"{self._check}: {_counted(first.injections, 'fault')}, {_counted(first.sends, 'record')}")
+        best = self._plain(Script(first.injections, seed=self._seed), first)
         best = self._fewer_strikes(best)
         scripted = self._with_sends(best)
         if scripted is not None:
@@ -92,23 +92,23 @@ class Shrinker:
         """End the faults right after the finding, or, when that came afterwards, right after the last of them."""
         begun_us, end_us = best.result.faults_began_us, best.result.findings[0].time_us
         if end_us > begun_us + self._options.faults_ms * 1000:
-            end_us = max((strike.at_us for strike in best.script.strikes), default=begun_us)
+            end_us = max((injection.at_us for injection in best.script.injections), default=begun_us)
         needed_ms = max(1, (end_us - begun_us) // 1000 + MARGIN_MS)
         if needed_ms < self._options.faults_ms:
             options = self._options
             self._options = replace(options, faults_ms=needed_ms)
-            kept = tuple(strike for strike in best.script.strikes if strike.at_us <= end_us)
-            found = self._try(replace(best.script, strikes=kept))
+            kept = tuple(injection for injection in best.script.injections if injection.at_us <= end_us)
+            found = self._try(replace(best.script, injections=kept))
             if found is not None:
                 return found
             self._options = options
         return best
 
     def _fewer_strikes(self, best: Shrunk) -> Shrunk:
-        def attempt(strikes: Sequence[Strike]) -> Shrunk | None:
-            return self._try(replace(best.script, strikes=tuple(strikes)))
+        def attempt(injections: Sequence[Injection]) -> Shrunk | None:
+            return self._try(replace(best.script, injections=tuple(injections)))
 
-        smaller = minimize(list(best.script.strikes), best, attempt)
+        smaller = minimize(list(best.script.injections), best, attempt)
         self._say(f"faults: {smaller.line()}")
         return self._sooner(smaller)
 

@@ -28,7 +28,7 @@ class Reset(Nemesis):
 class LoseCalls(Nemesis):
     """Lose unary calls between two machines, before or after they acted."""
 
-    name = "lose-calls"
+    name = "drop-calls"
     owed = Owed.ALWAYS
     does = "loses unary calls, before or after they acted"
     takes = arguments(source=MACHINE, target=MACHINE, before=SHARE, after=SHARE, ms=MS)
@@ -48,8 +48,8 @@ class LoseCalls(Nemesis):
         source, target, before, after = choice["source"], choice["target"], choice["before"], choice["after"]
         self.world.faults.fault(self.name, link=f"{source}>{target}", before=before, after=after, ms=choice["ms"])
         fabric = self.cluster.fabric
-        fabric.lose_calls(source, target, before, after)
-        self.world.faults.mend(choice["ms"], lambda: fabric.lose_calls(source, target))
+        fabric.drop_calls(source, target, before, after)
+        self.world.faults.mend(choice["ms"], lambda: fabric.drop_calls(source, target))
 
 
 class DuplicateCalls(Nemesis):

@@ -34,7 +34,7 @@ from odradek_chaos.worlds.simulated.faults.processes import (
     StopAll,
 )
 from odradek_chaos.worlds.simulated.faults.strangers import ForgedPeer
-from odradek_chaos.worlds.simulated.plan.script import Strike, by_name
+from odradek_chaos.worlds.simulated.plan.script import Injection, by_name
 from odradek_chaos.worlds.simulated.world.world import World
 
 TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
@@ -97,20 +97,20 @@ def kind_of(name: str) -> type[Nemesis]:
     return CLASSES[name]
 
 
-def what_is_wrong(strike: Strike, cast: Cast) -> str:
+def what_is_wrong(injection: Injection, cast: Cast) -> str:
     """Why a strike cannot be carried out; empty when it can."""
     try:
-        takes = kind_of(strike.name).takes
+        takes = kind_of(injection.name).takes
     except ValueError as error:
         return str(error)
     known = ", ".join(takes)
-    for unknown in sorted(strike.choice.keys() - takes.keys()):
-        return f"{strike.name} has no {unknown!r}; it takes {known}"
+    for unknown in sorted(injection.choice.keys() - takes.keys()):
+        return f"{injection.name} has no {unknown!r}; it takes {known}"
     for name, argument in takes.items():
-        if name not in strike.choice:
-            return f"{strike.name} says no {name!r}; it takes {known}"
-        if not argument.fits(strike.choice[name], cast):
-            return f"{name} of {strike.name} must be {argument.says(cast)}, not {strike.choice[name]!r}"
+        if name not in injection.choice:
+            return f"{injection.name} says no {name!r}; it takes {known}"
+        if not argument.fits(injection.choice[name], cast):
+            return f"{name} of {injection.name} must be {argument.says(cast)}, not {injection.choice[name]!r}"
     return ""
 
 
@@ -124,6 +124,6 @@ def nemeses_of(world: World) -> list[Nemesis]:
     return [nemesis(world, name) for name in world.plan.paces_ms]
 
 
-def replaying(world: World, strikes: tuple[Strike, ...]) -> list[tuple[Nemesis, list[Strike]]]:
+def replaying(world: World, injections: tuple[Injection, ...]) -> list[tuple[Nemesis, list[Injection]]]:
     """Who carries out the strikes of a script. Raises `KeyError` for a name that there is not."""
-    return [(nemesis(world, name), found) for name, found in by_name(strikes).items()]
+    return [(nemesis(world, name), found) for name, found in by_name(injections).items()]

@@ -221,8 +221,8 @@ class Wipe(Damage):
 
     @property
     def pace_ms(self) -> float:
-        strikes = sum(strike.name == self.name for strike in self.world.faults.injected)
-        return self._pace_ms * max(1.0, strikes / AT_FULL_PACE)
+        injections = sum(injection.name == self.name for injection in self.world.faults.injected)
+        return self._pace_ms * max(1.0, injections / AT_FULL_PACE)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         directory = disk.directory(LOG_DIRECTORY)

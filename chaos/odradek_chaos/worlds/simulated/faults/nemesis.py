@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.faults.choices import Argument
-from odradek_chaos.worlds.simulated.plan.script import Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection
 from odradek_chaos.worlds.simulated.world.world import World
 
 Choice = dict[str, Any]  # JSON values by name
@@ -63,9 +63,9 @@ class Nemesis:
             await asyncio.sleep(self.rng.expovariate(1 / self.pace_ms) / 1000)
             if not self.world.faults.faulty:
                 return
-            await self.strike()
+            await self.inject()
 
-    async def strike(self) -> None:
+    async def inject(self) -> None:
         """Choose, write it down, act. Holds back while a fault that must be alone is going on."""
         quiescence = self.world.quiescence
         if quiescence.is_reserved:
@@ -76,7 +76,7 @@ class Nemesis:
         if choice is None:
             quiescence.release()
             return
-        self.world.faults.injected.append(Strike(self.world.loop.now_us, self.name, choice))
+        self.world.faults.injected.append(Injection(self.world.loop.now_us, self.name, choice))
         self.world.faults.pending += 1  # one that strikes again and again is not over between two blows
         try:
             await self.act(choice)
@@ -89,7 +89,7 @@ class Nemesis:
         quiescence.reserve()
         for _ in range(QUIESCENCE_LOOKS):
             if quiescence.is_quiescent():
-                quiescence.strike()
+                quiescence.inject()
                 return True
             await asyncio.sleep(QUIESCENCE_LOOK_S)
             if not self.world.faults.faulty:
@@ -97,14 +97,14 @@ class Nemesis:
         quiescence.release()
         return False
 
-    async def replay(self, strikes: list[Strike]) -> None:
+    async def replay(self, injections: list[Injection]) -> None:
         """Carry out these, each at its time."""
-        for strike in strikes:
-            await asyncio.sleep(max(0, strike.at_us - self.world.loop.now_us) / 1e6)
+        for injection in injections:
+            await asyncio.sleep(max(0, injection.at_us - self.world.loop.now_us) / 1e6)
             if not self.world.faults.faulty:
                 return
-            self.world.faults.injected.append(strike)
-            await self.act(strike.choice)
+            self.world.faults.injected.append(injection)
+            await self.act(injection.choice)
 
     def choose(self) -> Choice | None:
         """All choices of one strike; None when there is nothing to strike at."""

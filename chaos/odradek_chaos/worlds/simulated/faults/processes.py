@@ -39,7 +39,7 @@ class DoubleKill(Nemesis):
     the high watermark.
     """
 
-    name = "double-kill"
+    name = "kill-leader-and-successor"
     owed = Owed.ALWAYS
     does = "kills a leader, and its successor as soon as it leads"
     deadly = True
@@ -123,7 +123,7 @@ class Stop(Nemesis):
 
     name = "stop"
     owed = Owed.ALWAYS
-    does = "asks a broker to shut down in peace, starts it again"
+    does = "asks a broker to shut down cleanly, starts it again"
     deadly = True
     takes = DOWN
 
@@ -208,11 +208,11 @@ class CrashAll(Nemesis):
 
 
 class StopAll(CrashAll):
-    """The same in peace, as when somebody stops a cluster and starts it again, or starts another version of it."""
+    """The same cleanly, as when somebody stops a cluster and starts it again, or starts another version of it."""
 
     name = "stop-all"
     owed = Owed.ALWAYS
-    does = "the same in peace; clients may never hear the last answers"
+    does = "the same cleanly; clients may never hear the last answers"
     deadly = True
     heavy = True
     takes = arguments(down_ms=SOME_MS, held_ms=MS)

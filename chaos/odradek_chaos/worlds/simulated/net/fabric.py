@@ -97,7 +97,7 @@ class SimFabric:
         until_us = self.loop.now_us + int(duration_ms * 1000)
         self.loop.call_world_at(until_us, lambda: self.heal(source, target, both_ways=False))
 
-    def lose_calls(self, source: str, target: str, before: float = 0.0, after: float = 0.0) -> None:
+    def drop_calls(self, source: str, target: str, before: float = 0.0, after: float = 0.0) -> None:
         """Probabilities that a unary call from `source` to `target` is lost before, or after, it acted."""
         self.link(source, target).lose_requests = before
         self.link(target, source).lose_replies = after

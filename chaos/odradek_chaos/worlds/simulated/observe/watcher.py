@@ -13,7 +13,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.process.node import Node
-from odradek_broker.runtime.quorum.node import Standing
+from odradek_broker.runtime.quorum.node import QuorumStatus
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
@@ -75,13 +75,13 @@ class ReplicaCursor:
 class BrokerCursor:
     """What is remembered of one incarnation of a broker, so that a step that changed nothing costs next to nothing."""
 
-    __slots__ = ("hosted", "image", "incarnation", "node", "slots", "standing", "tail")
+    __slots__ = ("hosted", "image", "incarnation", "node", "quorum_status", "slots", "tail")
 
     def __init__(self, node: Node, incarnation: int) -> None:
         self.node = node
         self.incarnation = incarnation
         self.image = MetadataImage()
-        self.standing: Standing | None = None  # of its quorum node
+        self.quorum_status: QuorumStatus | None = None  # of its quorum node
         self.tail: Tail | None = None  # of its event file
         self.hosted: list[Replica] = []
         self.slots: list[ReplicaCursor] = []
@@ -132,8 +132,8 @@ class Watcher:
             self._see_image(broker_id, cursor, image.copy())  # the living image goes on changing
         quorum = node.quorum
         if quorum is not None:
-            standing = quorum.standing
-            if standing != cursor.standing:
+            standing = quorum.quorum_status
+            if standing != cursor.quorum_status:
                 self._see_quorum(broker_id, cursor, standing)
         broker = node.broker
         if broker is not None:
@@ -235,11 +235,11 @@ class Watcher:
             return False
         return key not in self.now.replicas
 
-    def _see_quorum(self, broker_id: int, cursor: BrokerCursor, standing: Standing) -> None:
+    def _see_quorum(self, broker_id: int, cursor: BrokerCursor, standing: QuorumStatus) -> None:
         before = self.now.quorum.get(broker_id)
         if (before is None and standing.epoch == 0) or (broker_id, METADATA) in self.now.damaged:
             return
-        cursor.standing = standing
+        cursor.quorum_status = standing
         seen = QuorumNodeState(
             broker_id,
             cursor.incarnation,

@@ -1,7 +1,7 @@
 """Who decides at the product's chance points in a simulated run, and what a run has reached.
 
 Each point is drawn by the seed and its own name, so that a new point does not shift the luck of the others. A point
-that is drawn strikes with its probability while there are faults; in peace none does, so that what is owed then is
+that is drawn strikes with its probability while there are faults; cleanly none does, so that what is owed then is
 owed by the product as it is.
 """
 
@@ -67,17 +67,17 @@ class Buggify:
     def __init__(self, loop: SimLoop, mode: str) -> None:
         self.points: Counter[str] = Counter()  # how often each struck
         self.branches: Counter[str] = Counter()
-        self.strikes_now = True
+        self.fires_now = True
         self._loop = loop
         self._mode = mode
         self._rngs: dict[str, Random | None] = {}  # None: this point does not strike in this run
 
-    def strikes(self, point: str, probability: float) -> bool:
+    def fires(self, point: str, probability: float) -> bool:
         try:
             rng = self._rngs[point]
         except KeyError:
             rng = self._rngs[point] = self._draw(point)
-        if rng is None or not self.strikes_now or rng.random() >= probability:
+        if rng is None or not self.fires_now or rng.random() >= probability:
             return False
         self.points[point] += 1
         return True

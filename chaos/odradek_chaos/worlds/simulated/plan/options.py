@@ -33,7 +33,7 @@ class Options:
     fsync: str = "never"
     fast_restart_keeps_isr: bool = False
     nemeses: tuple[str, ...] = ()  # empty: the seed takes three of those that acks=all survives
-    chance: str = "drawn"  # which chance points of the product strike: those that the seed draws, all or none
+    chance: str = "drawn"  # which chance points of the product fire: those that the seed draws, all or none
     core: str = "drawn"  # whether one machine stays broken while the others must be well: drawn, always or never
     strict: bool = False  # report what is not owed, too
     checks: tuple[str, ...] = ()  # the checks whose findings count, and end a run; empty: all

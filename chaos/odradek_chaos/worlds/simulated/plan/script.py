@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Strike(NamedTuple):
+class Injection(NamedTuple):
     """One strike of a nemesis, with all that it chose. Times are microseconds of virtual time."""
 
     at_us: int
@@ -42,7 +42,7 @@ class Script:
     With another seed the strikes hit another world. None: it is not known whose they are.
     """
 
-    strikes: tuple[Strike, ...]
+    injections: tuple[Injection, ...]
     sends: tuple[Send, ...] | None = None
     salt: int = 0
     seed: int | None = None
@@ -50,8 +50,14 @@ class Script:
     def dump(self, options: Mapping[str, object]) -> str:
         """As JSON, with the options of its run."""
         sends = None if self.sends is None else [list(send) for send in self.sends]
-        strikes = [list(strike) for strike in self.strikes]
-        facts = {"options": dict(options), "seed": self.seed, "salt": self.salt, "strikes": strikes, "sends": sends}
+        injections = [list(injection) for injection in self.injections]
+        facts = {
+            "options": dict(options),
+            "seed": self.seed,
+            "salt": self.salt,
+            "injections": injections,
+            "sends": sends,
+        }
         return json.dumps(facts, indent=1)
 
     @classmethod
@@ -62,8 +68,8 @@ class Script:
             sends, options, seed = data["sends"], _object("options", data["options"]), data.get("seed")
             script = cls(
                 tuple(
-                    Strike(int(at), str(name), _object(f"what {name} chooses", choice))
-                    for at, name, choice in data["strikes"]
+                    Injection(int(at), str(name), _object(f"what {name} chooses", choice))
+                    for at, name, choice in data["injections"]
                 ),
                 None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
                 int(data["salt"]),
@@ -87,9 +93,9 @@ def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else json.dumps(value)
 
 
-def by_name(strikes: Sequence[Strike]) -> dict[str, list[Strike]]:
+def by_name(injections: Sequence[Injection]) -> dict[str, list[Injection]]:
     """The strikes of each nemesis, in the order of time."""
-    found: dict[str, list[Strike]] = {}
-    for strike in sorted(strikes, key=lambda each: each.at_us):
-        found.setdefault(strike.name, []).append(strike)
+    found: dict[str, list[Injection]] = {}
+    for injection in sorted(injections, key=lambda each: each.at_us):
+        found.setdefault(injection.name, []).append(injection)
     return found

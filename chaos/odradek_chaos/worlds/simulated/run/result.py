@@ -9,7 +9,7 @@ from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.plan.options import Plan
-from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.world.board import Board
 from odradek_chaos.worlds.simulated.world.findings import Finding
 
@@ -41,7 +41,7 @@ class SeedResult:
     points: dict[str, int] = field(default_factory=dict)  # and how often each did
     branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken
     script: Script | None = None  # what replaced the draw of faults and records
-    strikes: tuple[Strike, ...] = ()
+    injections: tuple[Injection, ...] = ()
     sends: tuple[Send, ...] = ()
 
     @property
@@ -66,9 +66,9 @@ class SeedResult:
                 lines += ["", *self.timeline.around(first.time_us), ""]
         lines += [f"{name} = {value}{others.get(name, '')}" for name, value in self.plan.describe().items()]
         if self.script is not None:
-            strikes = len(self.script.strikes)
-            lines += ["", f"{strikes} {noun(strikes, 'fault')} of the script:"]
-            lines += [strike.line() for strike in self.script.strikes]
+            injections = len(self.script.injections)
+            lines += ["", f"{injections} {noun(injections, 'fault')} of the script:"]
+            lines += [injection.line() for injection in self.script.injections]
             sends = self.script.sends
             if sends is not None:
                 lines += ["", f"{len(sends)} {noun(len(sends), 'record')} of the script:", *map(str, sends)]

@@ -130,7 +130,11 @@ def _run(
         dict(buggify.branches),
         tuple(buggify.drawn()),
     )
-    result.strikes, result.sends, result.costs = tuple(faults.injected), tuple(load.sends), dict(world.findings.costs)
+    result.injections, result.sends, result.costs = (
+        tuple(faults.injected),
+        tuple(load.sends),
+        dict(world.findings.costs),
+    )
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     result.generation, result.commits = load.group.generation_id, load.group.commits
     _forget(world, load)
@@ -221,7 +225,9 @@ async def _faults(world: World, script: Script | None) -> None:
     if script is None:
         tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
     else:
-        tasks = [asyncio.ensure_future(who.replay(strikes)) for who, strikes in replaying(world, script.strikes)]
+        tasks = [
+            asyncio.ensure_future(who.replay(injections)) for who, injections in replaying(world, script.injections)
+        ]
     end_ms = world.now_ms + world.plan.options.faults_ms
     await until(world, lambda: world.now_ms >= end_ms)
     world.faults.faulty = False

@@ -12,7 +12,7 @@ from functools import partial
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.net.links import Delay
-from odradek_chaos.worlds.simulated.plan.script import Strike
+from odradek_chaos.worlds.simulated.plan.script import Injection
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
 
 STOP_POLL_MS = 20
@@ -25,7 +25,7 @@ class Faults:
         self.faulty = False
         self.pending = 0
         self.counts: Counter[str] = Counter()
-        self.injected: list[Strike] = []
+        self.injected: list[Injection] = []
         self.unavailability = Unavailability()
         self.usual_delay = usual_delay  # of links without a fault, in milliseconds
         self.client_names: list[str] = []  # of those that may be crashed

@@ -53,7 +53,7 @@ class Quiescence:
         """A fault that must be alone waits for its moment: no other one is to begin."""
         self._reserved, self._struck_us = True, None
 
-    def strike(self) -> None:
+    def inject(self) -> None:
         """It strikes now; the reservation ends when all is well again."""
         self._struck_us = self._cluster.loop.now_us
 

@@ -61,7 +61,7 @@ class World:
 
     def heal(self, besides: int = 0) -> None:
         """End all faults, failpoints included. One machine may be left as it is."""
-        self.buggify.strikes_now = False
+        self.buggify.fires_now = False
         self.faults.heal(besides)
 
     def forget(self) -> None:

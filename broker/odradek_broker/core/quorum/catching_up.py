@@ -22,17 +22,17 @@ from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConf
 
 
 @dataclass(slots=True)
-class Doubt:
+class CatchingUpVoter:
     """One voter that catches up. `asked` has the newest question to each other voter."""
 
     since_ms: int
     ask_at_ms: int
     asked: dict[int, Send] = field(default_factory=dict)
     confirmed: dict[int, None] = field(default_factory=dict)
-    told: bool = False  # that it has caught up
+    acknowledged: bool = False  # that it has caught up
 
 
-class Doubts:
+class CatchUpTracker:
     """The voters of one leadership that may lack what they have once acknowledged."""
 
     def __init__(self, config: QuorumConfig, electors: tuple[int, ...], epoch_start_offset: int) -> None:
@@ -41,64 +41,66 @@ class Doubts:
         """
         self._config = config
         self._electors = config.other_voters if epoch_start_offset == 0 else electors
-        self._doubts: dict[int, Doubt] = {}
+        self._catching_up: dict[int, CatchingUpVoter] = {}
         self._heard: dict[int, None] = {}  # voters that have fetched in this epoch
         # How long a candidate keeps the votes that it has got: its timeout, and the back-off of a lost election.
         self._candidacy_ms = 2 * config.election_timeout_ms + config.election_backoff_max_ms
 
     def heard(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
         """A voter has fetched, and said what it knows of itself."""
-        voter, doubt = fetch.replica_id, self._doubts.get(fetch.replica_id)
+        voter, voter_state = fetch.replica_id, self._catching_up.get(fetch.replica_id)
         if voter not in self._config.voters:
             return
         if voter not in self._heard:
             self._heard[voter] = None
-            for other in self._doubts.values():
+            for other in self._catching_up.values():
                 other.ask_at_ms = now_ms  # it can confirm from now on, and nobody should wait for it
         if fetch.catching_up and not (fetch.voted and voter in self._electors):
-            if doubt is None or doubt.told:  # what it was told did not reach it, or it has lost its disk again
-                self._doubts[voter] = Doubt(now_ms, now_ms)
-        elif doubt is not None and doubt.told and not fetch.catching_up:
-            del self._doubts[voter]  # without being told, it would be words from before the loss that came late
+            if (
+                voter_state is None or voter_state.acknowledged
+            ):  # what it was told did not reach it, or it has lost its disk again
+                self._catching_up[voter] = CatchingUpVoter(now_ms, now_ms)
+        elif voter_state is not None and voter_state.acknowledged and not fetch.catching_up:
+            del self._catching_up[voter]  # without being told, it would be words from before the loss that came late
 
     def counts(self, voter: int) -> bool:
-        return voter not in self._doubts
+        return voter not in self._catching_up
 
     # --- the read index ---
 
     def to_ask(self, now_ms: int) -> list[tuple[int, int]]:
         """Voters that catch up, each with another one that has to be asked for its sake whether this leader leads."""
         questions: list[tuple[int, int]] = []
-        for voter, doubt in self._doubts.items():
-            if now_ms < doubt.ask_at_ms:
+        for voter, voter_state in self._catching_up.items():
+            if now_ms < voter_state.ask_at_ms:
                 continue
             able = [each for each in self._config.other_voters if each in self._heard and each != voter]
-            missing = [(voter, each) for each in able if each not in doubt.confirmed]
+            missing = [(voter, each) for each in able if each not in voter_state.confirmed]
             if missing:
-                doubt.ask_at_ms = now_ms + self._config.fetch_max_wait_ms  # about when it fetches again
+                voter_state.ask_at_ms = now_ms + self._config.fetch_max_wait_ms  # about when it fetches again
             questions += missing
         return questions
 
     def asked(self, voter: int, send: Send) -> None:
-        self._doubts[voter].asked[send.peer_id] = send
+        self._catching_up[voter].asked[send.peer_id] = send
 
     def confirm(self, send: Send) -> None:
         """The peer has answered this question: it knows of no newer epoch."""
-        for doubt in self._doubts.values():
-            if doubt.asked.get(send.peer_id) is send:
-                doubt.confirmed[send.peer_id] = None
+        for voter_state in self._catching_up.values():
+            if voter_state.asked.get(send.peer_id) is send:
+                voter_state.confirmed[send.peer_id] = None
 
-    def _is_confirmed(self, doubt: Doubt, now_ms: int) -> bool:
-        trusted = 1 + sum(self.counts(voter) for voter in doubt.confirmed)
-        everybody = len(doubt.confirmed) == len(self._config.other_voters) - 1
-        return trusted >= self._config.majority and (everybody or now_ms >= doubt.since_ms + self._candidacy_ms)
+    def _is_confirmed(self, voter_state: CatchingUpVoter, now_ms: int) -> bool:
+        trusted = 1 + sum(self.counts(voter) for voter in voter_state.confirmed)
+        everybody = len(voter_state.confirmed) == len(self._config.other_voters) - 1
+        return trusted >= self._config.majority and (everybody or now_ms >= voter_state.since_ms + self._candidacy_ms)
 
     def has_caught_up(self, fetch: Fetch, high_watermark: int | None, now_ms: int) -> bool:
         """Whether the sender has everything that was ever committed and may count as any other; then it is told so."""
         if high_watermark is None or fetch.fetch_offset < high_watermark:
             return False
-        doubt = self._doubts.get(fetch.replica_id)
-        if doubt is None:
+        voter_state = self._catching_up.get(fetch.replica_id)
+        if voter_state is None:
             return True
-        doubt.told = self._is_confirmed(doubt, now_ms)
-        return doubt.told
+        voter_state.acknowledged = self._is_confirmed(voter_state, now_ms)
+        return voter_state.acknowledged
