@@ -116,7 +116,7 @@ def test_shrinking_does_not_go_to_the_end(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.parametrize(
-    ("strike", "wrong"),
+    ("injection", "wrong"),
     [
         ((9, "kil", {"broker": 1}), "no nemesis is called 'kil'; there are kill, kill-leader-and-successor,"),
         ((9, "kill", {"broker": 1}), "kill says no 'down_ms'; it takes broker, down_ms"),

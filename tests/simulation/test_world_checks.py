@@ -217,7 +217,7 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
     assert result.unavailable_ms["kill"] > 20
 
 
-@pytest.mark.parametrize(("strike", "found"), [("kill", 1), ("stop", 0)])
+@pytest.mark.parametrize(("injection", "found"), [("kill", 1), ("stop", 0)])
 def test_how_a_process_ended_is_seen_on_its_disk(injection: str, found: int) -> None:
     """Killed is unclean, stopped is not; all three are killed when the run is over."""
     worlds: list[World] = []
