@@ -192,7 +192,7 @@ def test_an_acl_counts_for_both_doors_until_it_is_removed(guarded: LocalCluster,
     properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.username=admin\nsasl.password=admin\n")
 
     def command(*words: str) -> str:
-        line = [sys.executable, "-m", "odradek.cli", "--command-config", str(properties), "cluster", "acl", *words]
+        line = [sys.executable, "-m", "odradek.cli", "--command-config", str(properties), "acl", *words]
         environment = {**os.environ, "ODRADEK_BOOTSTRAP": guarded.bootstrap}
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=START_S)
         assert done.returncode == 0, done.stderr

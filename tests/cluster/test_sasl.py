@@ -212,7 +212,7 @@ def test_kafkas_admin_client_and_the_command_change_users(secured: LocalCluster,
     )
 
     def command(*words: str, typed: str = "") -> str:
-        line = [sys.executable, "-m", "odradek.cli", "--command-config", str(properties), "cluster", "user", *words]
+        line = [sys.executable, "-m", "odradek.cli", "--command-config", str(properties), "user", *words]
         environment = {**os.environ, "ODRADEK_BOOTSTRAP": secured.bootstrap}
         done = subprocess.run(line, env=environment, input=typed, capture_output=True, text=True, timeout=START_S)
         assert done.returncode == 0, done.stderr

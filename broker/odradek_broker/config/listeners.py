@@ -244,7 +244,7 @@ def check_tls(settings: BrokerSettings) -> None:
     ):
         raise ConfigError(
             f"{named}: TLS needs a key and a certificate: set ssl.keystore.location to a PEM file with both; "
-            "`odradek cluster certs` makes some for development"
+            "`odradek certs` makes some for development"
         )
     asks = among_nodes or settings.ssl_client_auth != "none"
     if asks and not (settings.ssl_truststore_location or settings.ssl_truststore_certificates):

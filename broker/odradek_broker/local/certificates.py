@@ -34,7 +34,7 @@ def make_client(directory: Path, user: str) -> Path:
     """Key and certificate of a client, in one PEM file. Raises `CommandFailed`."""
     if re.fullmatch(r"node-\d+", user):
         said = f"{user!r} is the name of a node: who shows such a certificate speaks for that broker"
-        raise CommandFailed(said, hint="take another name; `odradek cluster certs node` makes a node's")
+        raise CommandFailed(said, hint="take another name; `odradek certs node` makes a node's")
     return _make(directory, user, ())
 
 

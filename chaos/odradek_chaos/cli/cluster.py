@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from odradek.cli.clusters import commands as looking
-from odradek.cli.security import acls, users
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, Yes, seconds
 from odradek.cli.terminal.screen import Screen, first_of
-from odradek_broker.commands import certs
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
 from odradek_proto.words import noun
 
@@ -31,9 +29,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.add_typer(certs.app, name="certs")
-app.add_typer(users.app, name="user")
-app.add_typer(acls.app, name="acl")
 MOST_BROKERS = 9
 SETTINGS_HINT = "docs/configuration.md lists all settings"
 NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"

@@ -28,6 +28,11 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "cluster": "Start a cluster on this machine; look into any cluster.",
         "server": "Run one broker or controller; show its settings.",
     },
+    "Security": {
+        "user": "Users who authenticate by SASL: list them, set a password, delete one.",
+        "acl": "ACLs: list, add and remove them.",
+        "certs": "Make certificates for development: of nodes, and of clients that use mTLS.",
+    },
     "Records": {
         "topic": "Create, list, describe, change and delete topics.",
         "config": "Show and change the settings of topics and brokers.",

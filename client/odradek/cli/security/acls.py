@@ -1,4 +1,4 @@
-"""`odradek cluster acl`: who may do what."""
+"""`odradek acl`: who may do what."""
 
 from __future__ import annotations
 

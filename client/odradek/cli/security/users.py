@@ -1,4 +1,4 @@
-"""`odradek cluster user`: users and their passwords."""
+"""`odradek user`: users and their passwords."""
 
 from __future__ import annotations
 
