@@ -73,6 +73,10 @@ def test_super_users_and_resources_of_which_no_acl_speaks() -> None:
     assert may(Operation.DELETE, "orders", acl("*", Operation.ALL, **DENY), principal="User:root")
     assert may(Operation.READ, "orders", allow_if_no_acl=True)
     assert not may(Operation.READ, "orders", acl("orders", principal="User:bob"), allow_if_no_acl=True)
+    authorizer = Authorizer(allow_if_no_acl=True)
+    assert authorizer.allows_on_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    authorizer.update({b"1": acl("*", Operation.WRITE, **DENY)})
+    assert not authorizer.allows_on_any(ALICE, HERE, Operation.WRITE, TOPIC)
 
 
 def test_an_answer_is_not_remembered_beyond_the_acls_that_it_came_from() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from odradek_broker.local.certificates import AUTHORITY, make_client, make_node
 from odradek_broker.rpc.of_nodes import SPEAKER
+from odradek_proto.command_line import CommandFailed
 from odradek_proto.security.tls import PeerCertificate, PemFiles, TlsError, TlsSource
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import ByteConnection, CallContext, Handlers, NetworkError
@@ -117,6 +118,14 @@ def test_changed_files_count_for_the_next_connection(tmp_path: Path, caplog: pyt
     assert len(said) == 2, said
     assert said[0].startswith(": not usable, what was there before goes on: ")
     assert said[1] == ": read again, for new connections"
+
+
+def test_a_certificate_for_other_hosts_is_not_taken_for_the_wanted_one(tmp_path: Path) -> None:
+    """What is there is used again, unless its hosts were named and are others."""
+    made = make_node(tmp_path, 1, ["broker-1", "10.0.0.1"])
+    assert make_node(tmp_path, 1) == make_node(tmp_path, 1, ["10.0.0.1", "broker-1"]) == made
+    with pytest.raises(CommandFailed, match=r"is there already, for 10\.0\.0\.1, broker-1"):
+        make_node(tmp_path, 1, ["broker-2"])
 
 
 def test_values_are_taken_in_place_of_files(tmp_path: Path) -> None:

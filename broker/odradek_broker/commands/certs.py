@@ -33,9 +33,9 @@ def node(
     as_json: Json = False,
 ) -> None:
     """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
-    from odradek_broker.local.certificates import AUTHORITY, LOOPBACK, make_node
+    from odradek_broker.local.certificates import AUTHORITY, make_node
 
-    path = make_node(directory.absolute(), node_id, host or LOOPBACK)
+    path = make_node(directory.absolute(), node_id, host or ())
     _print({"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}, as_json)
 
 

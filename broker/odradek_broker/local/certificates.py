@@ -25,9 +25,18 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _AHEAD: Final = datetime.timedelta(hours=1)  # clocks that are behind believe it, too
 
 
-def make_node(directory: Path, node_id: int, hosts: Sequence[str] = LOOPBACK) -> Path:
-    """Key and certificate of a node, in one PEM file. Raises `CommandFailed`."""
-    return _make(directory, node_name(node_id), hosts)
+def make_node(directory: Path, node_id: int, hosts: Sequence[str] = ()) -> Path:
+    """Key and certificate of a node, in one PEM file. Raises `CommandFailed`.
+
+    Without `hosts` it is for this machine's, or for those that the certificate has that is there already.
+    """
+    path = directory / f"{node_name(node_id)}.pem"
+    if hosts and path.exists() and (others := _hosts_of(path)) != set(hosts):
+        raise CommandFailed(
+            f"{path} is there already, for {', '.join(sorted(others))}",
+            hint=f"remove it, and a new one is made: rm {path}",
+        )
+    return _make(directory, node_name(node_id), hosts or LOOPBACK)
 
 
 def make_client(directory: Path, user: str) -> Path:
@@ -119,6 +128,16 @@ def _subject(name: str) -> Any:
     from cryptography.x509.oid import NameOID
 
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _hosts_of(path: Path) -> set[str]:
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes()).extensions
+        return {str(each.value) for each in found.get_extension_for_class(x509.SubjectAlternativeName).value}
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return {"nobody knows whom"}
 
 
 def _host(text: str) -> Any:

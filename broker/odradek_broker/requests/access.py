@@ -25,6 +25,7 @@ from odradek_broker.runtime.replicas.replica import Replica
 logger = logging.getLogger(AUDIT)
 
 MOST_COUNTED = 10_000  # kinds of refusals that are told apart
+MOST_NAMED = 100  # names of one kind and principal that have lines of their own
 REFUSAL: Final = "{} may not {} the {} {!r}"
 
 
@@ -37,7 +38,8 @@ class Access:
         self._authorizer = authorizer
         self._acls = acls
         self._trusted = trusted
-        self._refusals: dict[tuple[str, Need, str], int] = {}
+        self._refusals: dict[tuple[str, Need, str], int] = {}  # by principal, need and name; "": of all further names
+        self._named: dict[tuple[str, Need], int] = {}
 
     @property
     def is_on(self) -> bool:
@@ -84,9 +86,13 @@ class Access:
         return found
 
     def _log(self, context: RequestContext, need: Need, name: str) -> None:
-        key = (str(context.principal), need, name)
+        who = (str(context.principal), need)
         if len(self._refusals) >= MOST_COUNTED:
             self._refusals.clear()
+            self._named.clear()
+        if (*who, name) not in self._refusals:
+            self._named[who] = self._named.get(who, 0) + 1
+        key = (*who, name if self._named[who] <= MOST_NAMED else "")
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         if is_said(count):
             logger.info(

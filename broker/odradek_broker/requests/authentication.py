@@ -7,6 +7,7 @@ time, and logged. Credentials are those of the committed metadata; PLAIN is chec
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Callable, Mapping
@@ -31,7 +32,6 @@ from odradek_broker.runtime.refusals import is_said
 logger = logging.getLogger(AUDIT)
 
 Credentials = Mapping[str, Mapping[str, Credential]]  # by user and mechanism
-MOST_WAITING = 100  # refusals that are held back at a time; further ones are told at once
 
 
 class Authentication:
@@ -53,7 +53,7 @@ class Authentication:
         self.files = files
         self._clock = clock
         self._refusal_delay_ms = refusal_delay_ms
-        self._waiting = 0
+        self.one_check = asyncio.Lock()
         self._refusals = 0
 
     def begin(self, mechanism: str, peer: str) -> Conversation | None:
@@ -64,12 +64,7 @@ class Authentication:
         self._refusals += 1
         if is_said(self._refusals):
             logger.info("%s refused as %r: %s (%d so far)", peer, username, reason, self._refusals)
-        if self._waiting < MOST_WAITING:
-            self._waiting += 1
-            try:
-                await self._clock.sleep(self._refusal_delay_ms)
-            finally:
-                self._waiting -= 1
+        await self._clock.sleep(self._refusal_delay_ms)
 
 
 class Conversation:
@@ -109,7 +104,7 @@ class Conversation:
         return answer
 
     async def _check_password(self, password: str) -> None:
-        """In a thread: it takes milliseconds on purpose."""
+        """In a thread, since it takes milliseconds on purpose; one at a time, since disks want the threads, too."""
         known = self._authentication.credentials().get(self._username, {})
         mechanism = next((each for each in reversed(HASHES) if each in known), None)
         if mechanism is None:
@@ -120,6 +115,7 @@ class Conversation:
             salted = salted_password(mechanism, password, kept.salt, kept.iterations)
             return credential_of(mechanism, salted, kept.salt, kept.iterations)
 
-        computed = await self._authentication.files.offload(compute)
+        async with self._authentication.one_check:
+            computed = await self._authentication.files.offload(compute)
         if not hmac.compare_digest(computed.stored_key, kept.stored_key):
             raise wrong_plain()

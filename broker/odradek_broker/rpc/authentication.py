@@ -2,7 +2,8 @@
 
 Rules of this module. A token counts on the connection on which it was given, and nowhere else: another one that shows
 it is nobody. It lasts as long as the connection, or until many more have been given; whoever shows one that is not
-known is UNAUTHENTICATED, before anything was done, and authenticates again.
+known is UNAUTHENTICATED, before anything was done, and authenticates again. A connection has one: who authenticates on
+it as somebody else has another one from then on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Identities:
     def __init__(self, authentication: Authentication, new_token: Callable[[], str]) -> None:
         self._authentication = authentication
         self._new_token = new_token
-        self._known: OrderedDict[str, tuple[str, Principal]] = OrderedDict()  # the connection it is of, and who
+        self._known: dict[str, tuple[str, Principal]] = {}  # the connection it is of, and who
+        self._of_peer: OrderedDict[str, str] = OrderedDict()  # tokens by connection, the oldest first
 
     def principal(self, call: CallContext) -> Principal:
         """Raises `CallRejected` for nobody."""
@@ -71,10 +73,14 @@ class Identities:
         return _refusal(ErrorCode.ILLEGAL_SASL_STATE, "too many messages, or too large ones")
 
     def _remember(self, peer: str, principal: Principal) -> str:
-        token = self._new_token()
-        self._known[token] = (peer, principal)
-        while len(self._known) > MOST_TOKENS:
-            self._known.popitem(last=False)
+        token = self._of_peer.pop(peer, "")
+        if self._known.get(token) != (peer, principal):
+            self._known.pop(token, None)
+            token = self._new_token()
+            self._known[token] = (peer, principal)
+        self._of_peer[peer] = token
+        while len(self._of_peer) > MOST_TOKENS:
+            self._known.pop(self._of_peer.popitem(last=False)[1])
         return token
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import ssl
+import sys
 import tempfile
 from typing import Final
 
@@ -203,11 +204,14 @@ def _server_context(credentials: Credentials, client_auth: str) -> ssl.SSLContex
 
 
 def _load(context: ssl.SSLContext, credentials: Credentials) -> None:
-    """OpenSSL takes them from a file alone: one that nobody else may read, and that is gone at once."""
-    handle, path = tempfile.mkstemp(suffix=".pem")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(credentials.key + credentials.chain)
-        context.load_cert_chain(path)
-    finally:
-        os.unlink(path)
+    """OpenSSL takes them from a file alone: one in memory where there are such, else one that is gone at once."""
+    text = credentials.key + credentials.chain
+    if sys.platform == "linux":
+        with open(os.memfd_create("odradek.pem"), "wb", buffering=0) as memory:
+            memory.write(text)
+            context.load_cert_chain(f"/proc/self/fd/{memory.fileno()}")
+        return
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # nobody else may read it
+        file.write(text)
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -93,7 +93,7 @@ class Authorizer:
 
     def allows_on_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there may be a resource of this type with which it may do this (KIP-679)."""
-        if principal in self._super_users or self._allow_if_no_acl:
+        if principal in self._super_users:
             return True
         mine = [acl for acl in self._index.of_kind(kind) if _is_about(acl, principal, host)]
         denied = [
@@ -101,7 +101,7 @@ class Authorizer:
         ]
         if any(acl.resource_name == ANY_NAME and acl.pattern_type is PatternType.LITERAL for acl in denied):
             return False
-        return any(
+        return self._allow_if_no_acl or any(
             acl.permission is Permission.ALLOW
             and acl.operation in (operation, Operation.ALL)
             and not any(_covers(deny, acl) for deny in denied)

@@ -1,0 +1,83 @@
+"""What strangers can do to the log of refusals and to the table of tokens, by asking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from odradek_broker.config.log_levels import AUDIT
+from odradek_broker.core.security.authorizer import Authorizer
+from odradek_broker.requests.access import MOST_NAMED, Access
+from odradek_broker.requests.authentication import Authentication
+from odradek_broker.requests.context import Principal, RequestContext
+from odradek_broker.rpc.authentication import Identities
+from odradek_proto.security.scram import PLAIN, credential_of, plain_message, salted_password
+from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.ports import CallContext, CallRejected
+from odradek_proto.v1 import broker_pb2 as pb
+
+SCRAM = "SCRAM-SHA-256"
+
+
+def test_a_stranger_with_many_names_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Some names have a line each, all further ones together only the first, the tenth, the hundredth."""
+    access = Access(Authorizer())
+    context = RequestContext(peer="10.0.0.9:1", principal=Principal("User", "mallory"), listener="KAFKA")
+    with caplog.at_level(logging.INFO, logger=AUDIT):
+        for number in range(10 * MOST_NAMED):
+            access.refusal(context, "Produce", f"topic-{number}")
+    assert len(caplog.records) <= MOST_NAMED + 3
+    assert "refused WRITE on TOPIC 'topic-0'" in caplog.records[0].getMessage()
+
+
+class Dialogue:
+    """A stream on which one client has said one thing."""
+
+    def __init__(self, message: bytes) -> None:
+        self.peer = ""
+        self._message = message
+        self.said: list[pb.AuthenticateResponse] = []
+
+    async def recv(self) -> bytes:
+        return self._message
+
+    async def send(self, message: bytes) -> None:
+        self.said.append(pb.AuthenticateResponse.FromString(message))
+
+    def close(self) -> None: ...
+
+
+def test_a_connection_has_one_token_at_a_time() -> None:
+    """Authenticating again on a connection drives no other one out, and changes who speaks on it."""
+    salt = b"0123456789abcdef"
+    known = {
+        name: {SCRAM: credential_of(SCRAM, salted_password(SCRAM, name, salt, 4096), salt, 4096)}
+        for name in ("alice", "bob")
+    }
+
+    async def work() -> None:
+        authentication = Authentication(
+            (PLAIN,), credentials=lambda: known, new_nonce=lambda: "n", clock=LoopClock(), files=OsFiles(),
+            refusal_delay_ms=0,
+        )  # fmt: skip
+        tokens = iter("123456789")
+        identities = Identities(authentication, lambda: next(tokens))
+
+        async def authenticate(peer: str, name: str) -> str:
+            data = plain_message(name, name)
+            dialogue = Dialogue(pb.AuthenticateRequest(mechanism=PLAIN, data=data).SerializeToString())
+            await identities.authenticate(dialogue, CallContext(peer))
+            return dialogue.said[-1].token
+
+        other = await authenticate("other", "bob")
+        first = await authenticate("here", "alice")
+        assert await authenticate("here", "alice") == first
+        second = await authenticate("here", "bob")
+        assert identities.principal(CallContext("here", token=second)) == Principal("User", "bob")
+        assert identities.principal(CallContext("other", token=other)) == Principal("User", "bob")
+        with pytest.raises(CallRejected):
+            identities.principal(CallContext("here", token=first))
+
+    asyncio.run(work())
