@@ -8,8 +8,7 @@ import pytest
 from odradek_broker.core.delayed import DelayedOperation, DelayedOperations, DelayedProduce
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import registration
-from tests.scripts.roles import append, fetch, leader
+from tests.scripts.roles import append, fetch, leader, registration
 
 FAILED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 LATE = ErrorCode.REQUEST_TIMED_OUT

@@ -8,8 +8,7 @@ from odradek_broker.core.partition.messages import IsrAnswer, PartitionSettings,
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
-from tests.scripts.in_memory import WALL_MS, header, registration, replica_log
-from tests.scripts.roles import append, fetch, leader, of_kind
+from tests.scripts.roles import WALL_MS, append, fetch, header, leader, of_kind, registration, replica_log
 
 CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import TruncationMode
+from odradek_chaos.stage.metadata import Brokers
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
-from tests.scripts.in_memory import Brokers, registration, replica_log
-from tests.scripts.roles import append, events, fetch, follower, leader, position
+from tests.scripts.roles import append, events, fetch, follower, leader, position, registration, replica_log
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_epoch_comes_before_assignment_and_assignment_before_the_log() -> None:
 
 def test_old_incarnation_moves_nothing() -> None:
     """A broker epoch below the registered one: NOT_LEADER_OR_FOLLOWER, position as before. (PA-19, R-38)"""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(brokers=brokers)
     append(partition, 5)
     partition.fetch_by_follower(fetch(1, 2), 0)

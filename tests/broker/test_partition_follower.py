@@ -22,8 +22,7 @@ from odradek_broker.core.partition.messages import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
 
-from tests.scripts.in_memory import header, replica_log
-from tests.scripts.roles import answer, ask, events, follower, of_kind, take
+from tests.scripts.roles import answer, ask, events, follower, header, of_kind, replica_log, take
 
 
 def started(

@@ -19,8 +19,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import header, registration, replica_log
-from tests.scripts.roles import answer, ask, events, follower, of_kind, take
+from tests.scripts.roles import answer, ask, events, follower, header, of_kind, registration, replica_log, take
 
 
 def started(

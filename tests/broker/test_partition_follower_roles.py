@@ -16,8 +16,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import header, registration, replica_log
-from tests.scripts.roles import answer, ask, events, follower, leader, of_kind, take
+from tests.scripts.roles import answer, ask, events, follower, header, leader, of_kind, registration, replica_log, take
 
 ASKING = [TruncationMode.EPOCH_REQUEST, TruncationMode.EPOCH_SINGLE_ROUND]
 

@@ -12,10 +12,22 @@ from odradek_broker.core.partition.messages import (
     TruncationMode,
     WriteEpochs,
 )
+from odradek_chaos.stage.metadata import Brokers
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import Brokers, registration, replica_log
-from tests.scripts.roles import LAG_MS, accepted, append, events, fetch, leader, of_kind, position, proposals
+from tests.scripts.roles import (
+    LAG_MS,
+    accepted,
+    append,
+    events,
+    fetch,
+    leader,
+    of_kind,
+    position,
+    proposals,
+    registration,
+    replica_log,
+)
 
 
 def test_leader_alone_commits_at_once() -> None:
@@ -101,7 +113,7 @@ def test_min_isr_above_the_replicas_counts_as_the_replicas() -> None:
 @pytest.mark.parametrize(("fenced", "stopping"), [(True, False), (False, True)])
 def test_replica_that_cannot_join_does_not_hold_it(fenced: bool, stopping: bool) -> None:
     """A fenced or stopping ex-member that is caught up by the clock does not hold it back; a free one does. (PA-06)"""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(brokers=brokers)
     for replica_id in (1, 2):
         partition.fetch_by_follower(fetch(replica_id, 0), 0)
@@ -120,7 +132,7 @@ def test_replica_that_lost_its_log_does_not_hold_it(told_first: bool) -> None:
     Seed 1640 of the simulated world found it: for a lag time nothing was committed, although the ISR had everything.
     It is the same whether the leader hears first of the new ISR or of the new process.
     """
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(brokers=brokers)
     append(partition, 10)
     for replica_id in (1, 2):
@@ -262,7 +274,7 @@ def test_a_moved_log_start_is_written_with_its_epochs() -> None:
 
 def test_low_watermark_waits_for_live_replicas() -> None:
     """DeleteRecords is done when every live replica has moved its log start offset (R-125)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers)
     append(partition, 6)
     partition.fetch_by_follower(fetch(1, 6), 0)

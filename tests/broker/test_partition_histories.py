@@ -12,9 +12,10 @@ import random
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import TruncationMode
-
-from tests.scripts.node import Node
-from tests.scripts.stage import Stage
+from odradek_chaos.stage.node import Node
+from odradek_chaos.stage.said import Answered
+from odradek_chaos.stage.stage import Stage
+from odradek_proto.errors import ErrorCode
 
 STEPS = 150
 MODES_WITH_EPOCHS = [TruncationMode.FETCH, TruncationMode.EPOCH_REQUEST]
@@ -30,15 +31,14 @@ class History:
         self.run(f"cluster brokers=3 mode={mode.value} min_isr=2")
 
     def run(self, command: str) -> None:
-        for line in self.stage.run(command):
-            words = line.split()
-            if len(words) == 2 and words[1] == "acknowledged":
-                self.acknowledged += words[0].split("+")
+        for said in self.stage.run(command):
+            if isinstance(said, Answered) and said.error is ErrorCode.NONE:
+                self.acknowledged += said.values.split("+")
 
     def step(self, number: int) -> None:
         """One random thing happens."""
-        up = [node for node in self.stage.nodes if node.running]
-        down = [node for node in self.stage.nodes if not node.running]
+        up = [node for node in self.stage.nodes.values() if node.running]
+        down = [node for node in self.stage.nodes.values() if not node.running]
         node = self.random.choice(up)
         choice = self.random.random()
         if choice < 0.25 and isinstance(node.role, LeaderPartition):
@@ -77,7 +77,7 @@ class History:
 
     def heal(self) -> None:
         """All faults stop."""
-        for node in self.stage.nodes:
+        for node in self.stage.nodes.values():
             if not node.running:
                 self.run(f"start {node.number}")
         self.run("publish")
@@ -86,7 +86,7 @@ class History:
         self.run("settle")
 
     def logs(self) -> list[list[str]]:
-        return [[str(batch) for batch in node.disk.batches] for node in self.stage.nodes]
+        return [[str(batch) for batch in node.disk.batches] for node in self.stage.nodes.values()]
 
     def lost(self) -> list[str]:
         """Acknowledged values that the leader does not have."""
@@ -96,7 +96,7 @@ class History:
 
     def disagreement(self) -> str:
         """Where two running replicas differ below both high watermarks; empty when nowhere."""
-        nodes = [node for node in self.stage.nodes if node.running]
+        nodes = [node for node in self.stage.nodes.values() if node.running]
         for node in nodes:
             for other in nodes:
                 bound = min(node.open_log.high_watermark, other.open_log.high_watermark)
@@ -109,7 +109,7 @@ class History:
 def live(seed: int, mode: TruncationMode, *, checked: bool) -> History:
     history = History(seed, mode)
     for number in range(STEPS):
-        before = [(node.role, node.open_log.high_watermark) for node in history.stage.nodes if node.running]
+        before = [(node.role, node.open_log.high_watermark) for node in history.stage.nodes.values() if node.running]
         history.step(number)
         if checked:
             assert history.disagreement() == "", (seed, number)

@@ -14,10 +14,21 @@ from odradek_broker.core.partition.messages import (
     Transition,
     TruncationMode,
 )
+from odradek_chaos.stage.metadata import Brokers
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import Brokers, registration, replica_log
-from tests.scripts.roles import LAG_MS, accepted, append, fetch, leader, of_kind, position, proposals
+from tests.scripts.roles import (
+    LAG_MS,
+    accepted,
+    append,
+    fetch,
+    leader,
+    of_kind,
+    position,
+    proposals,
+    registration,
+    replica_log,
+)
 
 OUTSIDE = registration(isr=[0, 1])
 STAYS_PENDING = [
@@ -51,7 +62,7 @@ def test_proposal_counts_from_its_creation() -> None:
 
 def test_proposed_member_counts_even_when_it_is_fenced_meanwhile() -> None:
     """The proposal may be applied before the fencing, so the high watermark waits until its fate is known (R-46)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition, proposal = proposing(brokers)
     brokers.change(2, fenced=True)
     append(partition, 3)
@@ -247,7 +258,7 @@ def test_oldest_protocol_expands_at_the_high_watermark() -> None:
 )
 def test_only_eligible_replicas_are_proposed(fenced: bool, stopping: bool, epoch: int, joins: bool) -> None:
     """Fenced, stopping, or of another incarnation: no proposal. (PA-17, PA-18, R-143, KAFKA-13916, KAFKA-14140)"""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     brokers.change(2, fenced=fenced, stopping=stopping, epoch=epoch)
     partition = leader(metadata=OUTSIDE, brokers=brokers)
     assert proposals(partition.fetch_by_follower(fetch(2, 0), 0)[1]) == ([(0, 1, 2)] if joins else [])
@@ -261,7 +272,7 @@ def test_unknown_broker_epoch_may_join() -> None:
 
 def test_waiting_replica_is_proposed_when_it_becomes_eligible() -> None:
     """Unfencing is enough: its fetch stands at the end of the log and will not be sent again (R-47, R-263)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     brokers.change(2, fenced=True)
     partition = leader(metadata=OUTSIDE, brokers=brokers)
     partition.fetch_by_follower(fetch(2, 0), 0)
@@ -281,7 +292,7 @@ def test_silent_replica_is_not_proposed_without_a_fetch() -> None:
 
 def test_replica_of_an_old_incarnation_is_not_proposed_again() -> None:
     """A position that a process told before its restart is no ticket for the one after it (KAFKA-14139)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(metadata=OUTSIDE, brokers=brokers)
     brokers.change(2, fenced=True)
     partition.fetch_by_follower(fetch(2, 0), 0)
@@ -345,6 +356,6 @@ def test_metadata_with_the_epoch_of_the_answer_still_say_who_the_replicas_are() 
 
 def test_a_replica_that_is_not_registered_is_not_proposed() -> None:
     """Nobody can say that it is alive (R-47); its position counts all the same (R-38)."""
-    partition = leader(metadata=OUTSIDE, brokers=Brokers(2))
+    partition = leader(metadata=OUTSIDE, brokers=Brokers(range(2)))
     decision, effects = partition.fetch_by_follower(fetch(2, 0), 0)
     assert (decision.error, effects, position(partition, 2)) == (ErrorCode.NONE, [], 0)

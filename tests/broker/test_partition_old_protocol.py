@@ -12,10 +12,24 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     TruncationMode,
 )
+from odradek_chaos.stage.metadata import Brokers
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import Brokers, header, registration, replica_log
-from tests.scripts.roles import LAG_MS, answer, append, ask, fetch, follower, leader, of_kind, proposals, take
+from tests.scripts.roles import (
+    LAG_MS,
+    answer,
+    append,
+    ask,
+    fetch,
+    follower,
+    header,
+    leader,
+    of_kind,
+    proposals,
+    registration,
+    replica_log,
+    take,
+)
 
 OLD = TruncationMode.HIGH_WATERMARK
 
@@ -80,7 +94,7 @@ def test_an_answer_carries_the_high_watermark_from_before_its_fetch() -> None:
 
 def test_the_leader_waits_for_whoever_was_caught_up_fenced_or_not() -> None:
     """Nobody asked whether an outsider may join; only its lag ends the waiting (L-4)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(brokers=brokers, mode=OLD)
     append(partition, 10)
     partition.fetch_by_follower(fetch(1, 10, epoch=-1), 0)
@@ -100,7 +114,7 @@ def test_the_leader_does_not_wait_for_whom_it_has_proposed() -> None:
 
 def test_another_process_of_a_caught_up_replica_is_waited_for_like_the_one_before() -> None:
     """Nobody knew of incarnations: whoever had everything within the lag time counts, with an empty disk too (L-4)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     partition = leader(brokers=brokers, mode=OLD)
     append(partition, 10)
     for replica_id in (1, 2):
@@ -115,7 +129,7 @@ def test_another_process_of_a_caught_up_replica_is_waited_for_like_the_one_befor
 
 def test_a_fenced_broker_is_not_proposed() -> None:
     """The controller would refuse it (L-6)."""
-    brokers = Brokers(3)
+    brokers = Brokers(range(3))
     brokers.change(2, fenced=True)
     partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers, mode=OLD)
     assert proposals(partition.fetch_by_follower(fetch(2, 0, epoch=-1), 0)[1]) == []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.remote_replica import NEVER_MS, RemoteReplica
 
-from tests.scripts.in_memory import registration
-from tests.scripts.roles import LAG_MS, append, fetch, leader, proposals
+from tests.scripts.roles import LAG_MS, append, fetch, leader, proposals, registration
 
 
 def replica(*, in_isr: bool = True, now_ms: int = 0) -> RemoteReplica:

@@ -10,7 +10,7 @@ from odradek_broker.core.partition.fencing import check_leader_epoch, decide_rea
 from odradek_broker.core.partition.truncation import Cut, cut_for
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import replica_log
+from tests.scripts.roles import replica_log
 
 HISTORY = ((0, 0), (3, 2), (4, 8), (7, 13), (9, 14), (10, 17))
 

@@ -1,4 +1,4 @@
-"""Leaders and followers in a given state, and short forms of what they are told, for the tests of the partition."""
+"""Leaders, followers and logs in a given state, and short forms of what they are told, for tests of the partition."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
@@ -23,13 +24,73 @@ from odradek_broker.core.partition.messages import (
     TruncationMode,
 )
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.core.partition.producers import ProducerStates
+from odradek_chaos.stage.metadata import ORDERS, TOPIC_ID, Brokers
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
 
-from tests.scripts.in_memory import WALL_MS, Brokers, header, registration, replica_log
-
+WALL_MS = 1_763_700_000_000
 LAG_MS = 10_000
 E = TypeVar("E", bound=Effect)
+
+
+def header(
+    base_offset: int = 0,
+    count: int = 1,
+    *,
+    leader_epoch: int = -1,
+    timestamp: int = WALL_MS,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    sequence: int = -1,
+    attributes: int = 0,
+    length: int = 0,
+) -> BatchHeader:
+    """The header of a batch with `count` records, as a producer sends it unless offset and epoch are given.
+
+    Without a `length` it is as long as such a batch may be.
+    """
+    return BatchHeader(
+        base_offset=base_offset,
+        length=length or max(100, 49 + 7 * count),
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        record_count=count,
+    )
+
+
+def replica_log(
+    log_end_offset: int = 0,
+    high_watermark: int = 0,
+    epochs: Iterable[tuple[int, int]] = (),
+    log_start_offset: int = 0,
+) -> ReplicaLog:
+    """A log's state without a log; `epochs` are (epoch, start offset)."""
+    cache = EpochCache(EpochEntry(epoch, offset) for epoch, offset in epochs)
+    return ReplicaLog(
+        ORDERS, TOPIC_ID, log_start_offset, log_end_offset, high_watermark, cache, ProducerStates(), log_end_offset
+    )
+
+
+def registration(
+    leader: int = 0,
+    *,
+    replicas: Sequence[int] = (0, 1, 2),
+    isr: Sequence[int] | None = None,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+) -> PartitionRegistration:
+    """A partition's metadata; the ISR is all replicas unless given."""
+    members = tuple(replicas if isr is None else isr)
+    return PartitionRegistration(tuple(replicas), members, leader, leader_epoch, partition_epoch)
 
 
 def leader(
@@ -51,7 +112,7 @@ def leader(
             min_insync_replicas=min_isr, replica_lag_time_max_ms=LAG_MS, flush_before_ack=flush_before_ack
         ),
         policy=policy_for(mode),
-        brokers=brokers or Brokers(4),
+        brokers=brokers or Brokers(range(4)),
         now_ms=now_ms,
     )
     partition.start(now_ms)

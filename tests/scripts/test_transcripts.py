@@ -6,17 +6,17 @@ Those in this directory are about partitions; controller, quorum and groups have
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from odradek_chaos.stage.stage import Stage
 
 from tests.scripts.controller.controller_stage import ControllerStage
 from tests.scripts.groups.group_stage import GroupStage
 from tests.scripts.quorum.stage import QuorumStage
-from tests.scripts.stage import Stage
 
-Run = Callable[[str], list[str]]  # a command, and the lines that it makes replicas or nodes say
+Run = Callable[[str], Sequence[object]]  # a command, and what it makes replicas or nodes say, each a line
 Tail = Callable[[], list[str]]  # what is shown when a block ends
 
 
@@ -49,7 +49,7 @@ def replay(text: str, run: Run, tail: Tail) -> str:
     for block in text.strip().split("\n\n"):
         told = block.split("\n---", 1)[0]
         commands = [line for line in told.splitlines() if line and not line.startswith("#")]
-        said = [line for command in commands for line in run(command)]
+        said = [str(line) for command in commands for line in run(command)]
         blocks.append("\n".join([told, "---", *said, *tail()]) if commands else told)
     return "\n\n".join(blocks) + "\n"
 

@@ -1,6 +1,6 @@
-"""One broker of a transcript: the broker's own `Replica` and `IsrChannel` above a disk in memory.
+"""One broker of the stage: the broker's own `Replica` and `IsrChannel` above its own storage on a simulated disk.
 
-It carries out the core's effects as the broker does, and says each of them in one line. How a request waits on its
+It carries out the core's effects as the broker does, and says each of them. How a request waits on its
 connection is played by `exchange`.
 """
 
@@ -15,6 +15,7 @@ from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
+    AppendBatches,
     Effect,
     HighWatermarkAdvanced,
     IsrAnswer,
@@ -35,13 +36,15 @@ from odradek_broker.storage.log import Log
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import controller_messages
 
-from tests.scripts.in_memory import Brokers, Disk, OpenLog
+from odradek_chaos.stage.disk import Disk
+from odradek_chaos.stage.metadata import Brokers
+from odradek_chaos.stage.said import CONTROLLER, Advanced, Appended, Evidence, Failed, Message, Said, ids
 
-Say = Callable[[str], None]
+Say = Callable[[Said], None]
 
 
-class Told(EventLog):
-    """The evidence that a broker writes, as lines of the story."""
+class EvidenceSaid(EventLog):
+    """The evidence that a broker writes, as part of the story."""
 
     def __init__(self, number: int, say: Say) -> None:
         self._number = number
@@ -49,23 +52,26 @@ class Told(EventLog):
 
     def write(self, event: str, rule: str, facts: Mapping[str, object], logger: str = REPLICA) -> None:
         said = {name: fact for name, fact in facts.items() if name != "partition"}
-        self._say_line(f"b{self._number} {event} ({rule}) {_facts(said)}")
+        self._say_line(Evidence(self._number, event, rule, said))
 
 
 class ToldReplica(Replica):
-    """The broker's replica. It says two effects of which there is no other evidence."""
+    """The broker's replica. It says the effects of which there is no other evidence."""
 
-    def __init__(self, number: int, log: OpenLog, node: Node, say: Say) -> None:
-        super().__init__(cast("Log", log), node)
+    def __init__(self, number: int, log: Log, node: Node, say: Say) -> None:
+        super().__init__(log, node)
         self._number = number
         self._say = say
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
-                self._say(f"b{self._number} high watermark {effect.old} => {effect.new}")
+                self._say(Advanced(self._number, effect.old, effect.new))
             elif isinstance(effect, PartitionFailed):
-                self._say(f"b{self._number} failed: {effect.reason}")
+                self._say(Failed(self._number, effect.reason))
+            elif isinstance(effect, AppendBatches) and effect.headers[0].base_offset < self.state.log_end_offset:
+                first, last = effect.headers[0].base_offset, effect.headers[-1].last_offset
+                self._say(Appended(self._number, first, last, self.state.log_end_offset))
             super()._carry_out((effect,))
 
 
@@ -80,8 +86,9 @@ class Controller:
     async def call(self, method: str, request_bytes: bytes, timeout_ms: float) -> bytes:
         request = controller_messages.AlterPartitionRequest.FromString(request_bytes)
         (item,) = request.partitions
-        isr = _ids([member.broker_id for member in item.new_isr])
-        self._say(f"b{self._number} -> controller {method} isr={isr} partition_epoch={item.partition_epoch}")
+        isr = ids([member.broker_id for member in item.new_isr])
+        text = f"{method} isr={isr} partition_epoch={item.partition_epoch}"
+        self._say(Message(f"b{self._number}", CONTROLLER, text))
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.requests.append((request, answer))
         return await answer
@@ -93,17 +100,18 @@ class Controller:
 class Node:
     """Broker `number`. `replica` is None while it is down. Implements `ReplicaServices` for its replica."""
 
-    def __init__(self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, say: Say) -> None:
+    def __init__(
+        self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, disk: Disk, say: Say
+    ) -> None:
         self.number = number
         self.settings = settings
         self.policy = policy
         self.clock = clock
-        self.disk = Disk()
+        self.disk = disk
         self.replica: Replica | None = None
-        self.log: OpenLog | None = None
-        self.brokers = Brokers(0)  # as this broker's own metadata have them
+        self.brokers = Brokers(())  # as this broker's own metadata have them
         self.broker_epoch = 100 + number
-        self.events: EventLog = Told(number, say)
+        self.events: EventLog = EvidenceSaid(number, say)
         self.counters = Counters()
         self.purgatory = Purgatory(clock)
         self.controller = Controller(number, say)
@@ -168,9 +176,10 @@ class Node:
 
     def stop(self) -> None:
         self.here.close()
+        self.disk.kill()
         self.purgatory.close()
         self.purgatory = Purgatory(self.clock)
-        self.replica = self.log = None
+        self.replica = None
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -185,8 +194,7 @@ class Node:
         """
         self.brokers.take(brokers)
         if self.replica is None:
-            self.log = OpenLog(self.disk)
-            self.replica = ToldReplica(self.number, self.log, self, self._say)
+            self.replica = ToldReplica(self.number, self.disk.open(self.clock.wall_ms()), self, self._say)
         replica, known = self.replica, self.replica.registration
         if known is not None and registration.partition_epoch < known.partition_epoch:
             replica.update_registration(registration)
@@ -242,9 +250,9 @@ class Node:
             words.append(f"start={log.log_start_offset}")
         words += [f"leo={log.log_end_offset}", f"hw={log.high_watermark}"]
         if isinstance(self.role, LeaderPartition):
-            words.append(f"isr={_ids(self.role.isr)}")
+            words.append(f"isr={ids(self.role.isr)}")
             if self.role.maximal_isr != self.role.isr:
-                words.append(f"maximal={_ids(self.role.maximal_isr)}")
+                words.append(f"maximal={ids(self.role.maximal_isr)}")
             known = self.role.remote_replicas(self.clock.now_ms())
             words.append(
                 "remote=" + (",".join(f"{each.broker_id}:{_end(each.log_end_offset)}" for each in known) or "-")
@@ -257,11 +265,3 @@ class Node:
 
 def _end(offset: int) -> str:
     return "?" if offset < 0 else str(offset)
-
-
-def _ids(ids: Sequence[int]) -> str:
-    return ",".join(str(each) for each in ids)
-
-
-def _facts(facts: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={_ids(value) if isinstance(value, tuple) else value}" for name, value in facts.items())

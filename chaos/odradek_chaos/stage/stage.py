@@ -1,6 +1,7 @@
-"""The commands of a transcript: a small cluster, a controller that follows A11, and a network that loses on command.
+"""The commands of the stage: a small cluster, a controller that follows A11, and a network that loses on command.
 
-cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1 elr=off   a new cluster; b0 leads in epoch 0
+cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1 elr=off   a new cluster, the first broker leads in epoch 0;
+                                             `brokers=1,2` names them
 produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
 produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
 fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
@@ -48,13 +49,16 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+from odradek_broker.storage.settings import LogSettings
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_messages
 from odradek_proto.values import replace
 
-from tests.scripts.clients import Clients
-from tests.scripts.in_memory import ORDERS, TOPIC_ID, Brokers
-from tests.scripts.node import Node
+from odradek_chaos.stage.clients import Clients
+from odradek_chaos.stage.disk import Disk
+from odradek_chaos.stage.metadata import ORDERS, TOPIC_ID, Brokers
+from odradek_chaos.stage.node import Node
+from odradek_chaos.stage.said import CONTROLLER, Answered, Elected, Evidence, Failed, Fate, Message, Said, State, ids
 
 START_MS = 1_000  # the time at which a story begins
 TURNS = 8  # of the loop, after which what was said by a step has been heard
@@ -72,7 +76,7 @@ class Stage(Clients):
         self._settings = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
         self._loop.run(self._clock.sleep(START_MS))
 
-    def run(self, line: str) -> list[str]:
+    def run(self, line: str) -> list[Said]:
         """Execute one command; afterwards every broker whose state line is new is shown."""
         self._said = []
         self._loop.run(self._execute(line))
@@ -96,11 +100,11 @@ class Stage(Clients):
         self._answer_woken()
 
     def _show(self) -> None:
-        for node in self.nodes:
+        for node in self.nodes.values():
             line = node.describe()
             if self._shown.get(node.number) != line:
                 self._shown[node.number] = line
-                self._say(line)
+                self._say(State(line))
 
     # --- Cluster ---------------------------------------------------------------------------------------------------
 
@@ -114,23 +118,26 @@ class Stage(Clients):
         isr: str = "",
         elr: str = "off",
     ) -> None:
-        ids = tuple(range(int(brokers)))
-        members = tuple(int(each) for each in isr.split(",")) if isr else ids
+        numbers = tuple(map(int, brokers.split(","))) if "," in brokers else tuple(range(int(brokers)))
+        members = tuple(int(each) for each in isr.split(",")) if isr else numbers
         settings = PartitionSettings(min_insync_replicas=int(min_isr), replica_lag_time_max_ms=int(lag))
         policy = policy_for(TruncationMode(mode))
         self._settings = replace(self._settings, elr_enable=elr == "on", min_insync_replicas=int(min_isr))
-        self.brokers = Brokers(len(ids))
-        self.registration = PartitionRegistration(ids, members, 0, 0, 0)
-        self.nodes = [Node(number, settings, policy, self._clock, self._say) for number in ids]
+        log_settings = LogSettings(accept_straddling=policy.appends_straddling_batch)
+        self.brokers = Brokers(numbers)
+        self.registration = PartitionRegistration(numbers, members, numbers[0], 0, 0)
+        for number in numbers:
+            disk = Disk(number, log_settings, self._loop)
+            self.nodes[number] = Node(number, settings, policy, self._clock, disk, self._say)
         self._publish()
 
     def _publish(self, *, only: Sequence[int] | None = None) -> None:
         """Every running broker sees the metadata; at the beginning all are started."""
         first = not self._shown
-        for node in self.nodes:
+        for node in self.nodes.values():
             if (node.running or first) and (only is None or node.number in only):
                 node.take(self.registration, self.brokers)
-        for node in self.nodes:
+        for node in self.nodes.values():
             if node.running and (only is None or node.number in only):
                 node.here.on_brokers_changed()
 
@@ -161,9 +168,8 @@ class Stage(Clients):
     def _become(self, new: PartitionRegistration) -> None:
         old = self.registration
         if (new.leader, new.eligible) != (old.leader, old.eligible):
-            who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
-            eligible = f" eligible={_ids(new.eligible) or 'nobody'}" if self._settings.elr_enable else ""
-            self._say(f"controller: {who} epoch={new.leader_epoch} isr={_ids(new.isr) or 'nobody'}{eligible}")
+            eligible = tuple(new.eligible) if self._settings.elr_enable else None
+            self._say(Elected(new.leader, new.leader_epoch, tuple(new.isr), eligible))
         self.registration, self._before = new, old
 
     def do_crash(self, number: str, power: str = "") -> None:
@@ -247,7 +253,8 @@ class Stage(Clients):
         else:
             response = self._decide(request)
         said = _answer_text(response, epochs=bool(version))
-        self._say(f"controller {'-x' if lose else '->'} b{node.number} AlterPartition {said}")
+        fate = Fate.LOST if lose else Fate.ARRIVES
+        self._say(Message(CONTROLLER, f"b{node.number}", f"AlterPartition {said}", fate))
         if lose:
             answer.set_exception(ControllerUnavailable("the answer is lost"))
         else:
@@ -258,7 +265,7 @@ class Stage(Clients):
 
     def _asking(self, number: int | None) -> Node:
         """Who is to be answered: the broker of that number, or the leader, or whoever asks."""
-        asking = [node for node in self.nodes if node.controller.requests]
+        asking = [node for node in self.nodes.values() if node.controller.requests]
         wanted = self.registration.leader if number is None else number
         found = next((node for node in asking if node.number == wanted), None)
         if found is None and number is None and asking:
@@ -293,7 +300,7 @@ class Stage(Clients):
     async def do_time(self, passed: str) -> None:
         """Timers run when their time comes, and then every leader looks at its ISR once."""
         await self._clock.sleep(int(passed))
-        for node in self.nodes:
+        for node in self.nodes.values():
             if node.running:
                 node.here.on_time()
 
@@ -302,33 +309,33 @@ class Stage(Clients):
         said, self._said[:] = list(self._said), []
         quiet = 0
         for _ in range(LONGEST_SETTLE):
-            before = [node.describe() for node in self.nodes]
+            before = [node.describe() for node in self.nodes.values()]
             await self._clock.sleep(1_000)
-            for node in self.nodes:
+            for node in self.nodes.values():
                 if node.running and not isinstance(node.role, LeaderPartition) and node.follower.in_flight is None:
                     self.do_fetch(str(node.number))
             await self._turn()
-            while any(node.proposals for node in self.nodes):
+            while any(node.proposals for node in self.nodes.values()):
                 await self.do_controller()
-            quiet = quiet + 1 if before == [node.describe() for node in self.nodes] else 0
+            quiet = quiet + 1 if before == [node.describe() for node in self.nodes.values()] else 0
             if quiet == 3:  # a question about epochs and one about offsets change nothing by themselves
                 break
         else:
             raise AssertionError("the cluster does not settle")
-        told = [line for line in self._said if "acknowledged" in line or "truncated" in line or "failed" in line]
+        told = [each for each in self._said if _is_told_of_settling(each)]
         self._said[:] = said + told
 
     def do_flush(self, number: str) -> None:
-        disk = self.nodes[int(number)].disk
-        disk.flushed = len(disk.batches)
+        self.nodes[int(number)].disk.log.flush()
 
     def do_checkpoint(self, number: str, lost: str = "") -> None:
-        node = self.nodes[int(number)]
-        node.disk.high_watermark_checkpoint = 0 if lost else node.open_log.high_watermark
+        self.nodes[int(number)].disk.checkpoint(lost=bool(lost))
 
 
-def _ids(ids: Sequence[int]) -> str:
-    return ",".join(map(str, ids))
+def _is_told_of_settling(said: Said) -> bool:
+    acknowledged = isinstance(said, Answered) and said.error is ErrorCode.NONE
+    cut = isinstance(said, Evidence) and said.event == "truncated"
+    return acknowledged or cut or isinstance(said, Failed)
 
 
 def _numbers(only: str) -> list[int] | None:
@@ -341,5 +348,5 @@ def _answer_text(response: controller_messages.AlterPartitionResponse, *, epochs
     (item,) = response.partitions
     if item.error_code:
         return ErrorCode(item.error_code).name
-    said = f"isr={_ids(item.isr)}"
+    said = f"isr={ids(item.isr)}"
     return said + (f" leader_epoch={item.leader_epoch} partition_epoch={item.partition_epoch}" if epochs else "")

@@ -1,4 +1,4 @@
-"""The network of a transcript: one exchange between a follower and its leader at a time, lost or held on command.
+"""The network of the stage: one exchange between a follower and its leader at a time, lost or held on command.
 
 Every answer is the broker's own: that of its replica to a fetch, and that of its services to the other questions. What
 is played here is the stream on which a follower's fetch waits (`requests.fetch_gatherer`): it waits in the broker's
@@ -30,20 +30,23 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Files
 from odradek_proto.values import replace
 
-from tests.scripts.in_memory import ORDERS, Brokers
-from tests.scripts.node import Node
+from odradek_chaos.stage.disk import batches_in
+from odradek_chaos.stage.metadata import ORDERS, Brokers
+from odradek_chaos.stage.node import Node
+from odradek_chaos.stage.said import Fate, Message, Said, Told, Waits
 
 T = TypeVar("T")
 CALLER = RequestContext(ANONYMOUS, "GRPC")
 MAX_WAIT_MS = 500  # replica.fetch.wait.max.ms
+READ_BYTES = 1 << 20
 
 
 class Reply(NamedTuple):
-    """An answer on its way: what is said of it, and what its arrival makes the follower do."""
+    """An answer on its way: what is said of it, what its arrival makes the follower do, and its batches."""
 
     text: str
     arrive: Callable[[FollowerPartition], list[Effect]]
-    batches: Sequence[tuple[str, ...]] = ()
+    data: bytes = b""
 
 
 class Question:
@@ -82,16 +85,19 @@ class Exchange:
     """The brokers and what they say to each other. `Clients` and `Stage` add who else speaks."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.brokers = Brokers(0)
-        self._said: list[str] = []
+        self.nodes: dict[int, Node] = {}
+        self.brokers = Brokers(())
+        self._said: list[Said] = []
         self._late: dict[int, Question] = {}
         self._held: dict[int, tuple[Question, Reply]] = {}
         self._waiting: dict[int, Question] = {}
         self._told: dict[int, tuple[int, int]] = {}  # high watermark and log start that each follower knows
 
-    def _say(self, text: str) -> None:
-        self._said.append(text)
+    def _say(self, said: Said) -> None:
+        self._said.append(said)
+
+    def _message(self, source: Node, target: Node, text: str, fate: Fate = Fate.ARRIVES) -> None:
+        self._say(Message(f"b{source.number}", f"b{target.number}", text, fate))
 
     # --- Commands --------------------------------------------------------------------------------------------------
 
@@ -100,7 +106,7 @@ class Exchange:
         node = self.nodes[int(number)]
         request = node.follower.next_request(node.clock.now_ms())
         if request is None:
-            self._say(f"b{number} asks nothing")
+            self._say(Told(f"b{number} asks nothing"))
             return
         if last:
             assert isinstance(request, FetchRequest), request
@@ -108,7 +114,7 @@ class Exchange:
         question = Question(node, self.nodes[node.follower.leader], request)
         if "late" in words:
             self._late[node.number] = question
-            self._say(f"b{number} .. b{question.target.number} {_text(question)}")
+            self._message(node, question.target, _text(question), Fate.HELD)
             return
         self._ask(question, words, lose)
 
@@ -126,7 +132,7 @@ class Exchange:
     def _ask(self, question: Question, words: Sequence[str], lose: str) -> None:
         node, target, request = question.node, question.target, question.request
         lost = lose == "request" or not target.running
-        self._say(f"b{node.number} {'-x' if lost else '->'} b{target.number} {_text(question)}")
+        self._message(node, target, _text(question), Fate.LOST if lost else Fate.ARRIVES)
         if lost:
             self._lost(question)
             return
@@ -141,17 +147,17 @@ class Exchange:
             if "wait" in words and named.waits_with(decision):
                 self._waiting[node.number] = question
                 question.wait(named)
-                self._say(f"b{node.number}'s fetch waits at b{target.number}")
+                self._say(Waits(node.number, target.number))
                 return
             reply = self._fetch_reply(node, target, request, decision)
         if lose == "reply":
-            self._say(f"b{target.number} -x b{node.number} {reply.text}")
+            self._message(target, node, reply.text, Fate.LOST)
             self._lost(question)
         elif "hold" in words:
             self._held[node.number] = question, reply
-            self._say(f"b{target.number} .. b{node.number} {reply.text}")
+            self._message(target, node, reply.text, Fate.HELD)
         else:
-            self._say(f"b{target.number} -> b{node.number} {reply.text}")
+            self._message(target, node, reply.text)
             self._arrive(question, reply)
 
     def _answer_woken(self) -> None:
@@ -171,7 +177,7 @@ class Exchange:
             return
         del self._waiting[number]
         reply = self._fetch_reply(node, target, request, decision)
-        self._say(f"b{target.number} -> b{node.number} {reply.text}")
+        self._message(target, node, reply.text)
         self._arrive(question, reply)
 
     def _named(self, node: Node, request: FetchRequest) -> PartitionFetch:
@@ -193,7 +199,8 @@ class Exchange:
         fine = not is_refusal(decision)
         if fine:
             self._told[node.number] = decision.high_watermark, decision.log_start_offset
-        batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
+        data = b"".join(target.here.log.read(request.fetch_offset, READ_BYTES, decision.limit)) if fine else b""
+        batches = batches_in([data])
         answer = FetchAnswer(
             request.fetch_offset,
             decision.error,
@@ -210,7 +217,7 @@ class Exchange:
         else:
             text = f"FetchReply records={sum(len(each.values) for each in batches)} hw={decision.high_watermark}"
         clock = node.clock
-        return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), [each.values for each in batches])
+        return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
 
     def _hang_up(self, gone: Node) -> None:
         """A process is gone, and its streams with it: nobody waits for it, or at it."""
@@ -228,9 +235,9 @@ class Exchange:
 
     def _arrive(self, question: Question, reply: Reply) -> None:
         node = question.node
-        if node.replica is question.process and node.log is not None and isinstance(node.role, FollowerPartition):
-            node.log.in_hand = reply.batches
-            node.here.carry_out(reply.arrive(node.role))
+        role = node.role
+        if node.replica is question.process and isinstance(role, FollowerPartition):
+            node.here.append_run(memoryview(reply.data), lambda: reply.arrive(role))
 
 
 def finished(work: Coroutine[object, object, T]) -> T:

@@ -1,14 +1,16 @@
-"""What producers, consumers and administrators ask in a transcript, and what they are told.
+"""What producers, consumers and administrators ask on the stage, and what they are told.
 
-Every answer is the broker's own; here it is put into a line.
+Every answer is the broker's own. `history` has what an audit compares with the logs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
+from odradek_audit.inputs.history import ACK, DELIVER, SEND, Event
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
@@ -16,17 +18,23 @@ from odradek_broker.requests.offsets import LATEST
 from odradek_broker.requests.records import DeleteRecords, RecordRequests
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAnswer
-from odradek_chaos.worlds.simulated.kernel.clock import SimClock
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import check_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
 
-from tests.scripts.exchange import CALLER, Exchange, end_of_epoch, list_offset
-from tests.scripts.in_memory import ORDERS
-from tests.scripts.node import Node
+from odradek_chaos.stage.disk import batches_in
+from odradek_chaos.stage.exchange import CALLER, Exchange, end_of_epoch, list_offset
+from odradek_chaos.stage.metadata import ORDERS
+from odradek_chaos.stage.node import Node
+from odradek_chaos.stage.said import Answered, Consumed, Repeated, Told
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+
+T = TypeVar("T")
+PRODUCER, CONSUMER = "producer", "consumer"
+ACKS_ALL = -1
 
 
 class Clients(Exchange):
@@ -37,6 +45,7 @@ class Clients(Exchange):
         self._loop = SimLoop()
         self._clock = SimClock(self._loop, random.Random(0))
         self._asked: list[asyncio.Task[None]] = []  # what is answered later
+        self.history: list[Event] = []
 
     def do_produce(
         self,
@@ -59,11 +68,11 @@ class Clients(Exchange):
                 base_sequence=following,
             )
             following += len(records) if int(producer) >= 0 else 0
-            wanted = -1 if acks == "all" else int(acks)
+            wanted = ACKS_ALL if acks == "all" else int(acks)
             self._note_repetition(node, value, batch, wanted)
-            assert node.log is not None, f"b{number} is down"
-            node.log.in_hand = [records]
-            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(value))
+            client = PRODUCER if wanted == ACKS_ALL else f"{PRODUCER}-of-{records[0]}"
+            self.history += [Event(SEND, ORDERS.topic, 0, each.encode(), client=client) for each in records]
+            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(value, wanted, client))
             self._answer_woken()
 
     def _note_repetition(self, node: Node, value: str, batch: bytes, acks: int) -> None:
@@ -72,17 +81,19 @@ class Clients(Exchange):
             header = check_batch(memoryview(batch))
             decision = node.leader.prepare_append(header, acks, self._clock.now_ms(), self._clock.wall_ms())
             if decision.duplicate:
-                self._say(f"{value} repeats offset {decision.base_offset}")
+                self._say(Repeated(value, decision.base_offset))
 
-    def _answered(self, value: str) -> AnswerCallback:
+    def _answered(self, value: str, acks: int, client: str) -> AnswerCallback:
         def say(answer: ProduceAnswer) -> None:
-            if answer.error is ErrorCode.NONE:
-                self._say(f"{value} acknowledged")
-            elif answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            detail = f": {answer.message}" if answer.message else ""
+            if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 who = f"leader=b{answer.leader_id}" if answer.leader_id >= 0 else "leader=none"
-                self._say(f"{value} {answer.error.name} {who} epoch={answer.leader_epoch}")
-            else:
-                self._say(f"{value} {answer.error.name}" + (f": {answer.message}" if answer.message else ""))
+                detail = f" {who} epoch={answer.leader_epoch}"
+            elif answer.error is ErrorCode.NONE:
+                for offset, each in enumerate(value.split("+"), answer.base_offset):
+                    said = "all" if acks == ACKS_ALL else acks
+                    self.history.append(Event(ACK, ORDERS.topic, 0, each.encode(), offset, said, client))
+            self._say(Answered(value, answer.error, answer.base_offset, acks, detail))
 
         return say
 
@@ -95,7 +106,7 @@ class Clients(Exchange):
     async def _read(self, node: Node, request: FetchRequest, offset: int) -> None:
         requests = FetchRequests(
             clock=self._clock,
-            files=cast("Files", None),
+            files=cast("Files", _AtOnce()),
             lookup=lambda tp, topic_id: node.here,
             purgatory=node.purgatory,
             counters=node.counters,
@@ -104,14 +115,17 @@ class Clients(Exchange):
         begun_ms = self._clock.now_ms()
         (fetched,) = await requests.fetch(CALLER, request)
         waited_ms = self._clock.now_ms() - begun_ms
-        after = f" after {waited_ms} ms" if request.max_wait_ms else ""
-        batches = " ".join(bytes(each).decode() for each in fetched.buffers)
-        error = fetched.decision.error
-        self._say(f"consumer at {offset}{after}: {error.name if error else batches or 'nothing yet'}")
+        batches = batches_in(fetched.buffers)
+        found = [record for each in batches for record in each.records()]
+        for at, value in found:
+            self.history.append(Event(DELIVER, ORDERS.topic, 0, value.encode(), at, client=CONSUMER))
+        waited = waited_ms if request.max_wait_ms else None
+        error, values = fetched.decision.error, [value for _, value in found]
+        self._say(Consumed(offset, error, [str(each) for each in batches], values, waited))
 
     def do_latest(self, number: str) -> None:
         error, offset = list_offset(self.nodes[int(number)], -1, LATEST, -1)
-        self._say(f"latest: {offset if error == ErrorCode.NONE else error.name}")
+        self._say(Told(f"latest: {offset if error == ErrorCode.NONE else error.name}"))
 
     def do_delete(self, number: str, offset: str, *, timeout: str = "30000") -> None:
         """DeleteRecords: everything below the offset goes. Its answer may come later (R-125)."""
@@ -122,7 +136,7 @@ class Clients(Exchange):
         requests = RecordRequests(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
         (deleted,) = await requests.delete_records(CALLER, [DeleteRecords(ORDERS, offset)], timeout_ms)
         said = "done" if deleted.error is ErrorCode.NONE else deleted.error.name
-        self._say(f"delete below {offset}: {said}")
+        self._say(Told(f"delete below {offset}: {said}"))
 
     def do_probe(self, number: str, *, epoch: str = "-1", replica: str = "") -> None:
         """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
@@ -130,7 +144,7 @@ class Clients(Exchange):
         The replica stands at the end of the log and says nothing of its epochs. Its position is not recorded.
         """
         node, believed = self.nodes[int(number)], int(epoch)
-        other = int(replica) if replica else next(each.number for each in self.nodes if each is not node)
+        other = int(replica) if replica else next(each.number for each in self.nodes.values() if each is not node)
         fetch = FollowerFetch(other, -1, node.open_log.log_end_offset, believed, -1, 0)
         answers = {
             f"fetch of b{other}": node.here.reread_for_follower(fetch).error,
@@ -139,7 +153,14 @@ class Clients(Exchange):
             "OffsetsForLeaderEpoch": end_of_epoch(node, believed, 0, other)[0],
         }
         for request, error in answers.items():
-            self._say(f"b{number} answers {request}: {error.name}")
+            self._say(Told(f"b{number} answers {request}: {error.name}"))
+
+
+class _AtOnce:
+    """As files: what is read away from the loop is there at once."""
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        return work()
 
 
 class _Replicas:

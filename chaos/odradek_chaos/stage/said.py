@@ -1,0 +1,182 @@
+"""What happens on the stage, as values. As text each is one line of a transcript; a lesson finds its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_proto.errors import ErrorCode
+
+CONTROLLER = "controller"
+
+
+class Fate(Enum):
+    """What becomes of a message."""
+
+    ARRIVES = "->"
+    LOST = "-x"
+    HELD = ".."
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line."""
+
+
+@dataclass(frozen=True)
+class Told(Said):
+    """Something that is said in words, and means nothing to anybody but its reader."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Message(Said):
+    """Between brokers, or a broker and the controller; both by name: `b1`, `controller`."""
+
+    source: str
+    target: str
+    text: str
+    fate: Fate = Fate.ARRIVES
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.fate.value} {self.target} {self.text}"
+
+
+@dataclass(frozen=True)
+class Evidence(Said):
+    """What a broker wrote down: the event, by which rule, with which facts (docs/events.md)."""
+
+    broker: int
+    event: str
+    rule: str
+    facts: Mapping[str, object]
+
+    def __str__(self) -> str:
+        facts = " ".join(
+            f"{name}={ids(value) if isinstance(value, tuple) else value}" for name, value in self.facts.items()
+        )
+        return f"b{self.broker} {self.event} ({self.rule}) {facts}"
+
+
+@dataclass(frozen=True)
+class Advanced(Said):
+    """A broker's high watermark rose."""
+
+    broker: int
+    old: int
+    new: int
+
+    def __str__(self) -> str:
+        return f"b{self.broker} high watermark {self.old} => {self.new}"
+
+
+@dataclass(frozen=True)
+class Appended(Said):
+    """A follower appends a batch that begins below the end of its log (L-9)."""
+
+    broker: int
+    first: int
+    last: int
+    at: int
+
+    def __str__(self) -> str:
+        return f"b{self.broker} appends {self.first} to {self.last} at {self.at} (L-9)"
+
+
+@dataclass(frozen=True)
+class Failed(Said):
+    """A follower gave up."""
+
+    broker: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"b{self.broker} failed: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Answered(Said):
+    """A producer has its answer: for a batch, by the values of its records."""
+
+    values: str
+    error: ErrorCode
+    base_offset: int
+    acks: int
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.values} " + (
+            "acknowledged" if self.error is ErrorCode.NONE else f"{self.error.name}{self.detail}"
+        )
+
+
+@dataclass(frozen=True)
+class Repeated(Said):
+    """A batch came again, and is not written a second time (R-16)."""
+
+    values: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.values} repeats offset {self.offset}"
+
+
+@dataclass(frozen=True)
+class Waits(Said):
+    """A follower's fetch waits in its leader's purgatory."""
+
+    broker: int
+    leader: int
+
+    def __str__(self) -> str:
+        return f"b{self.broker}'s fetch waits at b{self.leader}"
+
+
+@dataclass(frozen=True)
+class Consumed(Said):
+    """A consumer has its answer. `waited_ms` is None when it was not to wait."""
+
+    offset: int
+    error: ErrorCode
+    batches: Sequence[str]
+    values: Sequence[str]
+    waited_ms: int | None
+
+    def __str__(self) -> str:
+        after = "" if self.waited_ms is None else f" after {self.waited_ms} ms"
+        found = self.error.name if self.error is not ErrorCode.NONE else " ".join(self.batches) or "nothing yet"
+        return f"consumer at {self.offset}{after}: {found}"
+
+
+@dataclass(frozen=True)
+class Elected(Said):
+    """The controller made another leader, or none (-1), or changed who is eligible (None: not looked at)."""
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        who = "no leader" if self.leader < 0 else f"leader b{self.leader}"
+        eligible = "" if self.eligible is None else f" eligible={ids(self.eligible) or 'nobody'}"
+        return f"controller: {who} epoch={self.epoch} isr={ids(self.isr) or 'nobody'}{eligible}"
+
+
+@dataclass(frozen=True)
+class State(Said):
+    """A broker's line, which has changed."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def ids(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
