@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tests.interop.kafka.cluster import KafkaCluster
-from tests.interop.kafka.java import kafka_classpath
+from tests.interop.kafka.java import classpath_of
 from tests.interop.kafka.opening import Opening, open_by_kafka
 from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, whole, write_transactions
 
@@ -93,7 +93,7 @@ def recover(classpath: str) -> None:
 
 
 def main() -> None:
-    classpath = kafka_classpath()
+    classpath = classpath_of()
     with tempfile.TemporaryDirectory(prefix="odradek-golden-") as temporary:
         settings = {"transaction.state.log.replication.factor": "3", "log.index.size.max.bytes": "1200"}
         cluster = KafkaCluster(classpath, Path(temporary), settings)
