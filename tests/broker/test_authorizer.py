@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -146,3 +147,14 @@ def test_the_index_decides_as_looking_at_every_acl_does(
 def test_every_need_is_an_operation_that_its_resource_has() -> None:
     """Otherwise no ACL could ever allow it."""
     assert {api: need for api, need in NEEDS.items() if need.operation not in OPERATIONS[need.kind]} == {}
+
+
+def test_giant_names_are_not_remembered() -> None:
+    """Whoever may be refused may say names of 32 KiB all day long."""
+    authorizer = Authorizer()
+    tracemalloc.start()
+    for number in range(500):
+        assert not authorizer.allows(ALICE, HERE, Operation.READ, ResourceType.GROUP, f"{number:032767}")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 20

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from odradek_broker.kafka.connection import MOST_UNANSWERED
+from odradek_broker.kafka.connection import MOST_UNANSWERED, MOST_WITHOUT_RECORDS
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
@@ -17,7 +17,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_proto.transport.ports import Buffer, TimerHandle
 from odradek_proto.transport.tcp import FULL_BYTES
 
-PRODUCE, SLOW = 0, 3
+PRODUCE, SLOW, JOIN = 0, 3, 11
 BUG = 666  # a Produce that fails as no Produce should
 
 
@@ -108,7 +108,10 @@ class Wire:
 
 
 class Door:
-    """A listener with two APIs whose answers the test gives: Produce, which overlaps, and one that does not."""
+    """A listener with APIs whose answers the test gives: Produce, which overlaps, and two that do not.
+
+    Of these the second waits for others, as JoinGroup does, and gives its frame back before it waits.
+    """
 
     def __init__(self, limits: KafkaLimits | None = None, *, is_open: bool = True) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
@@ -118,6 +121,7 @@ class Door:
         rows = [
             Api(PRODUCE, "Produce", 0, 13, 9, start=self._produce),
             Api(SLOW, "Slow", 0, 3, 9, self._answer),
+            Api(JOIN, "Join", 0, 3, 9, self._join),
         ]
         self.listener = KafkaListener(
             "KAFKA",
@@ -140,9 +144,14 @@ class Door:
 
     def _answer(self, request: Request) -> Awaitable[Body]:
         number = request.decoded(_number)
-        self.started.append((SLOW, number))
+        self.started.append((request.key, number))
         self.slow[number] = asyncio.get_running_loop().create_future()
         return self.slow[number]
+
+    def _join(self, request: Request) -> Awaitable[Body]:
+        answer = self._answer(request)
+        request.release()
+        return answer
 
     def connect(self) -> Client:
         return Client(self)
@@ -277,6 +286,67 @@ def test_frames_of_all_connections_together_are_bounded() -> None:
         assert not second.wire.paused
         second.send(asked(PRODUCE, 2, 900_000)[70_000:])
         assert (PRODUCE, 2) in door.started
+
+    asyncio.run(story())
+
+
+def test_a_request_that_waits_for_other_clients_does_not_hold_up_who_reads() -> None:
+    """What it gave back is given back once: when its client goes before it is answered, and when it is answered."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        gone, stays, other, last = (door.connect() for _ in range(4))
+        for number, client in enumerate((gone, stays), 1):
+            client.ask((JOIN, number), filling=900_000)
+            await turns()
+            assert (JOIN, number) in door.started
+        gone.receiver.on_lost()
+        door.slow[2].set_result([b"two"])
+        await turns()
+        assert stays.wire.correlation_ids() == [2]
+        other.ask((PRODUCE, 3), filling=600_000)
+        assert (PRODUCE, 3) in door.started
+        last.send(asked(PRODUCE, 4, 600_000)[:70_000])
+        assert last.wire.paused  # the bound holds still
+
+    asyncio.run(story())
+
+
+def test_a_large_frame_without_records_closes_the_connection() -> None:
+    """Before there is room made for it; Produce alone may be as large as socket.request.max.bytes."""
+
+    async def story() -> None:
+        door = Door()
+        large, produce = door.connect(), door.connect()
+        produce.send(asked(PRODUCE, 1, MOST_WITHOUT_RECORDS)[:70_000])
+        large.send(asked(JOIN, 2, MOST_WITHOUT_RECORDS)[:70_000])
+        await turns()
+        assert large.wire.closed
+        assert not produce.wire.closed
+
+    asyncio.run(story())
+
+
+def test_who_sends_a_large_frame_slowly_is_ended_when_others_wait_for_room() -> None:
+    """Not before, and nobody who was quick."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        slow, quick, waits = door.connect(), door.connect(), door.connect()
+        frame = asked(PRODUCE, 1, 900_000)
+        slow.send(frame[:70_000])
+        quick.ask((PRODUCE, 2))
+        for number in range(12):
+            slow.send(frame[70_000 + number : 70_001 + number])
+            door.clock.turn(SWEEP_MS)
+        assert not slow.wire.aborted
+        waits.send(asked(PRODUCE, 3, 900_000)[:70_000])
+        assert waits.wire.paused
+        door.clock.turn(SWEEP_MS)
+        assert slow.wire.aborted
+        assert not quick.wire.aborted
+        slow.receiver.on_lost()
+        assert not waits.wire.paused
 
     asyncio.run(story())
 

@@ -6,6 +6,9 @@ has been answered, as in Kafka (K-8). Nothing is read while 32 requests or 16 Mi
 client does not take its answers, or while all connections together hold too much. Answers that become due in one turn
 of the loop leave in one write. What cannot be understood closes the connection, after the answers to what was asked
 before it (K-13).
+
+Nobody holds memory that others wait for: a JoinGroup gives its frame back before it waits for the other members, and
+who takes long to send a large frame is ended when there is no room for more.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ API_VERSIONS = 18
 BEFORE_SASL = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})  # what a client may ask that is nobody yet
 MOST_UNANSWERED = 32
 MOST_UNANSWERED_BYTES = 16 * 1024 * 1024
+MOST_WITHOUT_RECORDS = 4 * 1024 * 1024  # bytes of a frame of any API but Produce: names and numbers alone
 
 _HEADER = struct.Struct(">hhi")  # API key, version, correlation id
 _ANSWER = struct.Struct(">ii")  # size, correlation id
@@ -66,6 +70,7 @@ class KafkaConnection:
         self._slots: deque[_Slot] = deque()  # of those that have, unanswered
         self._unanswered_bytes = 0  # of the frames in both
         self._held_bytes = 0  # the same and a large frame under way, as the listener has counted them
+        self._large_since_ms = 0  # when the large frame that is under way was given its room
         self._untaken_bytes = 0  # of answers, while the client is too slow
         self._alone = False  # what runs is no Produce
         self._running: asyncio.Task[None] | None = None
@@ -119,9 +124,13 @@ class KafkaConnection:
             while self._may_read():
                 frame = self._frames.next()
                 if frame is None:
-                    if not self._frames.wanted or not self._hold(self._frames.wanted):
+                    if not self._frames.wanted:
+                        break
+                    self._check_wanted()
+                    if not self._hold(self._frames.wanted):
                         break
                     self._frames.grant()
+                    self._large_since_ms = self._shared.now_ms()
                     continue
                 if not self._frames.granted:
                     self._hold(len(frame), anyway=True)  # it has arrived: no room is saved by refusing it
@@ -150,6 +159,12 @@ class KafkaConnection:
             and self._shared.has_room(self)
         )
 
+    def _check_wanted(self) -> None:
+        """Raises `Malformed` for a large frame that cannot hold records."""
+        size, key = self._frames.wanted, self._frames.wanted_key()
+        if size > MOST_WITHOUT_RECORDS and not self._shared.overlaps(key):
+            raise Malformed(f"a frame of {size} bytes with API key {key}: only Produce may have so many")
+
     def _hold(self, size: int, *, anyway: bool = False) -> bool:
         """Count a frame, if all connections together may hold so much."""
         if not self._shared.hold(self, size, anyway=anyway):
@@ -168,6 +183,10 @@ class KafkaConnection:
     def is_stuck(self) -> bool:
         """Whether it waits for the client, in the middle of a frame, of an answer (K-16) or of SASL."""
         return self._full or self.client.principal is None or (self._frames.under_way and not self._paused)
+
+    def is_in_the_way(self, since_ms: int) -> bool:
+        """Whether it holds room for a large frame since then, and is not done with it (others may wait for room)."""
+        return self._frames.reading_large and self._large_since_ms <= since_ms
 
     def is_idle(self) -> bool:
         """Whether nothing goes on at all; a Fetch that waits is no silence (K-15)."""
@@ -198,9 +217,18 @@ class KafkaConnection:
         client_id = _client_id(reader, flexible=flexible)
         if client_id != self._context.client_id:
             self._context = replace(self._context, client_id=client_id)
-        request = Request(key, version, reader, self._context, self.client, self._shared.answer_bytes())
         slot = _Slot(len(frame), b"\0" if flexible and key != API_VERSIONS else b"")
         slot.header = _ANSWER.pack(0, correlation_id)[4:] + slot.header
+
+        def release() -> None:
+            size, slot.size = slot.size, 0
+            if self._gone:
+                self._shared.release(size)
+            else:
+                self._release(size)
+
+        answer_bytes = self._shared.answer_bytes()
+        request = Request(key, version, reader, self._context, self.client, answer_bytes, release)
         self._slots.append(slot)
         started = self._shared.time()
 

@@ -15,6 +15,7 @@ ARRIVAL_BYTES = 256 * 1024  # of the shared buffer: the most that one read takes
 OWN_BUFFER_BYTES = 64 * 1024
 SMALLEST_FRAME = 8  # key, version, correlation id
 _SIZE = struct.Struct(">i")
+_KEY = struct.Struct(">h")
 
 
 class FrameReader:
@@ -42,6 +43,11 @@ class FrameReader:
     def reading_large(self) -> bool:
         """Whether a frame is read into a buffer of its own."""
         return self._large is not None
+
+    def wanted_key(self) -> int:
+        """The API key of the frame that is `wanted`."""
+        (key,) = _KEY.unpack_from(self._partial, _SIZE.size)
+        return int(key)
 
     def room(self) -> memoryview:
         """Where the next bytes are to be put."""

@@ -2,7 +2,8 @@
 
 Nothing here is a decision about records: those are the request layer's. What is bounded: connections in all and of one
 address (`max.connections`, `max.connections.per.ip`), one frame (`socket.request.max.bytes`), the frames of all
-connections together (`queued.max.request.bytes`): at that bound nobody is read until some have been answered.
+connections together (`queued.max.request.bytes`): at that bound nobody is read until some have been answered, and
+who has not sent a large frame for which it holds room within 30 s is ended.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class KafkaListener:
         for connection in tuple(self._connections):
             connection.look()
             silent_ms = now_ms - connection.last_activity_ms
-            if connection.is_stuck():
+            if self.shared.is_short and connection.is_in_the_way(now_ms - STUCK_MS):
+                connection.abort()
+            elif connection.is_stuck():
                 if silent_ms >= STUCK_MS:
                     connection.abort()
             elif connection.is_idle() and silent_ms >= self.shared.limits.idle_ms:

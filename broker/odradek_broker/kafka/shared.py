@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 UNTAKEN_BYTES = 64 * 1024 * 1024  # of answers that slow clients leave lying; then everybody gets a batch at a time
 MOST_WARNED = 256  # kinds of clients whose malformed requests are logged, each once
+MOST_LOGGED = 1_000  # characters of one line, in which clients have names of their choice
 
 
 class KafkaLimits(Value, frozen=True):
@@ -98,6 +99,11 @@ class Shared:
 
     # --- Memory -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_short(self) -> bool:
+        """Whether connections wait for room."""
+        return self._is_open and bool(self._waiting)
+
     def open(self) -> None:
         """From now on connections are read."""
         self._is_open = True
@@ -150,6 +156,7 @@ class Shared:
 
     def warn(self, kind: str, text: str) -> None:
         """Once for each kind."""
+        kind = kind[:MOST_LOGGED]
         if kind not in self._warned and len(self._warned) < MOST_WARNED:
             self._warned.add(kind)
-            logger.warning("listener %s: %s", self.name, text)
+            logger.warning("listener %s: %s", self.name, text[:MOST_LOGGED])

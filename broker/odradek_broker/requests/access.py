@@ -26,6 +26,7 @@ logger = logging.getLogger(AUDIT)
 
 MOST_COUNTED = 10_000  # kinds of refusals that are told apart
 MOST_NAMED = 100  # names of one kind and principal that have lines of their own
+LONGEST_NAME = 256  # characters of a name that the log shows; names of topics are not longer
 REFUSAL: Final = "{} may not {} the {} {!r}"
 
 
@@ -86,6 +87,7 @@ class Access:
         return found
 
     def _log(self, context: RequestContext, need: Need, name: str) -> None:
+        name = name[:LONGEST_NAME]
         who = (str(context.principal), need)
         if len(self._refusals) >= MOST_COUNTED:
             self._refusals.clear()

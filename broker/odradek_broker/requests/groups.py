@@ -42,6 +42,7 @@ A = TypeVar("A", bound=Answer)
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators (CoordinatorType)
 NO_TRANSACTIONS: Final = "there are no transactions yet: leave transactional.id unset"
 MOST_WARNED = 256  # transactional ids that the log names
+LONGEST_LOGGED = 256  # characters of one of them
 
 
 class FoundCoordinator(Value, frozen=True):
@@ -100,7 +101,7 @@ class GroupRequests:
 
     def _warn(self, context: RequestContext, keys: Sequence[str]) -> None:
         """A producer takes the answer for "not yet" and tries again without an error that its user would see."""
-        for key in keys:
+        for key in (each[:LONGEST_LOGGED] for each in keys):
             if key not in self._warned and len(self._warned) < MOST_WARNED:
                 self._warned.add(key)
                 logger.warning(

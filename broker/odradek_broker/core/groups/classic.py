@@ -18,7 +18,7 @@ from typing import Final
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.groups.commit_queue import CommitQueue
-from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, subscribed_topics
+from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, size_of, subscribed_topics
 from odradek_broker.core.groups.messages import (
     CoordinatorRecord,
     DescribeGroupAnswer,
@@ -44,6 +44,7 @@ from odradek_broker.core.groups.records import (
 from odradek_broker.core.groups.waits import Phase, Sessions, Waits, never
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+MOST_RECORDS: Final = 8  # that what members bring, and what they cost, would fill: of several protocols one is written
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000  # group.new.member.join.timeout.ms of Kafka's code: it is no setting there
 
 
@@ -77,7 +78,7 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}  # in the order in which they came
-        self.pending: dict[str, None] = {}  # ids that were given out, and have not joined yet (KIP-394)
+        self.pending: dict[str, int] = {}  # ids that were given out, and have not joined yet (KIP-394), and their sizes
         self.static: dict[str, str] = {}  # member id by instance id
         self._subscribed: frozenset[str] | None = None  # None: not known
         self._sessions = Sessions(queue, waits, self._on_session_over)
@@ -185,6 +186,8 @@ class ClassicGroup:
         if not self._has_room_for(member_id):
             self._remove(member_id)
             self._queue.reply(token, JoinGroupAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif not self._has_bytes_for(request):
+            self._queue.reply(token, JoinGroupAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, member_id))
         elif not self._supports(request):
             self._queue.reply(token, JoinGroupAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
@@ -207,6 +210,12 @@ class ClassicGroup:
             return sum(each.join is not None for each in self.members.values()) < self._settings.max_size
         return member is not None or len(self.members) < self._settings.max_size
 
+    def _has_bytes_for(self, request: JoinGroup) -> bool:
+        """Unlike Kafka, which finds out when the group is written, and keeps whatever was brought until then."""
+        others = sum(each.size for each in self.members.values() if each.member_id != request.member_id)
+        wanted = others + sum(self.pending.values()) + size_of(request)
+        return wanted <= MOST_RECORDS * self._settings.max_record_bytes
+
     def _supports(self, request: JoinGroup) -> bool:
         if self.state is State.EMPTY:
             return bool(request.protocol_type and request.protocols)
@@ -220,7 +229,7 @@ class ClassicGroup:
         if instance_id is not None and instance_id in self.static:
             self._replace_static(self.static[instance_id], member_id, request, token)
         elif instance_id is None and request.requires_known_member_id:
-            self.pending[member_id] = None
+            self.pending[member_id] = size_of(request)
             self._sessions.start(member_id, request.session_timeout_ms)
             self._queue.reply(token, JoinGroupAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
@@ -256,7 +265,7 @@ class ClassicGroup:
     def _update(self, member: Member, request: JoinGroup, token: object) -> None:
         """Unlike in Kafka, the call that waited is answered: it would wait for nothing."""
         self._answer_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.protocols = request.protocols
+        member.protocols, member.size = request.protocols, size_of(request)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.join = token

@@ -9,6 +9,8 @@ from odradek_broker.core.groups.fields import Reader
 from odradek_broker.core.groups.messages import DescribedMember, JoinGroup, MemberProtocol
 from odradek_broker.core.groups.records import StoredGroup, StoredMember
 
+LEAST_SIZE = 256  # bytes of a member in memory, at least
+
 
 class Member:
     """What it said when it joined, what it is assigned, and the calls of it that wait."""
@@ -21,6 +23,7 @@ class Member:
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.session_timeout_ms = request.session_timeout_ms
         self.protocols = request.protocols
+        self.size = size_of(request)
         self.assignment = b""
         self.join: object | None = None  # the token of its JoinGroup that waits
         self.sync: object | None = None
@@ -73,6 +76,12 @@ class Member:
     def names(self) -> dict[str, None]:
         """Of its protocols, the most wanted first."""
         return dict.fromkeys(protocol.name for protocol in self.protocols)
+
+
+def size_of(request: JoinGroup) -> int:
+    """The bytes of a member, or of an id that is given out: what it brings, and what it costs at least."""
+    names = len(request.group_instance_id or "") + 2 * len(request.client_id)
+    return LEAST_SIZE + names + sum(len(each.name) + len(each.metadata) for each in request.protocols)
 
 
 def common_protocols(members: Collection[Member]) -> dict[str, None]:

@@ -13,6 +13,7 @@ from typing import Final
 from odradek_proto.security.acls import ANY_NAME, Acl, Operation, PatternType, Permission, ResourceType
 
 MOST_REMEMBERED = 10_000  # answers, of one state of the ACLs
+LONGEST_REMEMBERED = 512  # characters of a name and who asks for it: longer ones are decided each time
 
 IMPLIES: Final[Mapping[Operation, tuple[Operation, ...]]] = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
@@ -73,6 +74,8 @@ class Authorizer:
         found = self._remembered.get(key)
         if found is None:
             found = principal in self._super_users or self._decide(*key)
+            if len(principal) + len(name) > LONGEST_REMEMBERED:
+                return found
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = found

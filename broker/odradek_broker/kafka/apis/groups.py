@@ -41,6 +41,7 @@ class GroupsApi:
 
     async def join(self, request: Request) -> Body:
         asked, version = request.read(), request.version
+        request.release()  # it waits for other members; what a group keeps of it is bounded there
         session_timeout_ms: int = asked["session_timeout_ms"]
         wanted = JoinGroup(
             group_id=asked["group_id"],
@@ -78,6 +79,7 @@ class GroupsApi:
 
     async def sync(self, request: Request) -> Body:
         asked = request.read()
+        request.release()
         wanted = SyncGroup(
             group_id=asked["group_id"],
             generation_id=asked["generation_id"],

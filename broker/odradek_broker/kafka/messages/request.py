@@ -15,6 +15,7 @@ from odradek_broker.requests.authentication import Conversation
 from odradek_broker.requests.context import Principal, RequestContext
 
 T = TypeVar("T")
+_TAKEN = Reader(memoryview(b""))
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Request:
     context: RequestContext
     client: Client
     answer_bytes: int  # the most that the answer's record batches may be together; the first is always whole
+    release: Callable[[], None] = lambda: None  # its frame counts no longer: what was read is bounded by who keeps it
 
     def read(self) -> Message:
         """The body as `schemas.py` defines it. Raises `HangUp` when it is malformed."""
@@ -48,9 +50,10 @@ class Request:
         return self.decoded(lambda reader, _version: read(reader))
 
     def decoded(self, decode: Callable[[Reader, int], T]) -> T:
-        """The body as `decode` reads it. Raises `HangUp` when it is malformed; no other error is the client's."""
+        """The body as `decode` reads it, once. Raises `HangUp` when it is malformed; no other error is the client's."""
+        reader, self.reader = self.reader, _TAKEN  # a request that waits does not keep its frame
         try:
-            return decode(self.reader, self.version)
+            return decode(reader, self.version)
         except MALFORMED as error:
             raise HangUp(f"a malformed request, API key {self.key} of version {self.version}: {error}") from error
 
