@@ -7,9 +7,6 @@ what goes to standard error is marked by `!`. `pytest --rewrite` accepts new out
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,18 +20,9 @@ from odradek_broker.testing import Cluster
 from odradek_proto import command_line
 from odradek_proto.topics import TopicPartition
 
+from tests.cli.stories import Shell, tell
+
 Run = Callable[..., Any]
-COMMANDS = """
-import contextlib, io, json, sys
-from odradek.cli.topics import min_isr
-from odradek.cli.main import main
-min_isr.PATIENCE_S = 60.0  # what is warned of stands in the story, however busy the machine is
-for line in sys.stdin:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(json.loads(line))
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
-"""
 CALM = {  # who is late by seconds is neither missed nor voted out: the story knows of no such thing
     "broker.session.timeout.ms": 300_000,
     "controller.quorum.fetch.timeout.ms": 300_000,
@@ -55,28 +43,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Cluster]:
         yield running
 
 
-class Shell:
-    """One process that runs command after command: a new one for each would cost more than all that they do."""
-
-    def __init__(self, directory: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory
-        )
-
-    def run(self, line: str) -> list[str]:
-        """What a line prints, marked, and its exit code if that is not 0. Progress depends on the hour: left out."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(shlex.split(line)[2:]) + "\n")
-        self._process.stdin.flush()
-        code, out, err = json.loads(self._process.stdout.readline())
-        said = [f"! {words}" for words in err.splitlines() if "on their way" not in words]
-        return [*said, *filter(None, out.splitlines()), *([f"-> {code}"] if code else [])]
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 @pytest.fixture
 def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
     """In a directory with a plan."""
@@ -91,18 +57,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_story_of_an_administrator(cluster: Cluster, shell: Shell, request: pytest.FixtureRequest) -> None:
     """Every command prints what the story says, and ends with its code."""
-    told, happened = STORY.read_text(), []
-    for line in told.splitlines():
-        if not line or line.startswith("#"):
-            happened.append(line)
-        elif line.startswith("$ "):
-            happened += [line, *shell.run(line)]
-            cluster.wait_until_told()
-    text = "\n".join(happened) + "\n"
-    if request.config.getoption("--rewrite", default=False):
-        STORY.write_text(text)
-        return
-    assert text == told
+    tell(STORY, shell, request, cluster.wait_until_told)
 
 
 @pytest.mark.parametrize(

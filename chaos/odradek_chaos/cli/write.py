@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.records.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, seconds
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
 from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, OutputFormat
@@ -26,7 +26,21 @@ from odradek_chaos.cli.writable import must_be_writable
 if TYPE_CHECKING:
     from odradek_chaos.harness.workload import Writer
 
-Count = Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many records, over all partitions.")]
+DEFAULT_COUNT = 10_000
+Count = Annotated[
+    int | None,
+    typer.Option(
+        "--count",
+        metavar="N",
+        min=1,
+        help=f"How many records, over all partitions. Default: {DEFAULT_COUNT:,}, with --seconds no limit.",
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", metavar="N", min=1, max=LARGEST_INT32, help="At most so many records a second."),
+]
+Seconds = Annotated[float | None, seconds("--seconds", "Stop after so long.")]
 History = Annotated[
     Path | None, typer.Option("--history", metavar="FILE", help="Write down here what was sent and acknowledged.")
 ]
@@ -36,9 +50,23 @@ InFlight = Annotated[int, typer.Option("--in-flight", min=1, help="Unacknowledge
 MAX_BLOCK_MS = 60_000  # as in Kafka: so long a record waits at most before it is taken
 
 
+class Load(NamedTuple):
+    """What is written. `partitions` is of a topic that must be made; `limit` and `rate` are records and records/s."""
+
+    topic: str
+    partitions: int
+    in_flight: int
+    acks: Acks
+    limit: int | None
+    rate: float | None
+    seconds: float | None
+
+
 def write(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write. It is made when it is not there.")],
-    count: Count = 10_000,
+    count: Count = None,
+    rate: Rate = None,
+    for_seconds: Seconds = None,
     history: History = None,
     overwrite: Overwrite = False,
     partitions: Partitions = 3,
@@ -52,6 +80,8 @@ def write(
 ) -> None:
     """Write unique records, and keep a ledger for the audit. With acks=all the producer is idempotent.
 
+    Ends after --count records, or --seconds, whichever comes first.
+
     Goes on through failures: a record whose fate nobody knows is in the ledger as such. Ctrl-C or SIGTERM: no more is
     sent, and what was sent is waited for as long as --timeout says; a second one does not wait. The ledger is whole in
     any case. It says with which acks each record went: the audit owes nobody those of acks=1 and 0.
@@ -63,9 +93,10 @@ def write(
         )
     must_be_writable("--history", history)
     servers = bootstrap_servers(bootstrap)
-    work = _write(servers, topic, count, history, partitions, in_flight, acks, delivery_timeout, screen)
+    limit = DEFAULT_COUNT if count is None and for_seconds is None else count
+    load = Load(topic, partitions, in_flight, acks, limit, rate, for_seconds)
     try:
-        facts = asyncio.run(work)
+        facts = asyncio.run(_write(servers, load, history, delivery_timeout, screen))
     except OSError as error:
         if history is None or type(error).__module__.startswith("odradek"):  # a timeout of the client is one, too
             raise
@@ -96,27 +127,19 @@ def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
 
 
 async def _write(
-    servers: str,
-    topic: str,
-    count: int,
-    history: Path | None,
-    partitions: int,
-    in_flight: int,
-    whose: Acks,
-    timeout_s: float,
-    screen: Screen,
+    servers: str, load: Load, history: Path | None, timeout_s: float, screen: Screen
 ) -> dict[str, int | str | bool]:
     """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
-    from odradek_chaos.harness.workload import Ledger, Writer
+    from odradek_chaos.harness.workload import Ledger, Pace, Writer
 
-    found = await _partitions(servers, topic, partitions)
+    found = await _partitions(servers, load.topic, load.partitions)
     clock = LoopClock(random.Random())
     name = f"w{random.randrange(1 << 32):08x}"  # another run on the same topic writes other values
     ledger = Ledger(clock, history, keep=False)
-    acks: Literal["all", 1, 0] = "all" if whose is Acks.ALL else 1 if whose is Acks.LEADER else 0
+    acks: Literal["all", 1, 0] = "all" if load.acks is Acks.ALL else 1 if load.acks is Acks.LEADER else 0
     timeout_ms = int(timeout_s * 1000)
     producer: Producer[bytes, bytes] = Producer(
         servers,
@@ -127,15 +150,29 @@ async def _write(
         max_block_ms=min(timeout_ms, MAX_BLOCK_MS),
     )
     await producer.start()
-    writer = Writer(producer, ledger, clock, topic, found, name, acks=acks, in_flight=in_flight, limit=count)
+    pause_ms = Pace(clock, load.rate) if load.rate is not None else None
+    writer = Writer(
+        producer,
+        ledger,
+        clock,
+        load.topic,
+        found,
+        name,
+        acks=acks,
+        in_flight=load.in_flight,
+        pause_ms=pause_ms,
+        limit=load.limit,
+    )
+    if load.seconds is not None:
+        asyncio.get_running_loop().call_later(load.seconds, writer.stop)
     interrupted = await _run(writer, screen)
     if interrupted:
         hear_no_more()
     sent = sum(writer.sent.values())
     return {
-        "topic": topic,
+        "topic": load.topic,
         "writer": name,
-        "acks": whose.value,
+        "acks": load.acks.value,
         "sent": sent,
         "acknowledged": ledger.acknowledged,
         "failed": ledger.failed,

@@ -139,6 +139,21 @@ class Ledger:
 
 
 @dataclass(slots=True)
+class Pace:
+    """`rate` records a second over all partitions; what could not be written in its time is not made up for later."""
+
+    clock: Clock
+    rate: float
+    _due_ms: float = 0
+
+    def __call__(self) -> float:
+        """How long, in ms, the partition that has just written waits for its next turn."""
+        now_ms = self.clock.now_ms()
+        self._due_ms = max(self._due_ms, now_ms) + 1000 / self.rate
+        return self._due_ms - now_ms
+
+
+@dataclass(slots=True)
 class Writer:
     """One client that writes unique records to all partitions of a topic in turn.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.options import LARGEST_INT32, Bootstrap, Quiet, seconds
-from odradek.cli.terminal.parsing import Start, parse_start
+from odradek.cli.terminal.parsing import Span, Start, parse_span
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen
 
@@ -19,14 +20,20 @@ app = typer.Typer(help="Read records.", add_completion=False, rich_markup_mode=N
 
 @app.command()
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...", help="What to read. A regular expression begins with ^, for example ^orders"
+        ),
+    ],
     offset: Annotated[
         str,
         typer.Option(
             "-o",
             "--offset",
             metavar="WHERE",
-            help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms).",
+            help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms); FROM:TO stops "
+            "before TO: 5:10, :end, @TIME:@TIME.",
         ),
     ] = "end",
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Short for -o beginning.")] = False,
@@ -62,24 +69,44 @@ def consume(
 ) -> None:
     """Read records.
 
-    Prints them until Ctrl-C, or until -e or -c say enough.
+    Prints them until Ctrl-C, until -e or -c say enough, or up to the end of -o FROM:TO, for which it waits without -e.
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
     from odradek.cli.records.format import compile_format, json_line
     from odradek.cli.records.reading import Reading
-    from odradek.cli.terminal.parsing import check_topic_name
 
-    check_topic_name(topic)
-    start = Start("beginning") if from_beginning else parse_start(offset)
-    if start.kind == "end" and exit_at_end:
-        _require_topic(bootstrap, topic)
-        raise CommandFailed("-o end -e reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)
+    for topic in topics:
+        _check(topic)
+    span = Span(Start("beginning")) if from_beginning else parse_span(offset)
+    if span.begin.kind == "end" and (exit_at_end or span.end is not None):
+        for topic in topics:
+            _require_topic(bootstrap, topic)
+        raise CommandFailed(
+            f"-o {offset} -e reads nothing" if span.end is None else f"-o {offset} reads nothing",
+            hint="-o beginning, or -o -10 for the last ten",
+            exit_code=USAGE,
+        )
     show = json_line if json_lines or as_json else compile_format(record_format)
     screen = Screen(quiet=quiet)
-    reading = Reading(bootstrap_servers(bootstrap), topic, start, show, screen)
-    seen = run(reading.run(partitions, exit_at_end=exit_at_end, count=count, patience=timeout))
-    if exit_at_end and not seen:
+    reading = Reading(bootstrap_servers(bootstrap), span, to_end=exit_at_end, show=show, screen=screen)
+    seen = run(reading.run(topics, partitions, count=count, patience=timeout))
+    if not seen and (exit_at_end or span.end is not None):
         screen.say("no records there")
+
+
+def _check(topic: str) -> None:
+    """Raises `CommandFailed` (2) for a name that no topic can have, or an expression that is none."""
+    from odradek.cli.terminal.parsing import check_topic_name
+
+    if not topic.startswith("^"):
+        check_topic_name(topic)
+        return
+    try:
+        re.compile(topic)
+    except re.error as error:
+        raise CommandFailed(
+            f"{topic!r} is no regular expression: {error}", hint="as Python writes them: '^orders-.*'", exit_code=USAGE
+        ) from None
 
 
 def _require_topic(bootstrap: str | None, topic: str) -> None:
@@ -87,6 +114,8 @@ def _require_topic(bootstrap: str | None, topic: str) -> None:
     from odradek import OdradekError
     from odradek.cli.records.produce import unknown_topic
 
+    if topic.startswith("^"):
+        return
     with suppress(OdradekError):
         try:
             servers = bootstrap_servers(bootstrap)

@@ -109,16 +109,16 @@ def _reader(file: BinaryIO) -> Callable[[], bytes]:
 
 
 async def records_of_lines(
-    file: BinaryIO, key_separator: str | None, headers: Headers, partition: int | None
+    file: BinaryIO, key_separator: str | None, headers: Headers, partition: int | None, key: bytes | None = None
 ) -> AsyncIterator[Outgoing]:
-    """A record per line. With a separator, what stands before its first occurrence is the key."""
+    """A record per line. With a separator, what stands before its first occurrence is the key; else it is `key`."""
     separator = key_separator.encode() if key_separator else None
     async for line in lines_of(file):
         if separator is not None and separator in line:
-            key, _, value = line.partition(separator)
-            yield Outgoing(key, value, headers, partition)
+            own, _, value = line.partition(separator)
+            yield Outgoing(own, value, headers, partition)
         else:
-            yield Outgoing(None, line, headers, partition)
+            yield Outgoing(key, line, headers, partition)
 
 
 async def records_of_json(file: BinaryIO, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
@@ -203,13 +203,20 @@ def _as_bytes(value: object) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
 
 
-async def generated_records(count: int, size: int, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
+async def one_record(record: Outgoing) -> AsyncIterator[Outgoing]:
+    """This one alone."""
+    yield record
+
+
+async def generated_records(
+    count: int, size: int, headers: Headers, partition: int | None, key: bytes | None = None
+) -> AsyncIterator[Outgoing]:
     """`count` records of `size` bytes each (0: without end), all different: a number and a pattern behind it."""
     filling = (b"abcdefghijklmnopqrstuvwxyz0123456789" * (size // 36 + 1))[:size]
     number = 0
     while not count or number < count:
         head = b"%d " % number
-        yield Outgoing(None, (head + filling)[: max(size, 1)] if size else head.rstrip(), headers, partition)
+        yield Outgoing(key, (head + filling)[: max(size, 1)] if size else head.rstrip(), headers, partition)
         number += 1
 
 

@@ -54,7 +54,12 @@ class Compression(StrEnum):
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")]
 KeySeparator = Annotated[
-    str | None, typer.Option("-K", "--key-separator", metavar="SEP", help="What parts key and value in a line.")
+    str | None,
+    typer.Option("-K", "--key-separator", metavar="SEP", help="Separator between key and value in each line."),
+]
+Key = Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="The key of every record.")]
+Tombstone = Annotated[
+    bool, typer.Option("--tombstone", help="Write one record without a value, for -k; it reads no input.")
 ]
 HeaderTexts = Annotated[
     list[str] | None, typer.Option("-H", "--headers", metavar="K=V", help="A header of each record. Repeatable.")
@@ -73,7 +78,9 @@ Partition = Annotated[
     int | None,
     typer.Option("-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Write to this partition only."),
 ]
-Whose = Annotated[Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")]
+Whose = Annotated[
+    Acks, typer.Option("--acks", help="Acknowledgement to wait for: all in-sync replicas, the leader, or none.")
+]
 Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")]
 CodecName = Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")]
 Linger = Annotated[
@@ -90,6 +97,8 @@ DELIVERY_TIMEOUT_S = 120.0
 def produce(
     topic: Topic,
     key_separator: KeySeparator = None,
+    key: Key = None,
+    tombstone: Tombstone = False,
     headers: HeaderTexts = None,
     file: InputFile = None,
     input_format: Input = InputFormat.LINES,
@@ -122,10 +131,7 @@ def produce(
     from odradek.cli.terminal.parsing import parse_size
 
     _check(topic, key_separator)
-    if count is not None and (file is not None or input_format is InputFormat.JSON):
-        raise CommandFailed(
-            "--count makes records up; it reads no input", hint="leave --file/--input out", exit_code=USAGE
-        )
+    _check_source(key, key_separator, input_format, file is not None, tombstone=tombstone, counted=count is not None)
     screen = Screen(output, as_json, quiet)
     bytes_batch = parse_size(batch_size)
     settings = {
@@ -141,18 +147,22 @@ def produce(
     fixed, bytes_each = parse_headers(headers or ()), parse_size(size)
     servers = bootstrap_servers(bootstrap)
 
+    keyed = None if key is None else key.encode(errors="surrogateescape")
+
     def source(opened: BinaryIO) -> AsyncIterator[Outgoing]:
         from odradek.cli.records import outgoing
 
+        if tombstone:
+            return outgoing.one_record(outgoing.Outgoing(keyed, None, fixed, partition))
         if count is not None:
-            return outgoing.generated_records(count, bytes_each, fixed, partition)
+            return outgoing.generated_records(count, bytes_each, fixed, partition, keyed)
         if input_format is InputFormat.JSON:
             return outgoing.records_of_json(opened, fixed, partition)
-        return outgoing.records_of_lines(opened, key_separator, fixed, partition)
+        return outgoing.records_of_lines(opened, key_separator, fixed, partition, keyed)
 
     with ExitStack() as stack:
         opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
-        if file is None and count is None and sys.stdin.isatty():
+        if file is None and count is None and not tombstone and sys.stdin.isatty():
             screen.say(f"type lines for {topic}; Ctrl-D ends")
         sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
     _sum_up(sent, screen)
@@ -165,6 +175,25 @@ def _check(topic: str, key_separator: str | None) -> None:
     check_topic_name(topic)
     if key_separator == "":
         raise CommandFailed("-K: the separator is empty", hint=r"-K : or -K $'\t'", exit_code=USAGE)
+
+
+def _check_source(
+    key: str | None, separator: str | None, form: InputFormat, file: bool, *, tombstone: bool, counted: bool
+) -> None:
+    """Raises `CommandFailed` (2) for options that exclude each other, or do nothing together."""
+    wrong = ""
+    if counted and (file or form is InputFormat.JSON):
+        wrong, hint = "--count makes records up; it reads no input", "leave --file/--input out"
+    elif key is not None and separator is not None:
+        wrong, hint = "-k and -K exclude each other", "-k KEY for all records, or -K SEP for a key in each line"
+    elif key is not None and form is InputFormat.JSON:
+        wrong, hint = "-k is for lines; a JSON record has its own key", "leave -k or --input json out"
+    elif tombstone and key is None:
+        wrong, hint = "--tombstone needs a key", "-k KEY says whose value is deleted"
+    elif tombstone and (counted or file):
+        wrong, hint = "--tombstone is one record; it reads no input", "leave --count/--file out"
+    if wrong:
+        raise CommandFailed(wrong, hint=hint, exit_code=USAGE)
 
 
 async def _send(

@@ -1,4 +1,4 @@
-"""The work of `odradek consume`: find where to begin, read, print, and say which partition is waited for.
+"""The work of `odradek consume`: find where to begin and to end, read, print, and say which partition is waited for.
 
 Rules of this module. A partition is read from the moment on at which its leader has said where to begin: one that
 nobody leads holds up no other. What does not pass by itself within `PATIENCE_S` is told once, and its end as well.
@@ -7,6 +7,7 @@ nobody leads holds up no other. What does not pass by itself within `PATIENCE_S`
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -15,10 +16,10 @@ from contextlib import suppress
 from odradek_proto.command_line import TIMED_OUT, CommandFailed
 from odradek_proto.words import noun
 
-from odradek import BrokerError, Consumer, OdradekError, TopicPartition
+from odradek import Admin, BrokerError, Consumer, OdradekError, TopicPartition
 from odradek.cli.records.format import Part, Record
 from odradek.cli.records.produce import partitions_of
-from odradek.cli.terminal.parsing import Start
+from odradek.cli.terminal.parsing import Span, Start
 from odradek.cli.terminal.screen import Screen, first_of
 from odradek.core.fetch_state import EARLIEST, LATEST
 from odradek.shared.results import OffsetAndTimestamp
@@ -33,40 +34,45 @@ Troubles = Mapping[TopicPartition, OdradekError]
 
 
 class Reading:
-    """One run of `odradek consume`."""
+    """One run of `odradek consume`. With `to_end`, or a span that has an end, it ends by itself."""
 
-    def __init__(self, servers: str, topic: str, start: Start, show: Part, screen: Screen) -> None:
+    def __init__(self, servers: str, span: Span, *, to_end: bool, show: Part, screen: Screen) -> None:
         self._servers = servers
-        self._topic = topic
-        self._start = start
+        self._span = span
+        self._to_end = to_end
         self._show = show
         self._news = News(screen)
-        self._ends: dict[TopicPartition, int] = {}  # of partitions whose beginning is known, up to where -e reads
-        self._unplaced: dict[TopicPartition, OdradekError | None] = {}  # the others, and why they are not known yet
+        self._ends: dict[TopicPartition, int] = {}  # up to where the partitions are read that are not done yet
+        self._unplaced: dict[TopicPartition, OdradekError | None] = {}  # where no leader has said yet where, and why
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        return self._to_end or self._span.end is not None
 
     async def run(
-        self, numbers: list[int] | None, *, exit_at_end: bool, count: int | None, patience: float | None
+        self, topics: list[str], numbers: list[int] | None, *, count: int | None, patience: float | None
     ) -> int:
         """Read and print; returns how many records. Raises `CommandFailed` (5) when none came within `patience`."""
         settings = {"bootstrap.servers": self._servers, "auto.offset.reset": "earliest"}
         async with Reader.from_config(settings) as consumer:
-            self._unplaced = dict.fromkeys(await self._choose(consumer, numbers))
+            for topic in await topics_meant(self._servers, topics):
+                self._unplaced |= dict.fromkeys(await self._choose(consumer, topic, numbers))
             await self._place(consumer)
             placing = asyncio.create_task(self._place_the_rest(consumer))
             try:
-                return await self._print(consumer, placing, exit_at_end, count, patience)
+                return await self._print(consumer, placing, count, patience)
             finally:
                 placing.cancel()
                 await asyncio.gather(placing, return_exceptions=True)
 
-    async def _choose(self, consumer: Reader, numbers: list[int] | None) -> list[TopicPartition]:
-        known = await partitions_of(self._servers, self._topic, consumer.partitions_for)
+    async def _choose(self, consumer: Reader, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
+        known = await partitions_of(self._servers, topic, consumer.partitions_for)
         for number in numbers or ():
             if number not in known:
-                raise CommandFailed(f"{self._topic} has no partition {number}; it has {len(known)}, from 0 on")
-        return [TopicPartition(self._topic, number) for number in numbers or known]
+                raise CommandFailed(f"{topic} has no partition {number}; it has {len(known)}, from 0 on")
+        return [TopicPartition(topic, number) for number in numbers or known]
 
-    # --- where to begin --------------------------------------------------------------------------------------------
+    # --- where to begin and to end ----------------------------------------------------------------------------------
 
     async def _place_the_rest(self, consumer: Reader) -> None:
         while self._unplaced:
@@ -76,41 +82,41 @@ class Reading:
     async def _place(self, consumer: Reader) -> None:
         """Ask once where partitions begin and end, and read those whose leaders answer."""
         asked = [*self._unplaced]
-        times = [EARLIEST, LATEST, *([self._start.number] if self._start.kind == "time" else [])]
+        places = [place for place in self._span if place is not None]
+        times = dict.fromkeys([EARLIEST, LATEST, *(place.number for place in places if place.kind == "time")])
         answers = await asyncio.gather(*(consumer.offsets_or_errors(dict.fromkeys(asked, time)) for time in times))
-        places: dict[TopicPartition, int] = {}
+        begins: dict[TopicPartition, int] = {}
         for tp in asked:
             found = [answer[tp] for answer in answers]
             error = next((each for each in found if isinstance(each, OdradekError)), None)
             if error is not None and not error.retriable:
                 raise error
-            offsets = [each.offset for each in found if isinstance(each, OffsetAndTimestamp)]
+            offsets = {
+                time: each.offset
+                for time, each in zip(times, found, strict=True)
+                if isinstance(each, OffsetAndTimestamp)
+            }
             if error is None:
-                places[tp] = self._place_of(tp, *offsets)
-                self._ends[tp] = offsets[1]
+                begins[tp] = self._begin_of(tp, offsets)
+                if self._ends_by_itself:
+                    self._ends[tp] = self._end_of(offsets)
                 del self._unplaced[tp]
             else:
                 self._unplaced[tp] = error
-        if places:
-            consumer.assign([*consumer.assignment(), *places])
-        for tp, place in places.items():
-            consumer.seek(tp, place)
+        if begins:
+            consumer.assign([*consumer.assignment(), *begins])
+        for tp, begin in begins.items():
+            consumer.seek(tp, begin)
 
-    def _place_of(self, tp: TopicPartition, begin: int, end: int, at_time: int = -1) -> int:
-        number = self._start.number
-        match self._start.kind:
-            case "beginning":
-                return begin
-            case "end":
-                return end
-            case "offset":
-                if not begin <= number <= end:
-                    raise CommandFailed(f"{tp} has offsets {begin} to {end}, not {number}")
-                return number
-            case "last":
-                return max(begin, end - number)
-            case _:
-                return at_time if at_time >= 0 else end
+    def _begin_of(self, tp: TopicPartition, offsets: Mapping[int, int]) -> int:
+        begin, first, end = self._span.begin, offsets[EARLIEST], offsets[LATEST]
+        if begin.kind == "offset" and not first <= begin.number <= end:
+            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {begin.number}")
+        return place_of(begin, offsets)
+
+    def _end_of(self, offsets: Mapping[int, int]) -> int:
+        end = offsets[LATEST] if self._span.end is None else place_of(self._span.end, offsets)
+        return min(end, offsets[LATEST]) if self._to_end else end
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -118,26 +124,25 @@ class Reading:
         self,
         consumer: Reader,
         placing: asyncio.Task[None],
-        exit_at_end: bool,
         count: int | None,
         patience: float | None,
     ) -> int:
         """Poll until the ends are reached, `count` records are printed, or nothing came within `patience`."""
         seen, last = 0, time.monotonic()
         while count is None or seen < count:
-            if exit_at_end and await self._at_ends(consumer):
+            if self._ends_by_itself and await self._at_ends(consumer):
                 break
             left = LOOK_EVERY_S if patience is None else min(LOOK_EVERY_S, last + patience - time.monotonic())
             records = await consumer.poll(max(left, 0))
             if placing.done():
                 placing.result()
-            troubles = self._troubles(consumer, exit_at_end)
+            troubles = self._troubles(consumer)
             if records:
                 last = time.monotonic()
             elif patience is not None and time.monotonic() - last >= patience:
                 raise _no_record(patience, troubles)
             self._news.look(troubles, time.monotonic())
-            if exit_at_end:
+            if self._ends_by_itself:
                 records = [record for record in records if record.offset < self._ends.get(record.topic_partition, 0)]
             if count is not None:
                 records = records[: count - seen]
@@ -146,7 +151,7 @@ class Reading:
         return seen
 
     async def _at_ends(self, consumer: Reader) -> bool:
-        """Whether everything has been read that was there when its partition was begun."""
+        """Whether every partition has been read up to its end."""
         for tp in [*self._ends]:
             with suppress(TimeoutError):  # it looks for its leader, to ask where to go on
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -154,15 +159,48 @@ class Reading:
                         del self._ends[tp]
         return not self._ends and not self._unplaced
 
-    def _troubles(self, consumer: Reader, exit_at_end: bool) -> dict[TopicPartition, OdradekError]:
-        """Why partitions cannot be read; with -e only of those from which more is awaited."""
-        placed = {tp: error for tp, error in consumer.held_up_by.items() if not exit_at_end or tp in self._ends}
+    def _troubles(self, consumer: Reader) -> dict[TopicPartition, OdradekError]:
+        """Why partitions cannot be read; where they have ends, only of those from which more is awaited."""
+        placed = {
+            tp: error for tp, error in consumer.held_up_by.items() if not self._ends_by_itself or tp in self._ends
+        }
         return placed | {tp: error for tp, error in self._unplaced.items() if error is not None}
 
     def _write(self, records: list[Record]) -> None:
         out = sys.stdout.buffer
         out.write(b"".join([self._show(record) for record in records]))
         out.flush()
+
+
+def place_of(place: Start, offsets: Mapping[int, int]) -> int:
+    """The offset of a place in a log, of which `offsets` has what the leader said: of its ends, and of the time."""
+    begin, end = offsets[EARLIEST], offsets[LATEST]
+    match place.kind:
+        case "beginning":
+            return begin
+        case "end":
+            return end
+        case "offset":
+            return place.number
+        case "last":
+            return max(begin, end - place.number)
+        case _:
+            at_time = offsets[place.number]
+            return at_time if at_time >= 0 else end
+
+
+async def topics_meant(servers: str, words: list[str]) -> list[str]:
+    """Topics by name, and those that an expression with `^` at its beginning matches now. Raises `CommandFailed`."""
+    expressions = {word: re.compile(word) for word in words if word.startswith("^")}
+    if not expressions:
+        return list(dict.fromkeys(words))
+    async with Admin(servers) as admin:
+        known = await admin.list_topics()
+    meant = {word: [word] if word not in expressions else [*filter(expressions[word].search, known)] for word in words}
+    for word, found in meant.items():
+        if not found:
+            raise CommandFailed(f"no topic matches {word!r}", hint="`odradek topic list` shows what is there")
+    return list(dict.fromkeys(topic for found in meant.values() for topic in found))
 
 
 class News:

@@ -91,10 +91,35 @@ def _refuse_unit(option: str, key: str, value: str) -> None:
 
 
 class Start(NamedTuple):
-    """Where to begin to read. `kind`: beginning, end, offset, last (so many before the end), time (ms since 1970)."""
+    """A place in a log. `kind`: beginning, end, offset, last (so many before the end), time (ms since 1970)."""
 
     kind: str
     number: int = 0
+
+
+class Span(NamedTuple):
+    """What is to be read: from a place on, and up to another one, whose record is not read; None: without an end."""
+
+    begin: Start
+    end: Start | None = None
+
+
+def parse_span(text: str) -> Span:
+    """A place, or two with a colon between: `5:10`, `:end`, `@2026-01-31T12:00:@2026-01-31T13:00`.
+
+    Times have colons, too: the first one counts that leaves a place on both sides.
+    """
+    try:
+        return Span(parse_start(text))
+    except CommandFailed as refused:
+        for at in (index for index, letter in enumerate(text) if letter == ":"):
+            try:
+                begin, end = parse_start(text[:at] or "beginning"), parse_start(text[at + 1 :])
+            except CommandFailed:
+                continue
+            if begin.kind != "time" or end.kind in ("time", "end"):  # else it is a time that cannot be
+                return Span(begin, end)
+        raise refused
 
 
 def parse_start(text: str) -> Start:
@@ -105,32 +130,36 @@ def parse_start(text: str) -> Start:
     if word in ("end", "latest"):
         return Start("end")
     if word.startswith("@"):
-        return Start("time", _parse_time(text.strip()[1:]))
+        return Start("time", parse_time(text.strip()[1:], "-o"))
     digits = word.removeprefix("-")
     if not digits.isdecimal():
         raise CommandFailed(
-            f"-o {text!r} is no place to begin",
-            hint="beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS",
+            f"-o {text!r} is no place in a log",
+            hint="beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS; or two of "
+            "them as FROM:TO",
             exit_code=USAGE,
         )
     return Start("last" if word.startswith("-") else "offset", bounded(digits, LARGEST_INT64, "-o"))
 
 
-def _parse_time(text: str) -> int:
+def parse_time(text: str, option: str) -> int:
+    """Milliseconds since 1970, as such or in ISO 8601; without an offset it is local time."""
     if text.isdecimal():
-        return bounded(text, LARGEST_INT64, "-o: the time")
+        return bounded(text, LARGEST_INT64, f"{option}: the time")
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise CommandFailed(
-            f"@{text} is no time", hint="milliseconds since 1970, or 2026-01-31T12:00:00+01:00", exit_code=USAGE
+            f"{option} {text!r} is no time",
+            hint="milliseconds since 1970, or 2026-01-31T12:00:00+01:00",
+            exit_code=USAGE,
         ) from None
     try:
         milliseconds = int(time.timestamp() * 1000)
     except (ValueError, OverflowError):  # the year 1, in local time
         milliseconds = -1
     if milliseconds < 0:
-        raise CommandFailed(f"@{text} is before 1970", hint="-o beginning reads everything", exit_code=USAGE)
+        raise CommandFailed(f"{option} {text!r} is before 1970", hint="records have no such times", exit_code=USAGE)
     return milliseconds
 
 

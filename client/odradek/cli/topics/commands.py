@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe; delete, alter, reassign and elect have files of their own."""
+"""`odradek topic`: create, list, describe; offsets, delete, alter, reassign and elect have files of their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from odradek.cli.topics.alter import alter
 from odradek.cli.topics.delete import delete, named_topics
 from odradek.cli.topics.elect import elect
 from odradek.cli.topics.min_isr import MIN_ISR, default_min_isr, min_isr_warning
+from odradek.cli.topics.offsets import offsets, trim
 from odradek.cli.topics.reassign import reassign
 
 if TYPE_CHECKING:
@@ -210,6 +211,8 @@ def describe(
     screen.show_rows(rows, headings)
 
 
+app.command("offsets")(offsets)
+app.command("trim")(trim)
 app.command("delete")(delete)
 app.command("alter")(alter)
 app.command("reassign")(reassign)

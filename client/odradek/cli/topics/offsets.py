@@ -1,0 +1,166 @@
+"""`odradek topic offsets` and `odradek topic trim`: where the logs of partitions begin and end, and to begin later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+
+from odradek.cli.clusters.commands import ask
+from odradek.cli.terminal.confirming import confirm
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Timeout, Yes
+from odradek.cli.terminal.parsing import Start, parse_start, parse_time
+from odradek.cli.terminal.screen import Screen
+from odradek.cli.topics.plan import select
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from odradek_proto.topics import TopicPartition
+
+    from odradek import Admin, OdradekError
+    from odradek.shared.results import OffsetAndTimestamp
+
+HEADINGS = {"topic": "TOPIC", "partition": "PARTITION", "leader": "LEADER", "log_start_offset": "LOG START",
+            "high_watermark": "HIGH WATERMARK", "log_end_offset": "LOG END"}  # fmt: skip
+TIME_HEADINGS = {"offset": "OFFSET", "timestamp": "TIMESTAMP"}
+
+
+def offsets(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC[/PARTITION]]...", help="Default: all topics.")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="The first offset at or after this time, too (ISO or ms)."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show where logs begin and end: log start offset, high watermark and log end offset, as the leaders know them.
+
+    With --time also the first record at or after it (-: none is so late). Exit code 1 when a leader does not answer.
+    """
+    time_ms = None if time is None else parse_time(time.removeprefix("@"), "--time")
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        chosen = await _chosen(admin, words)
+        rows = await _ends(admin, chosen)
+        if time_ms is not None:
+            at_time = await _listed(bootstrap, chosen, [time_ms])
+            for tp, row in rows.items():
+                answer = at_time[tp][time_ms]
+                row["offset"] = row["timestamp"] = None
+                if not isinstance(answer, Exception) and answer.offset >= 0:
+                    row["offset"], row["timestamp"] = answer.offset, answer.timestamp
+        return list(rows.values())
+
+    rows = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json)
+    screen.show_rows(rows, HEADINGS if time is None else HEADINGS | TIME_HEADINGS)
+    silent = [f"{row['topic']}/{row['partition']}" for row in rows if row["log_end_offset"] is None]
+    if silent:
+        raise CommandFailed(
+            f"no leader answers for {', '.join(silent)}", hint="`odradek cluster health` says what is wrong"
+        )
+
+
+def trim(
+    words: Annotated[list[str], typer.Argument(metavar="TOPIC[/PARTITION]...", help="Whose records.")],
+    offset: Annotated[
+        str,
+        typer.Option(
+            "-o", "--offset", metavar="WHERE", help="Below this: an offset, end, -N (all but the last N), @TIME."
+        ),
+    ],
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete the oldest records of partitions (DeleteRecords). It asks on a terminal; elsewhere it needs --yes.
+
+    Nothing above the high watermark is deleted. Returns when all live replicas have deleted them, with their smallest
+    log start offset.
+    """
+    place = parse_start(offset)
+    if place.kind == "beginning":
+        raise CommandFailed("-o beginning deletes nothing", hint="-o end deletes all records", exit_code=USAGE)
+    if not yes:
+        confirm("deleting records", f"deletes records of {', '.join(words)} below {offset}", words[0])
+
+    async def work(admin: Admin) -> dict[TopicPartition, int]:
+        chosen = await _chosen(admin, words)
+        return await admin.delete_records(await _below(bootstrap, chosen, place))
+
+    moved = ask(bootstrap, timeout, work)
+    rows = [{"topic": tp.topic, "partition": tp.partition, "log_start_offset": at} for tp, at in moved.items()]
+    Screen(output, as_json).show_rows(rows, {key: HEADINGS[key] for key in ("topic", "partition", "log_start_offset")})
+
+
+async def _chosen(admin: Admin, words: Sequence[str] | None) -> list[TopicPartition]:
+    topics = [topic for topic in await admin.describe_topics() if words or not topic.internal]
+    return select(words or [topic.name for topic in topics], topics)
+
+
+async def _ends(admin: Admin, chosen: Sequence[TopicPartition]) -> dict[TopicPartition, dict[str, Any]]:
+    """A row for each partition, with what its leader says now; None where none answers."""
+    found = await admin.describe_replicas(dict.fromkeys(tp.topic for tp in chosen))
+    newest = {  # the last one counts: whoever led before and does not know it yet has a smaller epoch
+        each.topic_partition: each
+        for each in sorted(found.replicas, key=lambda each: each.leader_epoch)
+        if each.role == "leader"
+    }
+    rows = {}
+    for tp in chosen:
+        leader = newest.get(tp)
+        rows[tp] = {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "leader": leader.broker_id if leader else None,
+            "log_start_offset": leader.log_start_offset if leader else None,
+            "high_watermark": leader.high_watermark if leader else None,
+            "log_end_offset": leader.log_end_offset if leader else None,
+        }
+    return rows
+
+
+async def _below(bootstrap: str | None, chosen: Sequence[TopicPartition], place: Start) -> dict[TopicPartition, int]:
+    """Up to where each partition is to be trimmed. Raises what a leader that cannot say so raises."""
+    from odradek.cli.records.reading import place_of
+    from odradek.core.fetch_state import EARLIEST, LATEST
+
+    times = [EARLIEST, LATEST, *([place.number] if place.kind == "time" else [])]
+    found: dict[TopicPartition, int] = {}
+    for tp, answers in (await _listed(bootstrap, chosen, times)).items():
+        offsets = {}
+        for time, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise answer
+            offsets[time] = answer.offset
+        first, end = offsets[EARLIEST], offsets[LATEST]
+        if place.kind == "offset" and not first <= place.number <= end:
+            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {place.number}")
+        found[tp] = place_of(place, offsets)
+    return found
+
+
+async def _listed(
+    bootstrap: str | None, chosen: Sequence[TopicPartition], times: Sequence[int]
+) -> Mapping[TopicPartition, dict[int, OffsetAndTimestamp | OdradekError]]:
+    """What the leaders say of each time: milliseconds since 1970, or one that has a meaning of its own."""
+    from odradek import Consumer
+    from odradek.cli.clusters.current import bootstrap_servers
+
+    listed: dict[TopicPartition, dict[int, OffsetAndTimestamp | OdradekError]] = {tp: {} for tp in chosen}
+    async with Consumer.from_config({"bootstrap.servers": bootstrap_servers(bootstrap)}) as consumer:
+        for topic in dict.fromkeys(tp.topic for tp in chosen):
+            await consumer.partitions_for(topic)
+        for time in times:
+            for tp, answer in (await consumer.offsets_or_errors(dict.fromkeys(chosen, time))).items():
+                listed[tp][time] = answer
+    return listed
