@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
@@ -78,19 +78,14 @@ def consume(
     for topic in topics:
         _check(topic)
     span = Span(Start("beginning")) if from_beginning else parse_span(offset)
-    if span.begin.kind == "end" and (exit_at_end or span.end is not None):
-        for topic in topics:
-            _require_topic(bootstrap, topic)
-        raise CommandFailed(
-            f"-o {offset} -e reads nothing" if span.end is None else f"-o {offset} reads nothing",
-            hint="-o beginning, or -o -10 for the last ten",
-            exit_code=USAGE,
-        )
+    ends_by_itself = exit_at_end or span.end is not None
+    if span.begin.kind == "end" and ends_by_itself:
+        _refuse_nothing(bootstrap, topics, f"-o {offset}" if span.end is not None else f"-o {offset} -e")
     show = json_line if json_lines or as_json else compile_format(record_format)
     screen = Screen(quiet=quiet)
     reading = Reading(bootstrap_servers(bootstrap), span, to_end=exit_at_end, show=show, screen=screen)
     seen = run(reading.run(topics, partitions, count=count, patience=timeout))
-    if not seen and (exit_at_end or span.end is not None):
+    if not seen and ends_by_itself:
         screen.say("no records there")
 
 
@@ -107,6 +102,13 @@ def _check(topic: str) -> None:
         raise CommandFailed(
             f"{topic!r} is no regular expression: {error}", hint="as Python writes them: '^orders-.*'", exit_code=USAGE
         ) from None
+
+
+def _refuse_nothing(bootstrap: str | None, topics: list[str], span: str) -> NoReturn:
+    """Raises `CommandFailed` for a span in which there never is a record; first for a topic that is not there."""
+    for topic in topics:
+        _require_topic(bootstrap, topic)
+    raise CommandFailed(f"{span} reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)
 
 
 def _require_topic(bootstrap: str | None, topic: str) -> None:

@@ -14,6 +14,7 @@ import os
 import queue
 import select
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -218,6 +219,15 @@ async def generated_records(
         head = b"%d " % number
         yield Outgoing(key, (head + filling)[: max(size, 1)] if size else head.rstrip(), headers, partition)
         number += 1
+
+
+async def until(seconds: float, source: AsyncIterator[Outgoing]) -> AsyncIterator[Outgoing]:
+    """What a source gives within so long."""
+    end = time.monotonic() + seconds
+    async for record in source:
+        if time.monotonic() >= end:
+            return
+        yield record
 
 
 def parse_headers(texts: Sequence[str]) -> Headers:

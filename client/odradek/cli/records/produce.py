@@ -133,17 +133,7 @@ def produce(
     _check(topic, key_separator)
     _check_source(key, key_separator, input_format, file is not None, tombstone=tombstone, counted=count is not None)
     screen = Screen(output, as_json, quiet)
-    bytes_batch = parse_size(batch_size)
-    settings = {
-        "acks": acks.value,
-        "linger_ms": linger,
-        "batch_size": bytes_batch,
-        "buffer_memory": max(WAITING_BYTES, WAITING_BATCHES * bytes_batch),
-        "compression_type": compression.value,
-        "delivery_timeout_ms": int(delivery_timeout * 1000),
-        "allow_auto_create_topics": create,
-        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
-    }
+    settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout, create=create)
     fixed, bytes_each = parse_headers(headers or ()), parse_size(size)
     servers = bootstrap_servers(bootstrap)
 
@@ -164,9 +154,25 @@ def produce(
         opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
         if file is None and count is None and not tombstone and sys.stdin.isatty():
             screen.say(f"type lines for {topic}; Ctrl-D ends")
-        sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
+        sent = run(send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
     _sum_up(sent, screen)
     raise typer.Exit(FAILED if sent.failed or sent.unknown else INTERRUPTED if sent.interrupted else FINE)
+
+
+def producer_settings(
+    acks: Acks, linger_ms: float, batch_bytes: int, codec: Compression, delivery_s: float, *, create: bool = False
+) -> Mapping[str, object]:
+    """What a producer of a command is given, beside the addresses."""
+    return {
+        "acks": acks.value,
+        "linger_ms": linger_ms,
+        "batch_size": batch_bytes,
+        "buffer_memory": max(WAITING_BYTES, WAITING_BATCHES * batch_bytes),
+        "compression_type": codec.value,
+        "delivery_timeout_ms": int(delivery_s * 1000),
+        "allow_auto_create_topics": create,
+        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
+    }
 
 
 def _check(topic: str, key_separator: str | None) -> None:
@@ -196,7 +202,7 @@ def _check_source(
         raise CommandFailed(wrong, hint=hint, exit_code=USAGE)
 
 
-async def _send(
+async def send(
     servers: str,
     topic: str,
     screen: Screen,

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from array import array
 from collections import Counter, deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from odradek_proto.command_line import CommandFailed
-from odradek_proto.words import noun
 
 from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
+from odradek.cli.records.measures import percentiles_ms, rates, tell
 from odradek.cli.records.outgoing import Outgoing
-from odradek.cli.terminal.screen import Screen, human_bytes
+from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
 
-NEWS_EVERY_S = 5.0
-BAR_EVERY_S = 0.1
 FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
 TOO_LARGE = (
@@ -57,12 +54,7 @@ class Sent:
         return self.taken - self.acknowledged - self.failed
 
     def summary(self) -> dict[str, Any]:
-        """Ready for JSON. The p50 and p99 are None when nothing was acknowledged."""
-        ordered = sorted(self.latencies_ms)
-
-        def quantile(share: float) -> float | None:
-            return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) if ordered else None
-
+        """Ready for JSON. Latencies are None when nothing was acknowledged."""
         seconds = self.seconds
         return {
             "records": self.acknowledged,
@@ -73,8 +65,7 @@ class Sent:
             "seconds": round(seconds, 3),
             "records_per_second": round(self.acknowledged / seconds, 1),
             "bytes_per_second": round(self.bytes / seconds, 1),
-            "p50_ms": quantile(0.5),
-            "p99_ms": quantile(0.99),
+            **percentiles_ms(self.latencies_ms),
             "errors": dict(self.errors),
             "ended_by": self.ended_by,
         }
@@ -108,7 +99,10 @@ class Sending:
         When this fails, what is on its way is waited for a moment.
         """
         following = asyncio.create_task(self._follow())
-        news = asyncio.create_task(self._tell(total))
+        sent = self.sent
+        news = asyncio.create_task(
+            tell(self._screen, self._topic, total, lambda: (sent.acknowledged, "acknowledged"), self._pace)
+        )
         self._working = asyncio.create_task(self._work(source, following))
         try:
             with told_to_stop(self._stop):
@@ -248,38 +242,7 @@ class Sending:
             self._more.clear()
             await self._more.wait()
 
-    async def _tell(self, total: int) -> None:
-        """A bar on a terminal, a line every five seconds elsewhere, nothing when nobody wants to know."""
-        if self._screen.quiet or not self._screen.for_people:
-            return
-        if not sys.stderr.isatty():
-            while True:
-                await asyncio.sleep(NEWS_EVERY_S)
-                acknowledged = f"{self.sent.acknowledged} {noun(self.sent.acknowledged, 'record')} acknowledged"
-                self._screen.say(f"{acknowledged}, {self._pace()}")
-        if not total and sys.stdin.isatty():
-            return  # a bar would disturb whoever types
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[pace]}"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        shown: AbstractContextManager[object] = progress if total else nullcontext(progress)
-        with shown:
-            task = progress.add_task(self._topic, total=total or None, pace="")
-            while True:
-                progress.update(task, completed=self.sent.acknowledged, pace=self._pace())
-                await asyncio.sleep(BAR_EVERY_S)
-
     def _pace(self) -> str:
-        sent = self.sent
         trouble = self._producer.held_up_by
         why = f"; held up: {trouble.message}" if trouble is not None else ""
-        return f"{sent.acknowledged / sent.seconds:,.0f}/s, {human_bytes(sent.bytes / sent.seconds)}/s{why}"
+        return rates(self.sent.acknowledged, self.sent.bytes, self.sent.seconds) + why

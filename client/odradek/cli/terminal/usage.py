@@ -15,7 +15,10 @@ _PHRASES: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
         r"No such option: (\S+?)\.?(?: \((?:Possible options|Did you mean):? (\S+?)[,)?].*| Did you mean (\S+?)\?)?",
         lambda m: f"there is no option {m[1]}" + _meant(m[2] or m[3]),
     ),
-    (r"Missing (?:argument|option|parameter):? '?(.+?)'?\.?", lambda m: f"{m[1]} is missing"),
+    (
+        r"Missing (?:argument|option|parameter):? '?(.+?)(?:\.\.\.)?'?\.?",
+        lambda m: f"{m[1]} is missing",
+    ),
     (r"Got unexpected extra arguments? \((.+)\)", lambda m: f"too many arguments: {m[1]}"),
     (r"Got unexpected extra argument\(s\) \((.+)\)", lambda m: f"too many arguments: {m[1]}"),
     (r"Option '(\S+)' requires an argument\.?", lambda m: f"{m[1]} needs a value"),
