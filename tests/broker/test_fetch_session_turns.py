@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration
-from odradek_broker.requests.cold_reads import MAX_READS
+from odradek_broker.requests.fetch_answers import MAX_READS
 from odradek_broker.rpc.backpressure import PROVEN_BYTES, ResponseBudget
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.backoff import FIRST_DELAY_MS
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower import FollowerPartition, Phase
+from odradek_broker.core.partition.follower import FIRST_DELAY_MS, FollowerPartition, Phase
 from odradek_broker.core.partition.messages import (
     AdvanceLogStart,
     AppendBatches,

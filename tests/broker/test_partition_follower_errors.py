@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.backoff import FIRST_DELAY_MS
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.follower import FIRST_DELAY_MS, FollowerPartition
 from odradek_broker.core.partition.messages import (
     EpochRequest,
     FetchAnswer,

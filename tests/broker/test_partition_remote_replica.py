@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.remote_replica import NEVER_MS, RemoteReplica
+from odradek_broker.core.partition.in_sync import NEVER_MS, RemoteReplica
 
 from tests.scripts.roles import LAG_MS, append, fetch, leader, proposals, registration
 

@@ -9,8 +9,7 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
-from odradek_broker.requests.fetch_answers import PartitionAnswers
-from odradek_broker.requests.fetch_reader import PendingFetch, Reader
+from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.records import RecordService
 from odradek_proto.encoding import encode_batch

@@ -18,8 +18,8 @@ from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.requests.cold_reads import MAX_READS, ColdReads
 from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch_answers import MAX_READS, ColdReads
 from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.rpc.backpressure import ResponseBudget

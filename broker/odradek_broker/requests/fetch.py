@@ -19,10 +19,15 @@ from odradek_broker.core.delayed import DelayedOperation
 from odradek_broker.core.fetching import FetchMinimum, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.access import OPEN, Access
-from odradek_broker.requests.cold_reads import read_away_from_loop
 from odradek_broker.requests.context import Lookup, RequestContext
-from odradek_broker.requests.fetch_answers import corrupted, count_below, named_leader
-from odradek_broker.requests.fetch_reader import PendingFetch, Reader
+from odradek_broker.requests.fetch_answers import (
+    PendingFetch,
+    Reader,
+    corrupted,
+    count_below,
+    named_leader,
+    read_away_from_loop,
+)
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.storage.errors import LogCorrupted

@@ -1,23 +1,189 @@
-"""What one partition of a fetch session is answered: the replica's decision, and the bytes.
+"""What one partition of a fetch is answered: who asks for what, the replica's decision, and the bytes.
 
-Rules of this module. A permission to read holds as long as the role that gave it (R-229). Bytes come from memory, or
-from a thread, never from the disk on the loop. A batch that fails its check is never served (G7).
+Rules of this module. A position is recorded by `Reader.ask`, once for each time that a partition is named; `reread`
+asks the same question as often as one likes and records nothing (R-122). A permission to read holds as long as the
+role that gave it (R-229). Bytes come from memory, or from a thread, never from the disk on the loop. A batch that fails
+its check is never served (G7). Of what is no longer in memory only a few partitions are read at a time: a follower that
+comes back to a thousand asks for all of them at once, and what is read for it must not all lie in memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Files
 
-from odradek_broker.core.fetching import is_refusal
-from odradek_broker.core.partition.messages import FetchDecision
-from odradek_broker.requests.cold_reads import ColdReads
-from odradek_broker.requests.fetch_reader import PendingFetch, Reader
+from odradek_broker.core.fetching import PartitionFetch, is_refusal
+from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
+from odradek_broker.runtime.replicas.purgatory import DelayedFetch, Key
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed, StorageError
+
+CONSUMER = -1
+MAX_READS = 8  # partitions that are read for, or whose bytes wait to be told
+
+
+class PendingFetch(PartitionFetch, eq=False):
+    """One named partition that has not been answered yet, and the replica that it is about."""
+
+    replica: Replica | None = None
+    role: object = None  # of the replica when it was asked
+    reread: bool = False  # the disk has been asked twice
+    decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
+    waiting: DelayedFetch | None = None  # in the purgatory, until there may be something to say
+    named_at: float = 0.0  # seconds of the counters' timer, if there is one
+
+    def wait(self, key: Key, reread: Callable[[PartitionFetch], None]) -> None:
+        """Wait for this key; `reread` is called once, unless it waits already."""
+        replica, waiting = self.replica, self.waiting
+        assert replica is not None, self.topic_partition
+        if waiting is None or waiting.completed:
+            self.waiting = DelayedFetch(self, reread, deadline_ms=self.news_at_ms)
+            replica.purgatory.register(self.waiting, key)
+        elif waiting.deadline_ms is None and self.news_at_ms is not None:
+            replica.purgatory.set_deadline(waiting, self.news_at_ms)
+
+    def leave(self) -> None:
+        """It is answered, or nobody wants it any more."""
+        if self.waiting is not None and self.replica is not None:
+            self.replica.purgatory.cancel(self.waiting)
+
+
+class Reader:
+    """The follower or the consumer at the other end, as its last message describes it."""
+
+    __slots__ = ("at_followers", "follower", "read_committed", "replica_epoch", "replica_id")
+
+    def __init__(self, *, follower: bool, at_followers: bool = False) -> None:
+        self.follower = follower
+        self.at_followers = at_followers  # a consumer that may read from a follower, too
+        self.replica_id = CONSUMER
+        self.replica_epoch = -1
+        self.read_committed = False
+
+    def describes_itself(self, replica_id: int, replica_epoch: int, *, read_committed: bool) -> None:
+        self.replica_id = replica_id if self.follower else CONSUMER
+        self.replica_epoch = replica_epoch
+        self.read_committed = read_committed
+
+    def ask(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
+        """The partition was named. A follower's position is an acknowledgement (R-6)."""
+        if self.follower:
+            return replica.fetch_as_follower(self._fetch_of(wanted))
+        return self._as_consumer(replica, wanted)
+
+    def reread(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
+        """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
+        if self.follower:
+            return replica.reread_for_follower(self._fetch_of(wanted))
+        return self._as_consumer(replica, wanted)
+
+    def _as_consumer(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
+        if self.at_followers:
+            read = replica.fetch_at_follower(
+                wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch
+            )
+            if read is not None:
+                return read
+        return replica.fetch_as_consumer(
+            wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self.read_committed
+        )
+
+    def _fetch_of(self, wanted: PendingFetch) -> FollowerFetch:
+        return FollowerFetch(
+            self.replica_id,
+            self.replica_epoch,
+            wanted.fetch_offset,
+            wanted.current_leader_epoch,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+        )
+
+
+async def read_away_from_loop(
+    files: Files, replica: Replica, offset: int, max_bytes: int, limit: int, *, at_least_one: bool = True
+) -> list[Buffer] | None:
+    """Whole batches as `Log.read` finds them; None when the log is not to be read any more: the replica says why.
+
+    Raises `LogCorrupted`. A disk that refuses takes the replica offline.
+    """
+    try:
+        return await files.offload(lambda: replica.log.read(offset, max_bytes, limit, at_least_one=at_least_one))
+    except LogCorrupted:
+        raise
+    except LogDirectoryFailed as error:
+        replica.storage_failed(error)
+    except StorageError:  # the log was closed under the read: the next look says why
+        pass
+    return None
+
+
+@dataclass(slots=True)
+class ColdRead:
+    """One partition's read. `found` is None while a thread reads, and for ever when what it found may not be told."""
+
+    role: object  # of the replica when the read began: what another role would say is another matter (R-229)
+    found: list[Buffer] | LogCorrupted | None = None
+    done: bool = False
+
+
+class ColdReads:
+    """`ready` is called when a partition's read is done, or when its turn has come to be read for."""
+
+    def __init__(self, files: Files, ready: Callable[[TopicPartition], None]) -> None:
+        self._files = files
+        self._ready = ready
+        self._reads: dict[TopicPartition, ColdRead] = {}
+        self._line: dict[TopicPartition, None] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def get(self, tp: TopicPartition) -> ColdRead | None:
+        return self._reads.get(tp)
+
+    def begin(self, replica: Replica, offset: int, max_bytes: int, limit: int) -> None:
+        """Read this partition in a thread, now or when it is its turn."""
+        tp = replica.topic_partition
+        if len(self._reads) >= MAX_READS:
+            self._line[tp] = None
+            return
+        reached("cold-read")
+        self._line.pop(tp, None)
+        read = self._reads[tp] = ColdRead(replica.role)
+        task = asyncio.ensure_future(self._read(read, replica, offset, max_bytes, limit))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._call_next()
+
+    async def _read(self, read: ColdRead, replica: Replica, offset: int, max_bytes: int, limit: int) -> None:
+        try:
+            if chance("cold-read-late", 0.1):
+                await self._files.offload(lambda: None)
+            read.found = await read_away_from_loop(self._files, replica, offset, max_bytes, limit)
+        except LogCorrupted as error:
+            read.found = error
+        read.done = True
+        if self._reads.get(replica.topic_partition) is read:
+            self._ready(replica.topic_partition)
+
+    def end(self, tp: TopicPartition) -> None:
+        """This partition is answered or forgotten; the next in line may be read for."""
+        if self._reads.pop(tp, None) is not None or tp in self._line:
+            self._line.pop(tp, None)
+            self._call_next()
+
+    def _call_next(self) -> None:
+        """Whoever is called keeps its place until it begins: it may turn out that nothing is to be read for it."""
+        if self._line and len(self._reads) < MAX_READS:
+            self._ready(next(iter(self._line)))
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
 
 class PartitionAnswers:

@@ -23,8 +23,7 @@ from odradek_broker.core.fetching import FetchMinimum, PartitionFetch, is_refusa
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
-from odradek_broker.requests.fetch_answers import PartitionAnswers, count_below, named_leader
-from odradek_broker.requests.fetch_reader import PendingFetch, Reader
+from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader, count_below, named_leader
 from odradek_broker.runtime.replicas.replica import Replica
 
 MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too

@@ -15,8 +15,8 @@ from odradek_proto.topics import INTERNAL_TOPICS, TopicPartition
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.in_sync import RemoteReplicaStatus
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.core.partition.remote_replica import RemoteReplicaStatus
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.replicas.manager import ReplicaManager

@@ -23,8 +23,7 @@ from odradek_broker.core.fetching import PartitionFetch
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
 from odradek_broker.requests.fetch_gatherer import FetchGatherer
-from odradek_broker.rpc.backpressure import ResponseBudget, SessionQuota
-from odradek_broker.rpc.credit import Credit
+from odradek_broker.rpc.backpressure import Credit, ResponseBudget, SessionQuota
 from odradek_broker.runtime.duplex import run_duplex
 
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed

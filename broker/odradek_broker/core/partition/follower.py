@@ -21,7 +21,6 @@ from odradek_proto.records import BatchHeader
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition import fencing
-from odradek_broker.core.partition.backoff import Backoff
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import (
     NO_EPOCH,
@@ -45,8 +44,9 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
-from odradek_broker.core.partition.received import Verdict, judge_batches
 from odradek_broker.core.partition.truncation import cut_for
+
+FIRST_DELAY_MS = 20  # longer than it takes a metadata record to reach every broker on a healthy network
 
 
 class Phase(Enum):
@@ -483,3 +483,70 @@ class FollowerPartition:
             return fencing.refuse(self.log, error)
         last = last_fetched_epoch if self.policy.checks_divergence_on_fetch else NO_EPOCH
         return fencing.decide_read(self.log, fetch_offset, last, self.log.high_watermark)
+
+
+class Backoff:
+    """How long a partition waits after an error (R-90); `until_ms` is None when it does not.
+
+    Unlike Kafka, which waits `replica.fetch.backoff.ms` at once, the first waits are short and double up to that
+    setting. Most errors come from two brokers that learn of a new leader a moment apart, and a follower that slept for
+    a second then would hold every acks=all write for that second.
+    """
+
+    __slots__ = ("_errors", "until_ms")
+
+    def __init__(self) -> None:
+        self._errors = 0
+        self.until_ms: int | None = None
+
+    def is_delayed(self, now_ms: int) -> bool:
+        return self.until_ms is not None and now_ms < self.until_ms
+
+    def delay(self, now_ms: int, longest_ms: int) -> None:
+        """Wait after one more error in a row, never longer than `longest_ms`."""
+        self.until_ms = now_ms + min(FIRST_DELAY_MS << min(self._errors, 20), longest_ms)
+        self._errors += 1
+
+    def reset(self) -> None:
+        """An answer was fine."""
+        self._errors = 0
+        self.until_ms = None
+
+
+class Verdict(Enum):
+    """What is to be done with the batches of a fetch answer (R-81, R-85, R-221)."""
+
+    APPEND = auto()
+    RESTARTS_LOG = auto()  # the log is empty and begins inside of the first batch: begin it there instead (R-85)
+    BELOW_LOG_END = auto()  # they would overwrite: the replica fails
+    INVALID = auto()  # not one behind the other, or of epochs that the leader cannot have here: ask again
+
+
+def judge_batches(headers: Sequence[BatchHeader], log: ReplicaLog, leader_epoch: int, policy: ReplicaPolicy) -> Verdict:
+    """Judge batches that arrived in answer to a fetch at the log end offset. No CRC covers offsets and epochs.
+
+    In the oldest protocol the *last* offset of the first batch was compared, so one that straddles the end of the log
+    was taken whole (L-9): offsets then go backwards inside the log.
+    """
+    end = log.log_end_offset
+    first = headers[0]
+    verdict = Verdict.APPEND
+    if first.base_offset < end:
+        straddles = first.last_offset >= end
+        if straddles and log.log_start_offset == end:
+            verdict = Verdict.RESTARTS_LOG
+        elif not (straddles and policy.appends_straddling_batch):
+            return Verdict.BELOW_LOG_END
+    next_offset = first.base_offset if first.base_offset < end else end
+    rising = policy.sends_last_fetched_epoch  # the older modes let logs part, and epochs fall with them
+    epoch = log.epochs.latest_epoch
+    for header in headers:
+        base_offset = header.base_offset
+        if base_offset < next_offset or (base_offset > next_offset and not log.gaps):
+            return Verdict.INVALID
+        if header.leader_epoch != NO_EPOCH:
+            if header.leader_epoch > leader_epoch or (rising and header.leader_epoch < epoch):
+                return Verdict.INVALID
+            epoch = header.leader_epoch
+        next_offset = base_offset + header.last_offset_delta + 1
+    return verdict

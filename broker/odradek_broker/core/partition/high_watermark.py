@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek_broker.core.partition.remote_replica import RemoteReplica
+from odradek_broker.core.partition.in_sync import RemoteReplica
 
 
 def candidate(

@@ -19,7 +19,7 @@ from odradek_broker.core.partition import append_rules, fencing
 from odradek_broker.core.partition.bounds import ClientBounds
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.high_watermark import candidate
-from odradek_broker.core.partition.in_sync import InSyncReplicas, LeaderTerm
+from odradek_broker.core.partition.in_sync import InSyncReplicas, LeaderTerm, RemoteReplicaStatus
 from odradek_broker.core.partition.isr import AnswerMeans
 from odradek_broker.core.partition.messages import (
     NO_EPOCH,
@@ -40,7 +40,6 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
-from odradek_broker.core.partition.remote_replica import RemoteReplicaStatus
 
 
 class LeaderPartition:
