@@ -20,22 +20,24 @@ from odradek_chaos.worlds.simulated.world.world import World
 TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
 ENDS_MS = 400  # of faults that began before
 BROKEN = {  # as `state_of` says it
-    "dead": (False, False, False, False),
-    "frozen": (True, True, False, False),
-    "cut": (True, False, True, True),
-    "mute": (True, False, False, True),
-    "deaf": (True, False, True, False),
+    "dead": (False, False, False, False, False),
+    "frozen": (True, True, False, False, False),
+    "cut": (True, False, True, True, False),
+    "mute": (True, False, False, True, False),
+    "deaf": (True, False, True, False, False),
+    "unreachable": (True, False, False, False, True),
 }
 
 
-def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool]:
-    """Whether the machine runs, is frozen, is deaf to all others, is mute to all others. Some links are no state."""
+def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool, bool]:
+    """Whether it runs, is frozen, is deaf or mute to all others, hears only what it asked. Some links are no state."""
     machine = world.cluster.machines[broken]
     others = [each.name for each in (*world.cluster.machines.values(), *world.cluster.clients) if each is not machine]
     heard = {world.cluster.fabric.link(machine.name, other).is_cut for other in others}
     hears = {world.cluster.fabric.link(other, machine.name).is_cut for other in others}
-    assert len(heard) == len(hears) == 1, (heard, hears)
-    return machine.is_running, machine.is_paused, hears.pop(), heard.pop()
+    asked = {world.cluster.fabric.link(other, machine.name).refuses_connections for other in others}
+    assert len(heard) == len(hears) == len(asked) == 1, (heard, hears, asked)
+    return machine.is_running, machine.is_paused, hears.pop(), heard.pop(), asked.pop()
 
 
 async def begin(world: World) -> None:
@@ -75,7 +77,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         await virtual_sleep(2 * ENDS_MS / 1000)
         assert state_of(world, broken) == BROKEN[way]
         world.heal()
-        assert state_of(world, broken) == (True, False, False, False)
+        assert state_of(world, broken) == (True, False, False, False, False)
         await end(world)
 
     loop.run(story(), limit_s=60)

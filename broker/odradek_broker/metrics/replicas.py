@@ -37,6 +37,8 @@ def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
         ("atminisrpartitioncount", "Partitions led here that would refuse acks=all with one replica less.", at_min_isr),
     ):  # fmt: skip
         yield gauge(MANAGER + name, text, value)
+    text = "Leaders that have not answered this broker for about broker.session.timeout.ms."
+    yield gauge("odradek_unreachable_leaders", text, len(broker.replicas.probes.unreachable))
     counts = broker.replicas.counters
     yield counter(
         f"{MANAGER}isrshrinks_total", "Losses of members of an ISR, by whoever leads after.", counts.isr_shrinks

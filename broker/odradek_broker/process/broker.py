@@ -159,6 +159,7 @@ class Broker:
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
             reports=lambda: self.replicas.reports(),
+            unreachable=lambda: self.replicas.probes.unreachable,
             on_unfenced=self._on_unfenced,
             on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,
@@ -259,6 +260,7 @@ class Broker:
             replicas=self.replicas,
             directory=self._directory,
         )
+        self._spawn(self.replicas.probes.run())
         for duty in maintenance.duties():
             self._spawn(duty())
         if self.settings.log_cleaner_enable:

@@ -79,6 +79,10 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         ),
         "log_not_cleaned": _warning("{partition}: not compacted: {reason}"),
         "replica_mended": _info("{partition}: no records are missing here any more, the log ends at {log_end_offset}"),
+        "leader_unreachable": _warning(
+            "broker {leader}, which leads partitions that are followed here, does not answer"
+        ),
+        "leader_reachable": _info("broker {leader} answers again"),
         "replica_deleted": _info("{partition}: no replica here any more, its log will be removed"),
         "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside"),
     },
@@ -99,6 +103,8 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "controller_suspects_itself": _warning(
             "{silent} of {unfenced} brokers fell silent at once: broker {broker_id} is left to its session timeout"
         ),
+        "broker_unreachable": _warning("broker {broker_id} does not answer other brokers: it is given no leadership"),
+        "broker_reachable": _info("broker {broker_id} answers other brokers again"),
         "broker_registered": _info("broker {broker_id} has registered, broker epoch {broker_epoch}"),
         "broker_fencing": _info("broker {broker_id} is fenced: {reason}"),
         "broker_fenced": _debug("broker {broker_id} is fenced, broker epoch {broker_epoch}"),

@@ -41,6 +41,7 @@ class Heartbeat(Message, frozen=True):
     want_fence: bool = False
     want_shut_down: bool = False
     replicas: Sequence[ReplicaReport] = ()  # those that are damaged, and those of partitions where nobody is waited for
+    unreachable: Sequence[int] = ()  # leaders that have not answered this broker for about a session timeout
 
 
 class ReplicaReport(Message, frozen=True):

@@ -5,10 +5,12 @@ cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes] [grace=2000]   registered a
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
 end 2 [3 ...] [older]   session streams end, `older`: of the process before     stream 2 [older]        one is opened
 dialled 2 refused|listening|silent [older]         what a dial found
-beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!]   a heartbeat; it has read all metadata, and says
-                                of its copies their last epochs and ends, `!` for one that is damaged
+beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachable=1,3]   a heartbeat; it has read all
+                                metadata, and says of its copies their last epochs and ends, `!` for one that is
+                                damaged, and which leaders do not answer it
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
+balance                 leaders go back to the first replicas
 takeover                another controller takes over: it knows the metadata, and no streams
 isr orders 0 1,2,3 [by=2] [broker_epoch=99] [epoch=0] [version=0] [member_epoch=99]   the leader, or another broker,
                                 proposes an ISR, with these epochs instead of the right ones (of all members the last)
@@ -23,13 +25,14 @@ sleep 20000             so much later, and the controller was asleep: it looks a
 from __future__ import annotations
 
 from odradek_broker.core.controller.alter_partition import alter_partition
-from odradek_broker.core.controller.balance import elect_leaders
+from odradek_broker.core.controller.balance import balance_leaders, elect_leaders
 from odradek_broker.core.controller.configs import alter_configs
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker, register_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.controller.unreachable import unreachable_brokers
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
@@ -177,6 +180,7 @@ class ControllerStage:
     def do_beat(self, broker: str, *wishes: str) -> None:
         known = self.image.brokers[int(broker)]
         epochs = [int(each.removeprefix("epoch=")) for each in wishes if each.startswith("epoch=")]
+        cannot_reach = [each.removeprefix("unreachable=") for each in wishes if each.startswith("unreachable=")]
         heartbeat = controller_messages.Heartbeat(
             broker_id=known.broker_id,
             broker_epoch=epochs[0] if epochs else known.broker_epoch,
@@ -185,6 +189,7 @@ class ControllerStage:
             want_fence="fence" in wishes,
             want_shut_down="shutdown" in wishes,
             replicas=[self.report(each) for each in wishes if ":" in each],
+            unreachable=numbers(",".join(cannot_reach)),
         )
         decision = process_heartbeat(self.image, self.settings, self.table, heartbeat, self.now_ms)
         answer = decision.answer
@@ -262,6 +267,10 @@ class ControllerStage:
         decision = elect_leaders(self.image, self.settings, request)
         self._said += [f"{kind} election: {ErrorCode(each.error_code).name}" for each in decision.answer.partitions]
         self.write(decision.records)
+
+    def do_balance(self) -> None:
+        unreachable = unreachable_brokers(self.image, self.table)
+        self.write(balance_leaders(self.image, self.settings, unreachable).records)
 
     def do_reassign(self, topic: str, number: str, replicas: str = "") -> None:
         self.reassigns = True

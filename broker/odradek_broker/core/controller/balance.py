@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages
@@ -43,12 +45,19 @@ def elect_leaders(
     return Decision(records, admin_messages.ElectLeadersResponse(partitions=results))
 
 
-def balance_leaders(image: MetadataImage, settings: ControllerSettings) -> Decision[int]:
-    """Preferred replicas that are in sync and active take over. The answer is how many; call again at the limit."""
+def balance_leaders(
+    image: MetadataImage, settings: ControllerSettings, unreachable: Container[int] = ()
+) -> Decision[int]:
+    """Preferred replicas that are in sync, active and reached by others (R-147) take over.
+
+    The answer is how many; call again at the limit.
+    """
     records: list[MetadataRecord] = []
     for topic, partition, current in all_partitions(image):
         preferred = current.replicas[0]
         if current.leader == preferred or preferred not in current.isr or not image.is_active(preferred):
+            continue
+        if preferred in unreachable:
             continue
         target = PartitionTarget(
             acceptable=image.is_active,

@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.core.controller.refusal import Refusal
+from odradek_broker.core.controller.decision import Refusal
 from odradek_broker.core.metadata.records import MetadataRecord, encode
 
 MAX_BATCH_BYTES: Final = 8 << 20  # half of a message

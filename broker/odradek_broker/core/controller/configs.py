@@ -10,9 +10,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Decision, config_record
+from odradek_broker.core.controller.decision import Decision, Refusal, config_record
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
-from odradek_broker.core.controller.refusal import Refusal
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, topic_sources
 from odradek_broker.core.metadata.config_types import parse

@@ -51,8 +51,7 @@ from odradek_proto.v1.metadata_messages import (
     UserScramCredentialRecord,
 )
 
-from odradek_broker.core.controller.decision import Decision
-from odradek_broker.core.controller.refusal import Refusal
+from odradek_broker.core.controller.decision import Decision, Refusal
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 from odradek_broker.core.metadata.snapshot import acl_record

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek_proto.v1.controller_messages import ReplicaReport
+from odradek_proto.v1.controller_messages import Heartbeat, ReplicaReport
 from odradek_proto.values import Value
 
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -81,6 +81,7 @@ class Session:
     dialling: bool = False
     next_dial_ms: int = 0
     reports: Mapping[tuple[bytes, int], ReplicaReport] = field(default_factory=dict)  # of its last heartbeat
+    unreachable: Sequence[int] = ()  # of its last heartbeat: leaders that do not answer it
 
 
 class SessionTable:
@@ -132,14 +133,26 @@ class SessionTable:
         session.last_contact_ms = now_ms
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
-    def take_reports(self, broker_id: int, reports: Sequence[ReplicaReport]) -> None:
-        """What a heartbeat says of the broker's copies takes the place of what the one before said (R-146)."""
-        self._sessions[broker_id].reports = {(each.topic_id, each.partition): each for each in reports}
+    def take_reports(self, broker_id: int, heartbeat: Heartbeat) -> None:
+        """What a heartbeat says of copies (R-146) and leaders (R-147) takes the place of what the one before said."""
+        session = self._sessions[broker_id]
+        session.reports = {(each.topic_id, each.partition): each for each in heartbeat.replicas}
+        session.unreachable = heartbeat.unreachable
 
     def reports_of(self, broker_id: int) -> Mapping[tuple[bytes, int], ReplicaReport]:
         """What the present incarnation of a broker says of its copies, by topic id and partition."""
         session = self._sessions.get(broker_id)
         return {} if session is None else session.reports
+
+    def unreachable_from(self, image: MetadataImage) -> dict[int, list[int]]:
+        """Brokers that do not answer others, and which active ones those are (R-147)."""
+        found: dict[int, list[int]] = {}
+        for reporter, session in self._sessions.items():
+            if session.unreachable and image.is_active(reporter):
+                for broker_id in dict.fromkeys(session.unreachable):
+                    if broker_id in image.brokers and broker_id != reporter:
+                        found.setdefault(broker_id, []).append(reporter)
+        return found
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
         """The metadata offset that every active broker has reached; None without an active broker."""

@@ -12,10 +12,9 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Decision, config_record
+from odradek_broker.core.controller.decision import Decision, Refusal, config_record
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.reassignment import target_replicas
-from odradek_broker.core.controller.refusal import Refusal
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
 from odradek_broker.core.metadata.records import MetadataRecord

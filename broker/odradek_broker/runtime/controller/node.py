@@ -22,6 +22,7 @@ from odradek_broker.core.controller.partitions import elect_leaderless
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.controller.unreachable import unreachable_brokers
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply, encode
@@ -174,6 +175,7 @@ class ControllerNode:
         term = self._term
         if term is None or term.refused:
             return
+        self._tell_unreachable(term)
         self._carry_out(term, term.sessions.on_time(term.ahead, self.clock.now_ms()))
         if term.timer is not None:
             term.timer.cancel()
@@ -181,7 +183,21 @@ class ControllerNode:
         deadline_ms = term.sessions.next_deadline_ms(term.ahead, now_ms)
         term.timer = self.clock.call_later(deadline_ms - now_ms, self._on_timer)
 
+    @property
+    def unreachable_brokers(self) -> list[int]:
+        """Those that others cannot reach, as this node was told; none where it is not the active controller."""
+        return [] if self._term is None else unreachable_brokers(self._term.ahead, self._term.sessions)
+
     # --- Inside -------------------------------------------------------------------------------------------------
+
+    def _tell_unreachable(self, term: Term) -> None:
+        now = unreachable_brokers(term.ahead, term.sessions)
+        for broker_id in sorted({*now} ^ {*term.unreachable}):
+            if broker_id in now:
+                self._event("broker_unreachable", {"broker_id": broker_id})
+            else:
+                self._event("broker_reachable", {"broker_id": broker_id})
+        term.unreachable = now
 
     def _on_timer(self) -> None:
         try:
@@ -258,11 +274,15 @@ class ControllerNode:
 
     async def _balance_periodically(self, term: Term) -> None:
         """R-138."""
+
+        def decide(image: MetadataImage) -> Decision[int]:
+            return balance_leaders(image, self.settings, unreachable_brokers(image, term.sessions))
+
         while True:
             await self.clock.sleep(self.settings.leader_imbalance_check_interval_s * 1000)
             moved = MAX_ELECTIONS_PER_BATCH
             while moved == MAX_ELECTIONS_PER_BATCH:
-                moved = await self.carry_through(term, lambda image: balance_leaders(image, self.settings))
+                moved = await self.carry_through(term, decide)
 
     async def _elect_unclean_periodically(self, term: Term) -> None:
         """R-137: leaderless partitions of topics that allow it."""

@@ -35,6 +35,7 @@ class Term:
     timer: TimerHandle | None = None
     refused: bool = False  # the quorum took a write no more: the term is over, and will be told so
     unclean: list[int] = field(default_factory=list)  # offsets of unclean elections that are not committed yet
+    unreachable: list[int] = field(default_factory=list)  # brokers of which events have said so
 
 
 class ActiveController(Protocol):

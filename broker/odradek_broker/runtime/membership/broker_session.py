@@ -72,6 +72,7 @@ class BrokerSession:
         previous_broker_epoch: int = -1,
         log_directory_id: bytes = b"",
         reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple,
+        unreachable: Callable[[], Sequence[int]] = tuple,
         on_unfenced: Callable[[], None] | None = None,
         on_fenced: Callable[[], None] | None = None,
         on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
@@ -96,6 +97,7 @@ class BrokerSession:
             log_directory_id=log_directory_id,
         )
         self._reports = reports
+        self._unreachable = unreachable
         self._on_unfenced = on_unfenced
         self._on_fenced = on_fenced
         self._on_returned = on_returned
@@ -298,6 +300,7 @@ class BrokerSession:
             want_fence=self._want_fence and not self._want_shut_down,
             want_shut_down=self._want_shut_down,
             replicas=self._reports(),
+            unreachable=self._unreachable(),
         )
 
     def _interval_ms(self) -> int:

@@ -82,6 +82,7 @@ class Fetcher:
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
         self._credit_due = 0  # bytes to be granted with the next message
+        self._heard = False  # anything has come from the leader since the last look
         self._wakeup = WakeupSignal()
         self._news = WakeupSignal()
         self._timer: TimerHandle | None = None
@@ -116,6 +117,25 @@ class Fetcher:
     def address_changed(self) -> None:
         """Another broker registered, or was fenced or unfenced: a stream that could not be opened may be had now."""
         self._news.set()
+
+    @property
+    def has_address(self) -> bool:
+        """Whether the leader is registered, and not fenced."""
+        return self._address() is not None
+
+    def take_heard(self) -> bool:
+        """Whether anything has come from the leader since the last call."""
+        heard, self._heard = self._heard, False
+        return heard
+
+    async def probe(self, timeout_ms: float) -> bool:
+        """Whether the leader answers a question, one about no partition."""
+        question = pb.OffsetsForLeaderEpochRequest(replica_id=self._broker_id).SerializeToString()
+        try:
+            await self._network.call(self._address() or "", OFFSETS_FOR_LEADER_EPOCH, question, timeout_ms)
+        except NetworkError:
+            return False
+        return True
 
     async def stop(self) -> None:
         tasks = [task for task in (self._task, *self._calls) if task is not None]
@@ -171,6 +191,7 @@ class Fetcher:
     async def _receive(self, stream: Stream) -> None:
         while True:
             message = await stream.recv()
+            self._heard = True
             if chance("fetcher-redials", 0.003):
                 return  # and this answer is lost
             try:

@@ -25,6 +25,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
+from odradek_broker.runtime.replicas.leader_probes import LeaderProbes
 from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leaderships
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
@@ -74,6 +75,13 @@ class ReplicaManager:
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._leaderships = Leaderships()
         self._fetchers: dict[int, Fetcher] = {}
+        self.probes = LeaderProbes(
+            self._fetchers,
+            clock=clock,
+            session_timeout_ms=settings.broker_session_timeout_ms,
+            spawn=spawn,
+            events=events,
+        )
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
         self._without_room: dict[TopicPartition, None] = {}  # replicas that are offline until the disk has room

@@ -18,7 +18,16 @@ from odradek_chaos.worlds.simulated.faults.damage import (
     Wipe,
 )
 from odradek_chaos.worlds.simulated.faults.disks import DiskFull, IoError, SlowDisk, SwapDisks
-from odradek_chaos.worlds.simulated.faults.links import Bridge, Cut, Ring, Slow, SlowFollower, Stall, Swizzle
+from odradek_chaos.worlds.simulated.faults.links import (
+    Bridge,
+    Cut,
+    Ring,
+    Slow,
+    SlowFollower,
+    Stall,
+    Swizzle,
+    Unreachable,
+)
 from odradek_chaos.worlds.simulated.faults.nemesis import Nemesis, Owed
 from odradek_chaos.worlds.simulated.faults.power import Blackout, LyingFsync, Power, PowerOne
 from odradek_chaos.worlds.simulated.faults.processes import (
@@ -52,6 +61,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     Bridge,
     Ring,
     Swizzle,
+    Unreachable,
     Stall,
     Slow,
     SlowFollower,

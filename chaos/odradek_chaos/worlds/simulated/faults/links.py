@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from odradek_chaos.worlds.simulated.faults.choices import CUT, MACHINE, MACHINES, MS, SLOW, arguments
+from odradek_chaos.worlds.simulated.faults.choices import BROKER, CUT, MACHINE, MACHINES, MS, SLOW, arguments
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.net.links import uniform
 
@@ -133,6 +133,35 @@ class Swizzle(CutNemesis):
                 if other != name:
                     fabric.heal(name, other)
             await asyncio.sleep(step_s)
+
+
+class Unreachable(Nemesis):
+    """A grey failure: nobody reaches a broker, while its own connections, and so its heartbeats, go on.
+
+    It lasts longer than other cuts, so that the leaderships move to those that can be reached (R-147).
+    """
+
+    name = "unreachable"
+    owed = Owed.ALWAYS
+    does = "nobody reaches a broker for up to 15 s, while its own connections go on"
+    takes = arguments(broker=BROKER, cut_ms=MS)
+    drawn = False
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "cut_ms": self.a_while_ms(100, 15_000)}
+
+    async def act(self, choice: Choice) -> None:
+        target, fabric = self.machine(choice["broker"]), self.cluster.fabric
+        self.world.faults.fault(self.name, choice["broker"], cut_ms=choice["cut_ms"])
+        machines = (*self.cluster.machines.values(), *self.cluster.clients)
+        others = [machine.name for machine in machines if machine.name != target]
+        fabric.make_unreachable(target, others)
+
+        def heal() -> None:
+            for other in others:
+                fabric.heal(other, target, both_ways=False)
+
+        self.world.faults.mend(choice["cut_ms"], heal)
 
 
 class Stall(Nemesis):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from odradek_proto.transport.ports import (
@@ -76,6 +76,13 @@ class SimFabric:
         if both_ways:
             self.link(target, source).is_cut = True
 
+    def make_unreachable(self, target: str, sources: Iterable[str], *, for_ever: bool = False) -> None:
+        """Nothing gets through on connections that these machines opened to `target`; its own to them stand."""
+        for source in sources:
+            link = self.link(source, target)
+            link.refuses_connections = True
+            link.for_ever = link.for_ever or for_ever
+
     def cut_for_ever(self, source: str, target: str) -> None:
         """The same in one direction until `heal_all`: `heal` does not reach it."""
         link = self.link(source, target)
@@ -141,12 +148,16 @@ class SimFabric:
         self._owners[address] = node
         return address
 
-    def pipe(self, source: str, target: str) -> Pipe:
-        return Pipe(self.loop, self.rng, self.link(source, target))
+    def pipe(self, source: str, target: str, *, opened: bool) -> Pipe:
+        return Pipe(self.loop, self.rng, self.link(source, target), opened)
 
-    def send(self, source: str, target: str, arrival: Arrival, *args: Any) -> None:
-        """One arrival outside of any stream."""
-        self.pipe(source, target).push(arrival, *args)
+    def send(self, source: str, target: str, arrival: Arrival) -> None:
+        """A request, outside of any stream."""
+        self.pipe(source, target, opened=True).push(arrival)
+
+    def send_back(self, source: str, target: str, arrival: Arrival) -> None:
+        """The answer to one."""
+        self.pipe(source, target, opened=False).push(arrival)
 
     def tell(self, source: str, peer: str, method: str, request: bytes, timeout_ms: float | None = None) -> None:
         """A unary request to whoever listens at `peer` when it arrives; nobody waits for what it is answered."""
@@ -165,8 +176,12 @@ class SimFabric:
 
     def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
         """Two ends that know each other; returns the client's."""
-        near = SimStream(self.loop, client, server_name, self.pipe(client, server), self.window_bytes, self.is_off)
-        far = SimStream(self.loop, server, client_name, self.pipe(server, client), self.window_bytes, self.is_off)
+        near = SimStream(
+            self.loop, client, server_name, self.pipe(client, server, opened=True), self.window_bytes, self.is_off
+        )
+        far = SimStream(
+            self.loop, server, client_name, self.pipe(server, client, opened=False), self.window_bytes, self.is_off
+        )
         near.opened_here = True
         near.other, far.other = far, near
         if len(self._streams) >= self._streams_limit:
@@ -230,4 +245,4 @@ class Reply:
     def _send(self, arrival: Callable[[], None]) -> None:
         if not self._sent:
             self._sent = True
-            self._fabric.send(self._server, self._client, arrival)
+            self._fabric.send_back(self._server, self._client, arrival)

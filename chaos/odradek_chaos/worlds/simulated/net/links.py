@@ -34,6 +34,7 @@ class Link:
         self.target = target
         self.delay: Delay = LAN
         self.is_cut = False
+        self.refuses_connections = False  # what the source opened is cut; what the target opened is not
         self.for_ever = False  # no fault's end mends it, only the end of all faults
         self.lose_requests = 0.0  # probability that a unary call is lost before it acted
         self.lose_replies = 0.0  # probability that it is lost after it acted
@@ -44,7 +45,7 @@ class Link:
     def heal(self) -> None:
         if self.for_ever:
             return
-        self.is_cut = False
+        self.is_cut = self.refuses_connections = False
         waiting, self.waiting = self.waiting, {}
         for pipe in waiting:
             pipe.retry()
@@ -53,10 +54,12 @@ class Link:
 class Pipe:
     """Arrivals under way on a link, each at its time and none before the one in front of it."""
 
-    __slots__ = ("_in_flight", "_loop", "_rng", "_scheduled", "link")
+    __slots__ = ("_in_flight", "_loop", "_opened", "_rng", "_scheduled", "link")
 
-    def __init__(self, loop: SimLoop, rng: random.Random, link: Link) -> None:
+    def __init__(self, loop: SimLoop, rng: random.Random, link: Link, opened: bool) -> None:
+        """`opened`: by the link's source, which is to say that it carries no answers to what the target asked."""
         self.link = link
+        self._opened = opened
         self._loop = loop
         self._rng = rng
         self._in_flight: deque[tuple[int, Arrival, tuple[Any, ...]]] = deque()
@@ -95,7 +98,7 @@ class Pipe:
         now_us = self._loop.now_us
         in_flight = self._in_flight
         while in_flight:
-            if self.link.is_cut:
+            if self.link.is_cut or (self.link.refuses_connections and self._opened):
                 self.link.waiting[self] = None
                 return
             due_us, arrival, args = in_flight[0]

@@ -115,7 +115,7 @@ class SimNetwork:
         def knock() -> None:
             if not self.fabric.is_off(machine):
                 found = DialResult.LISTENING if peer in self.fabric.listeners else DialResult.REFUSED
-                self.fabric.send(machine, self.node, lambda: None if answer.done() else answer.set_result(found))
+                self.fabric.send_back(machine, self.node, lambda: None if answer.done() else answer.set_result(found))
 
         self.fabric.send(self.node, machine, knock)
         try:
@@ -206,7 +206,7 @@ class SimNetwork:
     def _is_unreachable(self, machine: str) -> bool:
         fabric = self.fabric
         there, back = fabric.link(self.node, machine), fabric.link(machine, self.node)
-        return there.is_cut or back.is_cut or fabric.is_off(machine)
+        return there.is_cut or back.is_cut or there.refuses_connections or fabric.is_off(machine)
 
     def _remember(self, stream: SimStream) -> None:
         """A stream that was opened or accepted here dies with this incarnation."""

@@ -17,7 +17,7 @@ ISRS_MS = 10_000  # L4: every ISR is full; so long after the backlog was copied
 LIVENESS_MS = 20_000  # L4: and in any case, whatever there was to copy
 EPOCHS_PER_WINDOW = 3  # L7: new leader epochs of one partition
 WINDOW_MS = 10_000
-WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf")
+WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable")
 
 
 def not_in_sync(world: World, besides: int = 0) -> str:
@@ -60,7 +60,7 @@ def unhealthy_without(world: World, broken: int) -> str:
 
 
 def break_one_for_ever(world: World, way: str = "") -> int:
-    """Heal everything but one machine, which stays dead, frozen, cut off, mute or deaf; returns its id.
+    """Heal everything but one machine, which stays dead, frozen, cut off, mute, deaf or unreachable; returns its id.
 
     Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break, or when it is
     not decided yet who that is. Faults that began earlier and end from now on do not mend it. Without a `way` the
@@ -95,6 +95,9 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     else:
         world.faults.start(broken)
         everybody = [*world.cluster.machines.values(), *world.cluster.clients]
+        if way == "unreachable":
+            others = [other.name for other in everybody if other is not machine]
+            fabric.make_unreachable(machine.name, others, for_ever=True)
         for other in everybody:
             if other is not machine and way in ("cut", "deaf"):
                 fabric.cut_for_ever(other.name, machine.name)

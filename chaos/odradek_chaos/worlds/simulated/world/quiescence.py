@@ -79,7 +79,7 @@ class Quiescence:
 
     def _all_healthy(self) -> bool:
         cluster = self._cluster
-        if any(link.is_cut for link in cluster.fabric.links()):
+        if any(link.is_cut or link.refuses_connections for link in cluster.fabric.links()):
             return False
         image = cluster.newest_image()
         for broker_id in cluster.machines:
