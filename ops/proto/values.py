@@ -18,6 +18,7 @@ FIELD = FieldDescriptorProto
 SCALARS = {
     FIELD.TYPE_BOOL: ("bool", "False"),
     FIELD.TYPE_BYTES: ("bytes", 'b""'),
+    FIELD.TYPE_DOUBLE: ("float", "0.0"),
     FIELD.TYPE_STRING: ("str", '""'),
     FIELD.TYPE_INT32: ("int", "0"),
     FIELD.TYPE_INT64: ("int", "0"),

@@ -16,6 +16,7 @@ from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import CorruptMetadata, apply, encode
 from odradek_broker.core.metadata.snapshot import difference, image_of, records_of
 from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.quotas import KEYS, QuotaEntity
 from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, RemoveTopicRecord
@@ -61,6 +62,9 @@ def any_image(seed: int) -> MetadataImage:
             }
         elif hint == dict[bytes, Acl]:
             values[item.name] = {rng.randbytes(16): anything(Acl, rng) for _ in range(rng.randrange(3))}
+        elif hint == dict[QuotaEntity, dict[str, float]]:
+            entities = [QuotaEntity(rng.choice((None, "alice")), f"client {n}") for n in range(rng.randrange(3))]
+            values[item.name] = {each: {key: 1.0 + rng.randrange(9) for key in KEYS} for each in entities}
         else:
             values[item.name] = NUMBERS[hint](rng)
     image = MetadataImage(**values)

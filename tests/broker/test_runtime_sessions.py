@@ -22,6 +22,7 @@ from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchReq
 from odradek_broker.requests.fetch_answers import MAX_READS, ColdReads
 from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.produce import ProduceRequests
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.rpc.backpressure import ResponseBudget
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.produce_session import ProduceSession
@@ -122,6 +123,7 @@ class World:
     files: SimFiles
     broker: Broker
     replica: Replica
+    throttle: Throttle = NO_QUOTAS
 
     def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> Replica | ErrorCode:
         return self.replica if tp == TP else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,7 +131,9 @@ class World:
     def fetch_session(self, *, follower: bool, credit_bytes: int = 16 << 20) -> End:
         ours, theirs = stream()
         limits = SessionLimits(8 << 20, credit_bytes)
-        session = FetchSession(theirs, self.fetch_requests(), CALLER, limits=limits, follower=follower)
+        session = FetchSession(
+            theirs, self.fetch_requests(), CALLER, limits=limits, follower=follower, throttle=self.throttle
+        )
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
@@ -154,6 +158,7 @@ class World:
             ),
             CALLER,
             credit_bytes=credit_bytes,
+            throttle=self.throttle,
         )
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours

@@ -64,6 +64,8 @@ def primitive(field: Field, rng: random.Random) -> Any:
         return rng.randbytes(rng.choice((0, 1, 150)))
     if kind == "bool":
         return rng.random() < 0.5
+    if kind == "float64":
+        return rng.random()
     if kind == "uuid":
         return rng.randbytes(16)
     if kind == "uint16":

@@ -8,12 +8,15 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from odradek_broker.core.security.quotas import BURST_S, Quotas
 from odradek_broker.kafka.connection import MOST_UNANSWERED, MOST_WITHOUT_RECORDS
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
 from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
+from odradek_proto.security.quotas import DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
 from odradek_proto.transport.ports import Buffer, TimerHandle
 from odradek_proto.transport.tcp import FULL_BYTES
 
@@ -113,7 +116,9 @@ class Door:
     Of these the second waits for others, as JoinGroup does, and gives its frame back before it waits.
     """
 
-    def __init__(self, limits: KafkaLimits | None = None, *, is_open: bool = True) -> None:
+    def __init__(
+        self, limits: KafkaLimits | None = None, *, is_open: bool = True, quotas: Quotas | None = None
+    ) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
         self.done: dict[int, Done] = {}
         self.slow: dict[int, asyncio.Future[Body]] = {}
@@ -123,12 +128,15 @@ class Door:
             Api(SLOW, "Slow", 0, 3, 9, self._answer),
             Api(JOIN, "Join", 0, 3, 9, self._join),
         ]
+        throttle = Throttle(self.clock)
+        throttle.update(quotas or {})
         self.listener = KafkaListener(
             "KAFKA",
             {row.key: row for row in rows},
             clock=self.clock,
             limits=limits or KafkaLimits(),
             counters=Counters(),
+            throttle=throttle,
         )
         if is_open:
             self.listener.open()
@@ -142,16 +150,19 @@ class Door:
         self.started.append((PRODUCE, number))
         self.done[number] = done
 
-    def _answer(self, request: Request) -> Awaitable[Body]:
+    async def _answer(self, request: Request) -> Body:
+        return await self._begin(request)
+
+    async def _join(self, request: Request) -> Body:
+        answer = self._begin(request)
+        request.release()
+        return await answer
+
+    def _begin(self, request: Request) -> Awaitable[Body]:
         number = request.decoded(_number)
         self.started.append((request.key, number))
         self.slow[number] = asyncio.get_running_loop().create_future()
         return self.slow[number]
-
-    def _join(self, request: Request) -> Awaitable[Body]:
-        answer = self._answer(request)
-        request.release()
-        return answer
 
     def connect(self) -> Client:
         return Client(self)
@@ -575,3 +586,28 @@ def test_connections_are_bounded_in_all_and_by_address() -> None:
     assert door.listener.accept(Wire()) is None
     first.receiver.on_lost()
     assert door.listener.accept(Wire()) is not None
+
+
+def test_a_client_beyond_its_quota_is_answered_and_then_not_read_until_it_has_waited() -> None:
+    """Neither what arrives meanwhile nor what had arrived; then it goes on in order (KIP-219)."""
+
+    async def story() -> None:
+        door = Door(quotas={QuotaEntity(DEFAULT): {PRODUCER_BYTE_RATE: 1000.0}})
+        client = door.connect()
+        client.ask((PRODUCE, 1), filling=1000 * BURST_S + 2000)
+        door.done[1]([b""])
+        await turns()
+        assert client.wire.correlation_ids() == [1]
+        client.ask((SLOW, 2))
+        await turns()
+        assert client.wire.paused
+        assert door.started == [(PRODUCE, 1)]
+        door.clock.turn(1_900)
+        await turns()
+        assert door.started == [(PRODUCE, 1)]
+        door.clock.turn(200)
+        await turns()
+        assert door.started == [(PRODUCE, 1), (SLOW, 2)]
+        assert not client.wire.paused
+
+    asyncio.run(story())

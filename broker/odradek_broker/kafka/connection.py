@@ -18,8 +18,9 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
-from odradek_proto.transport.ports import Buffer, ByteConnection
+from odradek_proto.transport.ports import Buffer, ByteConnection, TimerHandle
 from odradek_proto.values import replace
 
 from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE
@@ -31,7 +32,7 @@ from odradek_broker.requests.context import RequestContext, principal_of
 
 logger = logging.getLogger(__name__)
 
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS = 0, 18
 BEFORE_SASL = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})  # what a client may ask that is nobody yet
 MOST_UNANSWERED = 32
 MOST_UNANSWERED_BYTES = 16 * 1024 * 1024
@@ -44,12 +45,13 @@ _ANSWER = struct.Struct(">ii")  # size, correlation id
 class _Slot:
     """The place of one answer in the order."""
 
-    __slots__ = ("body", "due", "header", "size")
+    __slots__ = ("body", "due", "header", "size", "throttle_ms")
 
     def __init__(self, size: int, header: bytes) -> None:
         self.size = size  # of the request's frame
         self.header = header  # correlation id and, in flexible versions, an empty set of tags
         self.due = False
+        self.throttle_ms = 0  # for how long nothing is read after it
         self.body: Body | None = None
 
 
@@ -77,6 +79,7 @@ class KafkaConnection:
         self._context = RequestContext(certified, shared.name, "", connection.peer)
         self._paused = self._full = self._closing = self._gone = False
         self._flush_due = False
+        self._throttled: TimerHandle | None = None  # the client has exceeded a quota, and waits
 
     # --- ByteReceiver -----------------------------------------------------------------------------------------------
 
@@ -104,6 +107,8 @@ class KafkaConnection:
 
     def on_lost(self) -> None:
         self._gone = True
+        if self._throttled is not None:
+            self._throttled.cancel()
         self._count_untaken(0)
         if self._running is not None:
             self._running.cancel()
@@ -154,6 +159,7 @@ class KafkaConnection:
             return not self._closing
         return (
             not self._full
+            and self._throttled is None
             and len(self._queue) + len(self._slots) < MOST_UNANSWERED
             and self._unanswered_bytes < MOST_UNANSWERED_BYTES
             and self._shared.has_room(self)
@@ -190,13 +196,13 @@ class KafkaConnection:
 
     def is_idle(self) -> bool:
         """Whether nothing goes on at all; a Fetch that waits is no silence (K-15)."""
-        return not self._slots and not self._queue
+        return not self._slots and not self._queue and self._throttled is None
 
     # --- Requests ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         """Start what may start now, in order."""
-        while self._queue and not self._closing and not self._full:
+        while self._queue and not self._closing and not self._full and self._throttled is None:
             frame = self._queue[0]
             overlaps = self._shared.overlaps(_HEADER.unpack_from(frame)[0])
             if self._slots and (self._alone or not overlaps):
@@ -227,8 +233,12 @@ class KafkaConnection:
             else:
                 self._release(size)
 
-        answer_bytes = self._shared.answer_bytes()
-        request = Request(key, version, reader, self._context, self.client, answer_bytes, release)
+        answer_bytes, throttle, context = self._shared.answer_bytes(), self._shared.throttle, self._context
+        if throttle.is_on:
+            slot.throttle_ms = throttle.owed(context)
+            if key == PRODUCE:
+                slot.throttle_ms = max(slot.throttle_ms, throttle.produced(context, len(frame)))
+        request = Request(key, version, reader, context, self.client, answer_bytes, release, slot.throttle_ms)
         self._slots.append(slot)
         started = self._shared.time()
 
@@ -246,7 +256,10 @@ class KafkaConnection:
         if api.start is not None:
             self._alone = False
             try:
-                api.start(request, done)
+                if throttle.is_on:
+                    throttle.call(context, partial(api.start, request, done))
+                else:
+                    api.start(request, done)
             except HangUp:
                 self._drop(slot)
                 raise
@@ -269,7 +282,9 @@ class KafkaConnection:
     async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
         assert api.answer is not None
         try:
-            slot.body = await api.answer(request)
+            throttle, work = self._shared.throttle, api.answer(request)
+            slot.body = await (throttle.run(request.context, work) if throttle.is_on else work)
+            slot.throttle_ms = request.throttle_ms
         except HangUp as reason:
             self._hang_up(str(reason))
         except Exception:
@@ -290,6 +305,8 @@ class KafkaConnection:
         while slots and slots[0].due:
             slot = slots.popleft()
             self._release(slot.size)
+            if slot.throttle_ms and not self._gone:
+                self._read_nothing_for(slot.throttle_ms)
             if slot.body is not None and not self._gone:
                 size = len(slot.header) + sum([len(buffer) for buffer in slot.body])
                 out.append(_ANSWER.pack(size, 0)[:4] + slot.header)
@@ -303,6 +320,17 @@ class KafkaConnection:
             self._connection.close()
         else:
             self.resume_reading()
+
+    def _read_nothing_for(self, delay_ms: int) -> None:
+        """Until then not even the requests that have arrived are looked at (KIP-219)."""
+        if self._throttled is not None:
+            self._throttled.cancel()
+        self._throttled = self._shared.call_later(delay_ms, self._read_again)
+
+    def _read_again(self) -> None:
+        self._throttled = None
+        self.last_activity_ms = self._shared.now_ms()
+        self.resume_reading()
 
     def _release(self, size: int) -> None:
         if not self._gone:

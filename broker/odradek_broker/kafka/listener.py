@@ -16,6 +16,7 @@ from odradek_proto.transport.ports import ByteConnection, ByteReceiver, Clock, T
 from odradek_broker.kafka.connection import KafkaConnection
 from odradek_broker.kafka.messages.request import Api
 from odradek_broker.kafka.shared import KafkaLimits, Shared
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.runtime.counters import Counters
 
 SWEEP_MS = 5_000  # how often idle and stuck connections are looked for
@@ -34,8 +35,11 @@ class KafkaListener:
         limits: KafkaLimits,
         counters: Counters,
         needs_sasl: bool = False,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
-        self.shared = Shared(name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=needs_sasl)
+        self.shared = Shared(
+            name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=needs_sasl, throttle=throttle
+        )
         self._clock = clock
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts
         self._by_host: Counter[str] = Counter()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from odradek_proto.transport.ports import Clock
+from odradek_proto.transport.ports import Clock, TimerHandle
 from odradek_proto.values import Value
 
 from odradek_broker.kafka.framing import ARRIVAL_BYTES
 from odradek_broker.kafka.messages.request import Api, HangUp
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.runtime.counters import Counters
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,9 @@ class Shared:
         limits: KafkaLimits,
         counters: Counters,
         needs_sasl: bool = False,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
+        self.throttle = throttle
         self.name = name
         self.needs_sasl = needs_sasl
         self.limits = limits
@@ -70,6 +73,9 @@ class Shared:
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        return self._clock.call_later(delay_ms, callback)
 
     # --- The table --------------------------------------------------------------------------------------------------
 

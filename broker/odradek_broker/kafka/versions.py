@@ -7,7 +7,8 @@ versions 0 to 2 close the connection: older librdkafka takes anything else for a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from odradek_proto.transport.ports import Clock
 
@@ -25,6 +26,7 @@ from odradek_broker.kafka.apis.metadata import MetadataApi
 from odradek_broker.kafka.apis.offsets import OffsetsApi
 from odradek_broker.kafka.apis.produce import ProduceApi
 from odradek_broker.kafka.apis.producer_ids import ProducerIdsApi
+from odradek_broker.kafka.apis.quotas import QuotasApi
 from odradek_broker.kafka.apis.records import RecordsApi
 from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE, SaslApi
 from odradek_broker.kafka.apis.topics import TopicsApi
@@ -51,14 +53,14 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         ]
 
     produce = ProduceApi(requests.produce, topic_name=metadata.topic_name, endpoints=endpoints)
-    fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints)
+    fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints, throttle=requests.throttle)
     offsets = OffsetsApi(requests.offsets)
     admin = Admin(requests.admin)
     topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
-    acls = AclsApi(admin)
+    acls, quotas = AclsApi(admin), QuotasApi(admin)
     consumer_groups = ConsumerGroupsApi(requests.groups, metadata.topic_name)
     apis: dict[int, Api] = {}
     rows = [
@@ -96,6 +98,8 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(45, cluster.alter_reassignments),
         _row(46, cluster.list_reassignments),
         _row(47, group_offsets.delete),
+        _row(48, quotas.describe),
+        _row(49, quotas.alter),
         _row(50, users.describe),
         _row(51, users.alter),
         _row(55, cluster.describe_quorum),
@@ -108,7 +112,7 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
     return apis
 
 
-def _row(key: int, answer: Callable[[Request], Awaitable[Body]], *, any_version: bool = False) -> Api:
+def _row(key: int, answer: Callable[[Request], Coroutine[Any, Any, Body]], *, any_version: bool = False) -> Api:
     """Name, versions and encoding as the definition says."""
     api = definition(key)
     return Api(key, api.name, api.versions.first, api.versions.last, api.flexible_from, answer, any_version=any_version)

@@ -41,6 +41,7 @@ from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
+from odradek_broker.requests.quotas import Throttle
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
@@ -231,6 +232,7 @@ class Broker:
             groups=self._make_groups(access),
             admin=admin,
             authentication=authentication(settings, lambda: feed.image, self._clock, self._files),
+            throttle=Throttle(self._clock, self._counters.timer),
         )
 
     def _broker_epoch(self) -> int:
@@ -333,6 +335,7 @@ class Broker:
         broker_epoch = await self.session.wait_until_registered()
         await self._feed.wait_for_offset(broker_epoch + 1)
         self.replicas.apply_all(self._feed.image)
+        self.requests.throttle.update(self._feed.image.quotas)
         self._feed.subscribe(self._on_metadata)
         self.caught_up.set()
         self.session.set_ready()
@@ -342,6 +345,7 @@ class Broker:
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if not self._stopping:
             self.replicas.apply(image, delta)
+            self.requests.throttle.update(image.quotas)
             self.requests.groups.coordinator.on_metadata(image, delta)
 
     def _on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:

@@ -164,4 +164,6 @@ def kafka_listener(
     )
     sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
     apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl)
-    return KafkaListener(name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=sasl)
+    return KafkaListener(
+        name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=sasl, throttle=requests.throttle
+    )

@@ -12,6 +12,7 @@ from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
+from odradek_broker.requests.quotas import Throttle
 from odradek_broker.requests.records import RecordRequests
 
 
@@ -27,3 +28,4 @@ class Requests(Value, frozen=True):
     groups: GroupRequests
     admin: AdminRequests
     authentication: Authentication
+    throttle: Throttle

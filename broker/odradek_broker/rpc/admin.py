@@ -7,7 +7,8 @@ from odradek_proto.transport.ports import CallContext, CallRejected, UnaryHandle
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
-from odradek_broker.rpc.caller import Callers
+from odradek_broker.requests.context import RequestContext
+from odradek_broker.rpc.caller import Callers, unary
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
 MOST_BYTES = 1 << 20  # of a request, which becomes objects on the loop: a stranger may send one
@@ -19,8 +20,7 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
     def handler(method: str) -> UnaryHandler:
         request_type = ADMIN_REQUESTS[method].request
 
-        async def call(data: bytes, context: CallContext) -> bytes:
-            who = callers.of(context)
+        async def call(data: bytes, who: RequestContext, timeout_ms: float) -> bytes:
             if len(data) > MOST_BYTES:
                 said = f"{request_type.__name__} of {len(data)} bytes: at most {MOST_BYTES}; ask for less at a time"
                 raise CallRejected(said, status="INVALID_ARGUMENT")
@@ -28,7 +28,6 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
                 request = request_type.FromString(data)
             except DecodeError as error:
                 raise CallRejected(f"not a {request_type.__name__}: {error}", status="INVALID_ARGUMENT") from error
-            timeout_ms = context.deadline_ms or DEFAULT_TIMEOUT_MS
             try:
                 answer = await requests.call(who, method, request, timeout_ms)
             except ControllerUnavailable as error:
@@ -36,6 +35,11 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
             encoded: bytes = answer.SerializeToString()
             return encoded
 
-        return call
+        async def run(data: bytes, context: CallContext) -> bytes:
+            return await unary(callers, lambda asked, who: call(asked, who, context.deadline_ms or DEFAULT_TIMEOUT_MS))(
+                data, context
+            )
+
+        return run
 
     return {f"/odradek.v1.Admin/{method}": handler(method) for method in ADMIN_REQUESTS}

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from odradek_proto.security.identity import node_id_of
 from odradek_proto.transport.ports import CallContext, Stream, StreamHandler, UnaryHandler
+from odradek_proto.values import replace
 
 from odradek_broker.core.context import RequestContext, principal_of
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.rpc.authentication import Identities
 
-Call = Callable[[bytes, RequestContext], Awaitable[bytes]]
+Call = Callable[[bytes, RequestContext], Coroutine[Any, Any, bytes]]
+LONGEST_CLIENT_ID = 255
+
 StreamCall = Callable[[Stream, RequestContext], Awaitable[None]]
 
 
 class Callers:
     """The callers of one listener."""
 
-    def __init__(self, listener: str, identities: Identities | None = None) -> None:
+    def __init__(self, listener: str, identities: Identities | None = None, throttle: Throttle = NO_QUOTAS) -> None:
         """With `identities` everybody has to have authenticated."""
+        self.throttle = throttle
         self._listener = listener
         self.identities = identities
 
@@ -35,7 +41,11 @@ def unary(callers: Callers, handler: Call) -> UnaryHandler:
     """A call on a listener."""
 
     async def run(request: bytes, call: CallContext) -> bytes:
-        return await handler(request, callers.of(call))
+        context, throttle = callers.of(call), callers.throttle
+        if not throttle.is_on:
+            return await handler(request, context)
+        await throttle.wait(throttle.owed(context))
+        return await throttle.run(context, handler(request, context))
 
     return run
 
@@ -47,3 +57,8 @@ def stream(callers: Callers, handler: StreamCall) -> StreamHandler:
         await handler(opened, callers.of(call))
 
     return run
+
+
+def of_client(context: RequestContext, client_id: str) -> RequestContext:
+    """With the client id that a message names, for quotas and logs; a long one is cut."""
+    return context if client_id == context.client_id else replace(context, client_id=client_id[:LONGEST_CLIENT_ID])

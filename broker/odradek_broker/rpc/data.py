@@ -17,7 +17,9 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchRequest, FetchRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.rpc.backpressure import FIRST_ANSWER_BYTES, ResponseBudget
+from odradek_broker.rpc.caller import of_client
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits, describe, partition_of
 from odradek_broker.rpc.produce_session import ProduceSession, fill_answer, parse_produce
 
@@ -26,17 +28,25 @@ class DataService:
     """The hot paths of the Broker and Replication services."""
 
     def __init__(
-        self, produce: ProduceRequests, fetch: FetchRequests, *, limits: SessionLimits, stream_credit_bytes: int
+        self,
+        produce: ProduceRequests,
+        fetch: FetchRequests,
+        *,
+        limits: SessionLimits,
+        stream_credit_bytes: int,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
         self._produce = produce
         self._fetch = fetch
         self._limits = limits
+        self._throttle = throttle
         self._stream_credit_bytes = stream_credit_bytes
         self._unsent = ResponseBudget(limits.unsent_bytes)
         fetch.counters.request("FetchFollower")  # there from the beginning: a rate needs a zero to start from
 
     async def produce_stream(self, stream: Stream, context: RequestContext) -> None:
-        await ProduceSession(stream, self._produce, context, credit_bytes=self._stream_credit_bytes).run()
+        credit_bytes = self._stream_credit_bytes
+        await ProduceSession(stream, self._produce, context, credit_bytes=credit_bytes, throttle=self._throttle).run()
 
     async def fetch_stream(self, stream: Stream, context: RequestContext) -> None:
         await self._serve_fetches(stream, context, follower=False)
@@ -47,7 +57,10 @@ class DataService:
     async def _serve_fetches(self, stream: Stream, context: RequestContext, *, follower: bool) -> None:
         first = await stream.recv()  # a stream that says nothing gets no session: thousands of them stay small
         unsent = None if follower else self._unsent  # a follower has room of its own, whoever else does not read
-        session = FetchSession(stream, self._fetch, context, limits=self._limits, follower=follower, unsent=unsent)
+        throttle = NO_QUOTAS if follower else self._throttle
+        session = FetchSession(
+            stream, self._fetch, context, limits=self._limits, follower=follower, unsent=unsent, throttle=throttle
+        )
         await session.run(first)
 
     async def produce(self, request: bytes, context: RequestContext) -> bytes:
@@ -56,7 +69,8 @@ class DataService:
             header, batches = parse_produce(request)
         except FrameError as error:
             raise CallRejected(f"malformed ProduceFrame: {error}", status="INVALID_ARGUMENT") from error
-        response = pb.ProduceAnswers()
+        context = of_client(context, header.client_id)
+        response = pb.ProduceAnswers(throttle_time_ms=self._throttle.produced(context, len(request)))
         waiting: list[asyncio.Future[None]] = []
         position = 0
         for item in header.items:
@@ -67,6 +81,7 @@ class DataService:
                 waiting.append(answered)
         if waiting:
             await asyncio.gather(*waiting)
+        await self._throttle.wait(response.throttle_time_ms)
         return response.SerializeToString()
 
     def _produce_one(
@@ -102,4 +117,7 @@ class DataService:
         for named, fetched in zip(asked, await self._fetch.fetch(context, wanted), strict=True):
             describe(answer.partitions.add(), named, fetched, sum(map(len, fetched.buffers)))
             buffers.extend(fetched.buffers)
+        context = of_client(context, header.client_id)
+        answer.throttle_time_ms = self._throttle.fetched(context, sum(map(len, buffers)))
+        await self._throttle.wait(answer.throttle_time_ms)
         return pack_frame(answer.SerializeToString(), buffers)

@@ -11,6 +11,8 @@ where naming a partition again says that its last answer was taken; and by what 
 
 from __future__ import annotations
 
+from functools import partial
+
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
@@ -23,7 +25,9 @@ from odradek_broker.core.fetching import PartitionFetch
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
 from odradek_broker.requests.fetch_gatherer import FetchGatherer
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.rpc.backpressure import Credit, ResponseBudget, SessionQuota
+from odradek_broker.rpc.caller import of_client
 from odradek_broker.runtime.duplex import run_duplex
 
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
@@ -90,10 +94,13 @@ class FetchSession:
         limits: SessionLimits,
         follower: bool = False,
         unsent: ResponseBudget | None = None,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
         self._stream = stream
         self._clock = requests.clock
-        self._node_id = context.node_id
+        self._context = context
+        self._throttle = throttle
+        self._delay_ms = 0
         self._limits = limits
         self._wakeup = WakeupSignal()
         self._gatherer = FetchGatherer(requests, context, follower=follower, on_ready=self._wakeup.set)
@@ -122,7 +129,10 @@ class FetchSession:
             if message is None:
                 message = await self._stream.recv()
             try:
-                self.on_message(message)
+                if self._throttle.is_on:
+                    self._throttle.call(self._context, partial(self.on_message, message))
+                else:
+                    self.on_message(message)
             except FrameError:  # a malformed request closes the stream
                 self._stream.close()
                 return
@@ -142,8 +152,11 @@ class FetchSession:
             header = pb.FetchHeader.FromString(header_bytes)
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchHeader: {error}") from error
-        if self._node_id not in (None, header.replica_id):
-            raise FrameError(f"the certificate is that of node {self._node_id}, the message of {header.replica_id}")
+        node_id = self._context.node_id
+        if node_id not in (None, header.replica_id):
+            raise FrameError(f"the certificate is that of node {node_id}, the message of {header.replica_id}")
+        if header.client_id != self._context.client_id:
+            self._context = of_client(self._context, header.client_id)
         gatherer, most = self._gatherer, self._limits.max_answer_bytes
         gatherer.reader.describes_itself(header.replica_id, header.replica_epoch, read_committed=header.read_committed)
         self._max_bytes = max(1, min(header.max_bytes or most, most))  # 1: one batch goes out whatever was asked for
@@ -187,7 +200,7 @@ class FetchSession:
                 await self._unsent.room(trusted=trusted)
             frame = None
             try:
-                frame = self.gather()
+                frame = self._throttle.call(self._context, self.gather) if self._throttle.is_on else self.gather()
             finally:
                 if frame is None:
                     self._unsent.pass_on()
@@ -207,6 +220,8 @@ class FetchSession:
                 self._sending = False
                 self._sent.set()
             self._allowance.took(len(frame))
+            if self._delay_ms:
+                await self._throttle.wait(self._delay_ms)
 
     def _on_patience(self) -> None:
         """For how long has the answer been on its way? One timer for the session: one per answer would cost more."""
@@ -234,4 +249,7 @@ class FetchSession:
             buffers.extend(fetched.buffers)
             total += size
         self._credit.spend(total)
+        if self._throttle.is_on:
+            throttle, context = self._throttle, self._context
+            header.throttle_time_ms = self._delay_ms = max(throttle.fetched(context, total), throttle.owed(context))
         return pack_frame(header.SerializeToString(), buffers)

@@ -8,6 +8,8 @@ control stops the client.
 
 from __future__ import annotations
 
+from functools import partial
+
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance
@@ -18,6 +20,8 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
+from odradek_broker.rpc.caller import of_client
 from odradek_broker.runtime.duplex import run_duplex
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
@@ -65,12 +69,19 @@ class ProduceSession:
     """The serving side of one produce stream. `run` lives as long as the stream."""
 
     def __init__(
-        self, stream: Stream, requests: ProduceRequests, context: RequestContext, *, credit_bytes: int
+        self,
+        stream: Stream,
+        requests: ProduceRequests,
+        context: RequestContext,
+        *,
+        credit_bytes: int,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
         self._stream = stream
         self._requests = requests
         self._context = context
         self._credit_bytes = credit_bytes
+        self._throttle = throttle
         self._unanswered_bytes = 0
         self._answers = pb.ProduceAnswers()
         self._due_answers = 0  # in `_answers`, and in the message that is on its way
@@ -89,13 +100,26 @@ class ProduceSession:
         while not self._broken:
             message = await self._stream.recv()
             try:
-                self.on_message(message)
+                if self._throttle.is_on:
+                    self._throttle.call(self._context, partial(self.on_message, message))
+                else:
+                    self.on_message(message)
             except FrameError:  # a malformed request closes the stream
                 self._stream.close()
                 return
             while self._is_full() and not self._broken:
                 self._room.clear()
                 await self._room.wait()
+            if self._throttle.is_on:
+                await self._hold_back(len(message))
+
+    async def _hold_back(self, size: int) -> None:
+        """A client that has exceeded a quota is told so, and not read for a while (KIP-219)."""
+        delay_ms = max(self._throttle.produced(self._context, size), self._throttle.owed(self._context))
+        if delay_ms:
+            self._answers.throttle_time_ms = delay_ms
+            self._due.set()
+            await self._throttle.wait(delay_ms)
 
     def _is_full(self) -> bool:
         return self._unanswered_bytes > self._credit_bytes or self._due_answers >= MAX_DUE_ANSWERS
@@ -103,6 +127,8 @@ class ProduceSession:
     def on_message(self, message: bytes) -> None:
         """Append every batch of one ProduceFrame. Raises `FrameError` when it is none."""
         header, batches = parse_produce(message)
+        if header.client_id != self._context.client_id:
+            self._context = of_client(self._context, header.client_id)
         position = 0
         for item in header.items:
             batch = batches[position : position + item.size]

@@ -27,10 +27,17 @@ class BrokerServices:
     def __init__(
         self, requests: Requests, *, limits: SessionLimits, stream_credit_bytes: int, broker_id: int, clock: Clock
     ) -> None:
-        data = DataService(requests.produce, requests.fetch, limits=limits, stream_credit_bytes=stream_credit_bytes)
+        data = DataService(
+            requests.produce,
+            requests.fetch,
+            limits=limits,
+            stream_credit_bytes=stream_credit_bytes,
+            throttle=requests.throttle,
+        )
         offsets, records = OffsetsService(requests.offsets, for_followers=False), RecordService(requests.records)
         of_followers = OffsetsService(requests.offsets, for_followers=True)
         self._admin = requests.admin
+        self._throttle = requests.throttle
         self._unary: dict[str, Call] = {
             f"/{BROKER}/Metadata": MetadataService(requests.metadata, broker_id=broker_id, clock=clock).metadata,
             f"/{BROKER}/Produce": data.produce,
@@ -53,7 +60,7 @@ class BrokerServices:
 
     def for_clients(self, listener: str, identities: Identities | None = None) -> Handlers:
         """Everything of the listener of this name, for clients; with `identities` callers authenticate first."""
-        callers = Callers(listener, identities)
+        callers = Callers(listener, identities, self._throttle)
         streams = {path: stream(callers, call) for path, call in self._streams.items()}
         if identities is not None:
             streams[AUTHENTICATE] = identities.authenticate

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
 from odradek_proto.security.acls import Acl
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Clock, Network
@@ -40,6 +41,7 @@ from odradek.administration.from_wire import (
     describe_topic,
     topic_request,
 )
+from odradek.administration.quotas import alteration, filters_of, quotas_of
 from odradek.cluster.client import Client
 from odradek.cluster.cluster import METADATA
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
@@ -56,8 +58,8 @@ from odradek.shared.errors import (
 ADMIN = "/odradek.v1.Admin/"
 BROKER = "/odradek.v1.Broker/"
 SALT_BYTES = 24
+ANYBODY = QuotaEntity()
 DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
-SALT_BYTES = 24
 ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
 ElectionType = Literal["preferred", "unclean"]
@@ -460,6 +462,22 @@ class Admin(Client):
         raise_for(answer.error_code, answer.error_message)
         _raise_first([("", each.error_code, each.error_message) for each in answer.results])
         return [acl_from(binding) for each in answer.results for binding in each.acls]
+
+    # --- quotas -------------------------------------------------------------------------------------------------------
+
+    async def describe_client_quotas(self, entity: QuotaEntity = ANYBODY) -> dict[QuotaEntity, dict[str, float]]:
+        """All quotas, or those that are about the user or the client id which `entity` names."""
+        request = admin_messages.DescribeClientQuotasRequest(filters=filters_of(entity))
+        answer = await self._ask("DescribeClientQuotas", request, admin_messages.DescribeClientQuotasResponse)
+        raise_for(answer.error_code, answer.error_message)
+        return dict(quotas_of(each) for each in answer.entries)
+
+    async def alter_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float | None]) -> None:
+        """Set quotas of a user, a client id, or both together, by Kafka's names; None removes one."""
+        request = admin_messages.AlterClientQuotasRequest(entries=[alteration(entity, quotas)])
+        answer = await self._change("AlterClientQuotas", request, admin_messages.AlterClientQuotasResponse, None)
+        raise_for(answer.error_code, answer.error_message)
+        _raise_first([("", each.error_code, each.error_message) for each in answer.entries])
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
 

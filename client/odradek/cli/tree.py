@@ -31,6 +31,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
     "Security": {
         "user": "Users who authenticate by SASL: list them, set a password, delete one.",
         "acl": "ACLs: list, add and remove them.",
+        "quota": "Quotas of users and client ids: list, set and remove them.",
         "certs": "Make certificates for development: of nodes, and of clients that use mTLS.",
     },
     "Records": {

@@ -151,6 +151,7 @@ class FetchLink:
         header = pb.FetchHeader(
             replica_id=-1,
             replica_epoch=-1,
+            client_id=config.client_id,
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=1 if little else min(config.fetch_max_bytes, ANSWER_BYTES),

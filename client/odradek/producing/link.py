@@ -131,7 +131,7 @@ class ProduceLink:
         raise self._ended
 
     def _frame(self, batches: list[Batch]) -> bytes:
-        header = pb.ProduceHeader()
+        header = pb.ProduceHeader(client_id=self._cluster.config.client_id)
         parts: list[bytes] = []
         add = header.items.add
         for batch in batches:

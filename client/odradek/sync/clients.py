@@ -55,6 +55,8 @@ class Admin(Facade):
     describe_acls = blocking(AsyncAdmin.describe_acls)
     create_acls = blocking(AsyncAdmin.create_acls)
     delete_acls = blocking(AsyncAdmin.delete_acls)
+    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
     describe_user_scram_credentials = blocking(AsyncAdmin.describe_user_scram_credentials)
     upsert_user_scram_credentials = blocking(AsyncAdmin.upsert_user_scram_credentials)
     delete_user_scram_credentials = blocking(AsyncAdmin.delete_user_scram_credentials)

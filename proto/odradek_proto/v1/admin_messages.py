@@ -311,3 +311,59 @@ class DeletedAcls(Message, frozen=True):
     error_code: int = 0
     error_message: str = ""
     acls: Sequence[AclBinding] = ()
+
+
+class QuotaName(Message, frozen=True):
+    """One half of an entity, or all of it."""
+
+    type: str = ""  # user, client-id
+    name: str | None = None  # unset: all who have no quota by name
+
+
+class QuotaValue(Message, frozen=True):
+    key: str = ""  # producer_byte_rate, consumer_byte_rate, request_percentage
+    value: float | None = None  # unset: it is removed
+
+
+class QuotaFilter(Message, frozen=True):
+    type: str = ""
+    match_type: int = 0  # Kafka's: 0 the name `match`, 1 the default, 2 whoever is named at all
+    match: str = ""
+
+
+class DescribeClientQuotasRequest(Message, frozen=True):
+    filters: Sequence[QuotaFilter] = ()
+    strict: bool = False  # and about nothing else
+
+
+class DescribeClientQuotasResponse(Message, frozen=True):
+    entries: Sequence[DescribedQuota] = ()
+    error_code: int = 0
+    error_message: str = ""
+
+
+class DescribedQuota(Message, frozen=True):
+    entity: Sequence[QuotaName] = ()
+    values: Sequence[QuotaValue] = ()
+
+
+class AlterClientQuotasRequest(Message, frozen=True):
+    entries: Sequence[QuotaAlteration] = ()
+    validate_only: bool = False
+
+
+class QuotaAlteration(Message, frozen=True):
+    entity: Sequence[QuotaName] = ()
+    values: Sequence[QuotaValue] = ()
+
+
+class AlterClientQuotasResponse(Message, frozen=True):
+    entries: Sequence[AlteredQuota] = ()  # in the order of the request
+    error_code: int = 0
+    error_message: str = ""
+
+
+class AlteredQuota(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    entity: Sequence[QuotaName] = ()

@@ -269,16 +269,20 @@ class ProduceHeader(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """client.id, for quotas"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceItem]: ...
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___ProduceItem] | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "items", b"items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -326,8 +330,11 @@ class ProduceAnswers(_message.Message):
 
     ANSWERS_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     credit_bytes: _builtins.int
     """how many unanswered bytes this stream may have; 0 in a unary answer. Sent first on a stream"""
+    throttle_time_ms: _builtins.int
+    """nothing is read for so long, since the client has exceeded a quota"""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceAnswer]: ...
     def __init__(
@@ -335,10 +342,11 @@ class ProduceAnswers(_message.Message):
         *,
         answers: _abc.Iterable[Global___ProduceAnswer] | None = ...,
         credit_bytes: _builtins.int = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "credit_bytes", b"credit_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "credit_bytes", b"credit_bytes", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -431,6 +439,7 @@ class FetchHeader(_message.Message):
     READ_COMMITTED_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.int
     """-1: a consumer"""
     replica_epoch: _builtins.int
@@ -442,6 +451,8 @@ class FetchHeader(_message.Message):
     credit_bytes: _builtins.int
     """FetchStream: adds to what the server may send beyond what was taken; 0: no change"""
     read_committed: _builtins.bool
+    client_id: _builtins.str
+    """client.id, for quotas"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]: ...
     @_builtins.property
@@ -458,10 +469,11 @@ class FetchHeader(_message.Message):
         read_committed: _builtins.bool = ...,
         partitions: _abc.Iterable[Global___FetchPartition] | None = ...,
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "read_committed", b"read_committed", "replica_epoch", b"replica_epoch", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "read_committed", b"read_committed", "replica_epoch", b"replica_epoch", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -561,16 +573,20 @@ class FetchAnswerHeader(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """nothing is answered for so long, since the client has exceeded a quota"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchedPartition]: ...
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[Global___FetchedPartition] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,7 @@ class MetadataRecord(Message, frozen=True):
     remove_user_scram_credential: RemoveUserScramCredentialRecord | None = None
     access_control_entry: AccessControlEntryRecord | None = None
     remove_access_control_entry: RemoveAccessControlEntryRecord | None = None
+    client_quota: ClientQuotaRecord | None = None
 
 
 class ClusterRecord(Message, frozen=True):
@@ -143,3 +144,14 @@ class AccessControlEntryRecord(Message, frozen=True):
 
 class RemoveAccessControlEntryRecord(Message, frozen=True):
     id: bytes = b""
+
+
+class ClientQuotaRecord(Message, frozen=True):
+    """What a user, a client id, or one with the other may take in a second (KIP-546). `<default>` is for all without a
+    name.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    key: str = ""  # producer_byte_rate, consumer_byte_rate, request_percentage
+    value: float | None = None  # unset: removed

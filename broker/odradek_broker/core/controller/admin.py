@@ -20,10 +20,12 @@ from odradek_broker.core.controller.configs import alter_configs, describe_confi
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from odradek_broker.core.controller.security import (
+    alter_quotas,
     alter_users,
     create_acls,
     delete_acls,
     describe_acls,
+    describe_quotas,
     describe_users,
 )
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -126,6 +128,16 @@ ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
         admin_messages.DescribeAclsRequest,
         admin_messages.DescribeAclsResponse,
         lambda call: describe_acls(call.image, call.request),
+    ),
+    "AlterClientQuotas": Change(
+        admin_messages.AlterClientQuotasRequest,
+        admin_messages.AlterClientQuotasResponse,
+        lambda call: alter_quotas(call.image, call.request),
+    ),
+    "DescribeClientQuotas": Reading(
+        admin_messages.DescribeClientQuotasRequest,
+        admin_messages.DescribeClientQuotasResponse,
+        lambda call: describe_quotas(call.image, call.request),
     ),
     "DescribeQuorum": Reading(
         admin_messages.DescribeQuorumRequest,

@@ -1,7 +1,8 @@
-"""Users and ACLs at the controller: SCRAM credentials (KIP-554), and who may do what (KIP-140).
+"""Users (KIP-554), ACLs (KIP-140) and quotas (KIP-546) at the controller: who may do what, and how much.
 
-Of each user all is done or nothing; of each ACL by itself. What is kept of a password is computed here from the salted
-password, which a client has computed from the password; the password itself is never sent. ACLs are found by filters.
+Of each user all is done or nothing, and of each entity with quotas; of each ACL by itself. What is kept of a password
+is computed here from the salted password, which a client has computed from the password; the password itself is never
+sent. ACLs and quotas are found by filters.
 """
 
 from __future__ import annotations
@@ -22,12 +23,26 @@ from odradek_proto.security.acls import (
     Permission,
     ResourceType,
 )
+from odradek_proto.security.quotas import (
+    ANY,
+    CLIENT_ID,
+    DEFAULT,
+    KEYS,
+    OF_DEFAULT,
+    REQUEST_PERCENTAGE,
+    TYPES,
+    USER,
+    QuotaEntity,
+)
 from odradek_proto.security.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, credential_of
 from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1.admin_messages import (
     AclBinding,
     AclFilter,
     AclResult,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredQuota,
     AlteredUser,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -38,14 +53,22 @@ from odradek_proto.v1.admin_messages import (
     DeletedAcls,
     DescribeAclsRequest,
     DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedQuota,
     DescribedUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    QuotaAlteration,
+    QuotaFilter,
+    QuotaName,
+    QuotaValue,
     ScramCredentialDeletion,
     ScramCredentialInfo,
     ScramCredentialUpsertion,
 )
 from odradek_proto.v1.metadata_messages import (
+    ClientQuotaRecord,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
@@ -64,6 +87,7 @@ MOST_CHANGES = 1_000  # of one request
 MOST_ACLS = 10_000
 LONGEST_TEXT = 1_024
 ID_BYTES = 16
+MOST_QUOTAS = 10_000
 
 
 def alter_users(
@@ -282,3 +306,99 @@ def _fits(acl: Acl, name: str | None, pattern: PatternType) -> bool:
     if acl.pattern_type is PatternType.LITERAL:
         return acl.resource_name == ANY_NAME
     return name.startswith(acl.resource_name)
+
+
+# --- quotas -----------------------------------------------------------------------------------------------------------
+
+
+def alter_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Decision[AlterClientQuotasResponse]:
+    """Set and remove quotas; removing one that is not there is done."""
+    records: list[MetadataRecord] = []
+    results = []
+    times = Counter(_names(each) for each in request.entries)
+    for each in request.entries:
+        try:
+            if times[_names(each)] > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, "this entity is named more than once")
+            records += _quota_records(image, each)
+            if len(image.quotas) + len(records) > MOST_QUOTAS:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"{MOST_QUOTAS} quotas are the most")
+        except Refusal as refusal:
+            results.append(AlteredQuota(error_code=refusal.error, error_message=refusal.message, entity=each.entity))
+        else:
+            results.append(AlteredQuota(entity=each.entity))
+    if request.validate_only:
+        records = []
+    return Decision(records, AlterClientQuotasResponse(entries=results))
+
+
+def _names(asked: QuotaAlteration) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((part.type, part.name or "") for part in asked.entity))
+
+
+def _quota_records(image: MetadataImage, asked: QuotaAlteration) -> list[MetadataRecord]:
+    entity = _entity(asked.entity)
+    known = image.quotas.get(entity, {})
+    for each in asked.values:
+        _check_quota(each)
+    if len({each.key for each in asked.values}) < len(asked.values):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "a quota is named more than once")
+    return [
+        ClientQuotaRecord(user=entity.user, client_id=entity.client_id, key=each.key, value=each.value)
+        for each in asked.values
+        if known.get(each.key) != each.value
+    ]
+
+
+def _entity(parts: Iterable[QuotaName]) -> QuotaEntity:
+    """Raises `Refusal`."""
+    found: dict[str, str] = {}
+    for part in parts:
+        if part.type not in TYPES:
+            message = f"quotas are of user and client-id, not of {part.type[:20]!r}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+        name = DEFAULT if part.name is None else part.name
+        if part.type in found or (part.name == DEFAULT) or not 0 < len(name) <= LONGEST_TEXT:
+            message = f"{part.type}: a name of 1 to {LONGEST_TEXT} characters, once, or none for the default"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+        found[part.type] = name
+    if not found:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "no entity is named")
+    return QuotaEntity(found.get(USER), found.get(CLIENT_ID))
+
+
+def _check_quota(quota: QuotaValue) -> None:
+    if quota.key not in KEYS:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"a quota is one of {', '.join(KEYS)}, not {quota.key[:40]!r}")
+    value = quota.value
+    if value is None:
+        return
+    if not 0 < value < 2**53:  # false for what is not a number, too
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: must be above 0")
+    if quota.key != REQUEST_PERCENTAGE and value != int(value):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: whole bytes a second")
+
+
+def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    """Those whom all filters fit; `strict`: and that are about nothing else."""
+    types = [each.type for each in request.filters]
+    if len(set(types)) < len(types) or any(each not in TYPES for each in types):
+        message = "filters are of user and client-id, each once"
+        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+    found = []
+    for entity, values in image.quotas.items():
+        names = entity.names()
+        if request.strict and set(names) != set(types):
+            continue
+        if all(each.type in names and _quota_fits(each, names[each.type]) for each in request.filters):
+            found.append(
+                DescribedQuota(
+                    entity=[QuotaName(type=kind, name=name) for kind, name in names.items()],
+                    values=[QuotaValue(key=key, value=value) for key, value in values.items()],
+                )
+            )
+    return DescribeClientQuotasResponse(entries=found)
+
+
+def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:
+    return wanted.match_type == ANY or name == (None if wanted.match_type == OF_DEFAULT else wanted.match)

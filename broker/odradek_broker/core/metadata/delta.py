@@ -51,7 +51,7 @@ class ClusterChanged(Value, frozen=True):
 
 
 class SecurityChanged(Value, frozen=True):
-    """A user's credentials, or ACLs."""
+    """A user's credentials, ACLs or quotas."""
 
     principal: str
 
@@ -83,7 +83,7 @@ class MetadataDelta:
     brokers: dict[int, None] = field(default_factory=dict)
     topic_configs: dict[str, None] = field(default_factory=dict)  # topics whose settings changed
     broker_configs: dict[str, None] = field(default_factory=dict)
-    other: bool = False  # cluster id, producer ids, users or ACLs
+    other: bool = False  # cluster id, producer ids, users, ACLs or quotas
 
     @classmethod
     def of(cls, changes: Iterable[Change | None]) -> MetadataDelta:

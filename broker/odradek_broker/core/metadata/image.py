@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from odradek_proto.security.acls import Acl
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.scram import Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
@@ -76,6 +77,7 @@ class MetadataImage:
     next_producer_id: int = 0
     scram: dict[str, dict[str, Credential]] = field(default_factory=dict)  # user -> mechanism -> credential
     acls: dict[bytes, Acl] = field(default_factory=dict)  # by their ids
+    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
 
     def copy(self) -> MetadataImage:
         """An image that changes on its own. Registrations are immutable and shared."""
@@ -94,6 +96,7 @@ class MetadataImage:
             next_producer_id=self.next_producer_id,
             scram=dict(self.scram),
             acls=self.acls,  # a change makes a new one
+            quotas=self.quotas,  # so it does here
         )
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:

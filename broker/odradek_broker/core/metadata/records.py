@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from odradek_proto.messages import DecodeError
 from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.quotas import KEYS, QuotaEntity
 from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_messages as messages
@@ -45,6 +46,7 @@ MetadataRecord: TypeAlias = (
     | messages.RemoveUserScramCredentialRecord
     | messages.AccessControlEntryRecord
     | messages.RemoveAccessControlEntryRecord
+    | messages.ClientQuotaRecord
 )
 
 
@@ -246,6 +248,19 @@ def _remove_acl(image: MetadataImage, entry: messages.RemoveAccessControlEntryRe
     return SecurityChanged(principal)
 
 
+def _quota(image: MetadataImage, quota: messages.ClientQuotaRecord, offset: int) -> Change:
+    if quota.key not in KEYS or (quota.user is None and quota.client_id is None):
+        raise CorruptMetadata(f"no quota of this version: {quota.key!r}")
+    entity = QuotaEntity(quota.user, quota.client_id)
+    values = {key: value for key, value in image.quotas.get(entity, {}).items() if key != quota.key}
+    if quota.value is not None:
+        values[quota.key] = quota.value
+    image.quotas = {known: rates for known, rates in image.quotas.items() if known != entity}
+    if values:
+        image.quotas[entity] = values
+    return SecurityChanged(quota.user or "")
+
+
 def _topic_of(image: MetadataImage, topic_id: bytes) -> TopicImage:
     topic = image.topic_by_id(topic_id)
     if topic is None:
@@ -268,5 +283,6 @@ _KINDS: Final[Mapping[type, tuple[str, Callable[[MetadataImage, Any, int], Chang
     messages.RemoveUserScramCredentialRecord: ("remove_user_scram_credential", _remove_user),
     messages.AccessControlEntryRecord: ("access_control_entry", _acl),
     messages.RemoveAccessControlEntryRecord: ("remove_access_control_entry", _remove_acl),
+    messages.ClientQuotaRecord: ("client_quota", _quota),
 }
 """The field of a `MetadataRecord` on the disk, and what the record does to an image."""

@@ -14,6 +14,7 @@ from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     PartitionRecord,
@@ -73,6 +74,9 @@ def _security(image: MetadataImage) -> Iterator[MetadataRecord]:
             )
     for acl_id, acl in image.acls.items():
         yield acl_record(acl_id, acl)
+    for entity, quotas in image.quotas.items():
+        for key, rate in quotas.items():
+            yield ClientQuotaRecord(user=entity.user, client_id=entity.client_id, key=key, value=rate)
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> MetadataRecord:
@@ -150,7 +154,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         delta.add(ProducerIdsChanged(new.next_producer_id))
     for user in _changed(old.scram, new.scram):
         delta.add(SecurityChanged(f"User:{user}"))
-    if old.acls != new.acls:
+    if old.acls != new.acls or old.quotas != new.quotas:
         delta.add(SecurityChanged(""))
     if old.cluster_id != new.cluster_id:
         delta.add(ClusterChanged(new.cluster_id))

@@ -59,6 +59,8 @@ NEEDS: Final[Mapping[str, Need]] = {
     "DescribeUserScramCredentials": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
     "CreateAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
     "DeleteAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "AlterClientQuotas": Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+    "DescribeClientQuotas": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     "DescribeAcls": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
 }
 

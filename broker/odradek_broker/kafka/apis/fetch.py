@@ -17,6 +17,7 @@ from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.kafka.messages.endpoints import Endpoints
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,14 @@ class FetchApi:
     """`topic_name` finds a topic by its id; `endpoints` says where brokers are."""
 
     def __init__(
-        self, requests: FetchRequests, *, topic_name: Callable[[bytes], str | None], endpoints: Endpoints
+        self,
+        requests: FetchRequests,
+        *,
+        topic_name: Callable[[bytes], str | None],
+        endpoints: Endpoints,
+        throttle: Throttle = NO_QUOTAS,
     ) -> None:
+        self._throttle = throttle
         self._requests = requests
         self._topic_name = topic_name
         self._endpoints = endpoints
@@ -71,6 +78,8 @@ class FetchApi:
                 request.version >= FOLLOWERS_FROM,
             ),
         )
+        size = sum([len(buffer) for each in fetched for buffer in each.buffers])
+        request.throttle_ms = max(request.throttle_ms, self._throttle.fetched(request.context, size))
         answers = iter(fetched)
         topics = [
             codec.TopicAnswer(
@@ -90,7 +99,9 @@ class FetchApi:
         leaders = {each.leader_id: None for each in fetched if each.leader_id >= 0}
         nodes = self._endpoints(request.context.listener, leaders) if leaders else []
         session_id = NO_SESSION if session is None else session.session_id
-        return codec.write_answer(request.version, topics, nodes, session_id=session_id).buffers()
+        return codec.write_answer(
+            request.version, topics, nodes, session_id=session_id, throttle_ms=request.throttle_ms
+        ).buffers()
 
     def _refused(self, request: Request, asked: codec.FetchRequest, error: ErrorCode) -> Body:
         """The same for the whole request; old versions have a place for it in the partitions alone."""
@@ -100,7 +111,7 @@ class FetchApi:
             )
             for topic in (asked.topics if request.version < codec.SESSIONS_FROM else ())
         ]
-        return codec.write_answer(request.version, topics, error=error).buffers()
+        return codec.write_answer(request.version, topics, error=error, throttle_ms=request.throttle_ms).buffers()
 
 
 def _told(fetched: FetchedPartition) -> codec.PartitionAnswer:

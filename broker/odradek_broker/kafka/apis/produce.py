@@ -84,6 +84,7 @@ class _Answers:
         self._version = request.version
         self._listener = request.context.listener
         self._acks = produced.acks
+        self._throttle_ms = request.throttle_ms
         self._topics = [
             (topic.name, topic.topic_id, [partition.index for partition in topic.partitions])
             for topic in produced.topics
@@ -122,7 +123,7 @@ class _Answers:
             leaders = {told.leader_id: None for told in self._told.values() if told.leader_id >= 0}
             if leaders:
                 nodes = self._endpoints(self._listener, leaders)
-        self._done(write_answer(version, topics, nodes).buffers())
+        self._done(write_answer(version, topics, nodes, throttle_ms=self._throttle_ms).buffers())
 
     def _partition(self, topic_number: int, number: int, index: int) -> PartitionAnswer:
         told = self._told[topic_number, number]

@@ -151,11 +151,12 @@ def write_answer(
     *,
     error: int = 0,
     session_id: int = 0,
+    throttle_ms: int = 0,
 ) -> Writer:
     """`error` is that of the session; `nodes` are where the leaders are that the partitions name."""
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
-    writer.int32(0)  # throttle_time_ms: there are no quotas
+    writer.int32(throttle_ms)
     if version >= SESSIONS_FROM:
         writer.int16(error)
         writer.int32(session_id)

@@ -94,7 +94,9 @@ def read_request(reader: Reader, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def write_answer(version: int, topics: Sequence[TopicAnswer], nodes: Sequence[NodeEndpoint] = ()) -> Writer:
+def write_answer(
+    version: int, topics: Sequence[TopicAnswer], nodes: Sequence[NodeEndpoint] = (), *, throttle_ms: int = 0
+) -> Writer:
     """`nodes` are where the leaders are that the partitions name."""
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
@@ -109,7 +111,7 @@ def write_answer(version: int, topics: Sequence[TopicAnswer], nodes: Sequence[No
             _write_partition(writer, version, partition)
         if flexible:
             writer.uvarint(0)
-    writer.int32(0)  # throttle_time_ms: there are no quotas
+    writer.int32(throttle_ms)
     if flexible:
         write_node_endpoints(writer, nodes if version >= LEADERS_FROM else ())
     return writer

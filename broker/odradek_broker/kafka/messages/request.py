@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ class Request:
     client: Client
     answer_bytes: int  # the most that the answer's record batches may be together; the first is always whole
     release: Callable[[], None] = lambda: None  # its frame counts no longer: what was read is bounded by who keeps it
+    throttle_ms: int = 0  # for how long its client has exceeded a quota: the answer says so, and nothing is read
 
     def read(self) -> Message:
         """The body as `schemas.py` defines it. Raises `HangUp` when it is malformed."""
@@ -60,7 +61,7 @@ class Request:
     def answered(self, message: Mapping[str, Any]) -> Body:
         """The body of an answer of the same version."""
         writer = Writer()
-        writer_of(self.key, RESPONSE, self.version)(writer, message)
+        writer_of(self.key, RESPONSE, self.version)(writer, {"throttle_time_ms": self.throttle_ms, **message})
         return writer.buffers()
 
 
@@ -83,7 +84,7 @@ class Api(Value, frozen=True):
     first: int
     last: int
     flexible_from: int
-    answer: Callable[[Request], Awaitable[Body]] | None = None
+    answer: Callable[[Request], Coroutine[Any, Any, Body]] | None = None
     start: Callable[[Request, Done], None] | None = None
     measures_itself: bool = False  # the request layer observes its times
     any_version: bool = False  # ApiVersions answers versions that it does not know

@@ -9,9 +9,13 @@ at every version with `kio`, which is generated from the same definitions.
 from __future__ import annotations
 
 from odradek_broker.kafka.messages.group_schemas import GROUP_DEFINITIONS
+from odradek_broker.kafka.messages.security_schemas import SECURITY_DEFINITIONS
 
-DEFINITIONS = GROUP_DEFINITIONS | {
-    2: """
+DEFINITIONS = (
+    GROUP_DEFINITIONS
+    | SECURITY_DEFINITIONS
+    | {
+        2: """
 ListOffsets 1-10 flexible 6
 request
   replica_id int32
@@ -34,7 +38,7 @@ response
       offset int64 =-1
       leader_epoch int32 4+ =-1
 """,
-    3: """
+        3: """
 Metadata 0-13 flexible 9
 request
   topics [] ?1+
@@ -69,7 +73,7 @@ response
   error_code int16 13+
   cluster_authorized_operations int32 8-10 =-2147483648
 """,
-    10: """
+        10: """
 FindCoordinator 0-6 flexible 3
 request
   key string 0-3
@@ -90,7 +94,7 @@ response
   host string 0-3
   port int32 0-3
 """,
-    17: """
+        17: """
 SaslHandshake 0-1 flexible none
 request
   mechanism string
@@ -98,7 +102,7 @@ response
   error_code int16
   mechanisms [string]
 """,
-    18: """
+        18: """
 ApiVersions 0-4 flexible 3
 request
   client_software_name string 3+
@@ -121,7 +125,7 @@ response
     min_version_level int16
   zk_migration_ready bool 3+ @3
 """,
-    19: """
+        19: """
 CreateTopics 2-7 flexible 5
 request
   topics []
@@ -153,7 +157,7 @@ response
       config_source int8 =-1
       is_sensitive bool
 """,
-    20: """
+        20: """
 DeleteTopics 1-6 flexible 4
 request
   topics [] 6+
@@ -169,7 +173,7 @@ response
     error_code int16
     error_message string 5+ ? =null
 """,
-    21: """
+        21: """
 DeleteRecords 0-2 flexible 2
 request
   topics []
@@ -187,7 +191,7 @@ response
       low_watermark int64
       error_code int16
 """,
-    22: """
+        22: """
 InitProducerId 0-5 flexible 2
 request
   transactional_id string ?
@@ -200,7 +204,7 @@ response
   producer_id int64 =-1
   producer_epoch int16
 """,
-    23: """
+        23: """
 OffsetForLeaderEpoch 2-4 flexible 4
 request
   replica_id int32 3+ =-2
@@ -220,75 +224,7 @@ response
       leader_epoch int32 =-1
       end_offset int64 =-1
 """,
-    29: """
-DescribeAcls 1-3 flexible 2
-request
-  resource_type_filter int8
-  resource_name_filter string ?
-  pattern_type_filter int8 =3
-  principal_filter string ?
-  host_filter string ?
-  operation int8
-  permission_type int8
-response
-  throttle_time_ms int32
-  error_code int16
-  error_message string ?
-  resources []
-    resource_type int8
-    resource_name string
-    pattern_type int8 =3
-    acls []
-      principal string
-      host string
-      operation int8
-      permission_type int8
-""",
-    30: """
-CreateAcls 1-3 flexible 2
-request
-  creations []
-    resource_type int8
-    resource_name string
-    resource_pattern_type int8 =3
-    principal string
-    host string
-    operation int8
-    permission_type int8
-response
-  throttle_time_ms int32
-  results []
-    error_code int16
-    error_message string ?
-""",
-    31: """
-DeleteAcls 1-3 flexible 2
-request
-  filters []
-    resource_type_filter int8
-    resource_name_filter string ?
-    pattern_type_filter int8 =3
-    principal_filter string ?
-    host_filter string ?
-    operation int8
-    permission_type int8
-response
-  throttle_time_ms int32
-  filter_results []
-    error_code int16
-    error_message string ?
-    matching_acls []
-      error_code int16
-      error_message string ?
-      resource_type int8
-      resource_name string
-      pattern_type int8 =3
-      principal string
-      host string
-      operation int8
-      permission_type int8
-""",
-    32: """
+        32: """
 DescribeConfigs 1-4 flexible 4
 request
   resources []
@@ -317,7 +253,7 @@ response
       config_type int8 3+
       documentation string 3+ ?
 """,
-    33: """
+        33: """
 AlterConfigs 0-2 flexible 2
 request
   resources []
@@ -335,7 +271,7 @@ response
     resource_type int8
     resource_name string
 """,
-    35: """
+        35: """
 DescribeLogDirs 1-4 flexible 2
 request
   topics [] ?
@@ -357,7 +293,7 @@ response
     total_bytes int64 4+ =-1
     usable_bytes int64 4+ =-1
 """,
-    36: """
+        36: """
 SaslAuthenticate 0-2 flexible 2
 request
   auth_bytes bytes
@@ -367,7 +303,7 @@ response
   auth_bytes bytes
   session_lifetime_ms int64 1+
 """,
-    37: """
+        37: """
 CreatePartitions 0-3 flexible 2
 request
   topics []
@@ -384,7 +320,7 @@ response
     error_code int16
     error_message string ? =null
 """,
-    43: """
+        43: """
 ElectLeaders 0-2 flexible 2
 request
   election_type int8 1+
@@ -402,7 +338,7 @@ response
       error_code int16
       error_message string ?
 """,
-    44: """
+        44: """
 IncrementalAlterConfigs 0-1 flexible 1
 request
   resources []
@@ -421,7 +357,7 @@ response
     resource_type int8
     resource_name string
 """,
-    45: """
+        45: """
 AlterPartitionReassignments 0-1 flexible 0
 request
   timeout_ms int32 =60000
@@ -443,7 +379,7 @@ response
       error_code int16
       error_message string ?
 """,
-    46: """
+        46: """
 ListPartitionReassignments 0-0 flexible 0
 request
   timeout_ms int32 =60000
@@ -462,43 +398,7 @@ response
       adding_replicas [int32]
       removing_replicas [int32]
 """,
-    50: """
-DescribeUserScramCredentials 0-0 flexible 0
-request
-  users [] ?
-    name string
-response
-  throttle_time_ms int32
-  error_code int16
-  error_message string ?
-  results []
-    user string
-    error_code int16
-    error_message string ?
-    credential_infos []
-      mechanism int8
-      iterations int32
-""",
-    51: """
-AlterUserScramCredentials 0-0 flexible 0
-request
-  deletions []
-    name string
-    mechanism int8
-  upsertions []
-    name string
-    mechanism int8
-    iterations int32
-    salt bytes
-    salted_password bytes
-response
-  throttle_time_ms int32
-  results []
-    user string
-    error_code int16
-    error_message string ?
-""",
-    55: """
+        55: """
 DescribeQuorum 0-2 flexible 0
 request
   topics []
@@ -536,7 +436,7 @@ response
       host string
       port uint16
 """,
-    60: """
+        60: """
 DescribeCluster 0-2 flexible 0
 request
   include_cluster_authorized_operations bool
@@ -557,7 +457,7 @@ response
     is_fenced bool 2+
   cluster_authorized_operations int32 =-2147483648
 """,
-    61: """
+        61: """
 DescribeProducers 0-0 flexible 0
 request
   topics []
@@ -579,7 +479,7 @@ response
         coordinator_epoch int32
         current_txn_start_offset int64 =-1
 """,
-    75: """
+        75: """
 DescribeTopicPartitions 0-0 flexible 0
 request
   topics []
@@ -610,4 +510,5 @@ response
     topic_name string
     partition_index int32
 """,
-}
+    }
+)

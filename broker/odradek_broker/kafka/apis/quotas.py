@@ -1,0 +1,73 @@
+"""DescribeClientQuotas, AlterClientQuotas (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from odradek_proto.v1.admin_messages import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    QuotaAlteration,
+    QuotaFilter,
+    QuotaName,
+    QuotaValue,
+)
+
+from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.messages.request import Body, Request
+
+
+class QuotasApi:
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    async def describe(self, request: Request) -> Body:
+        asked = request.read()
+        filters = [
+            QuotaFilter(type=each["entity_type"], match_type=each["match_type"], match=each["match"] or "")
+            for each in asked["components"]
+        ]
+        wanted = DescribeClientQuotasRequest(filters=filters, strict=asked["strict"])
+        try:
+            answer = await self._admin.call(request, "DescribeClientQuotas", wanted)
+        except NoController as nobody:
+            return request.answered({**nobody.told(), "entries": None})
+        if answer.error_code:
+            return request.answered({**failed(answer.error_code, answer.error_message), "entries": None})
+        entries = [
+            {
+                "entity": _entity(entry.entity),
+                "values": [{"key": each.key, "value": each.value} for each in entry.values],
+            }
+            for entry in answer.entries
+        ]
+        return request.answered({**failed(0, ""), "entries": entries})
+
+    async def alter(self, request: Request) -> Body:
+        asked = request.read()
+        entries = [
+            QuotaAlteration(
+                entity=[QuotaName(type=each["entity_type"], name=each["entity_name"]) for each in entry["entity"]],
+                values=[
+                    QuotaValue(key=each["key"], value=None if each["remove"] else each["value"])
+                    for each in entry["ops"]
+                ],
+            )
+            for entry in asked["entries"]
+        ]
+        wanted = AlterClientQuotasRequest(entries=entries, validate_only=asked["validate_only"])
+        try:
+            answer = await self._admin.call(request, "AlterClientQuotas", wanted)
+        except NoController as nobody:
+            told = [{**nobody.told(), "entity": _entity(each.entity)} for each in entries]
+            return request.answered({"entries": told})
+        whole = failed(answer.error_code, answer.error_message)
+        told = [
+            {**failed(each.error_code, each.error_message), "entity": _entity(each.entity)} for each in answer.entries
+        ]
+        return request.answered({"entries": told or [{**whole, "entity": _entity(each.entity)} for each in entries]})
+
+
+def _entity(names: Iterable[QuotaName]) -> list[dict[str, Any]]:
+    return [{"entity_type": each.type, "entity_name": each.name} for each in names]
