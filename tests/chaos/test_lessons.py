@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek_broker.core.partition.messages import TruncationMode
-from odradek_chaos.lessons.catalogue import LESSONS
+from odradek_chaos.lessons.catalogue import SHOWN, lesson
 from odradek_chaos.lessons.drawing import Space
-from odradek_chaos.lessons.lesson import Expected, Lesson, Played, evidence, play
+from odradek_chaos.lessons.lesson import Expected, Lesson, Played, Setting, World, play
 from odradek_chaos.lessons.pages import pages
 from odradek_chaos.lessons.player import Key, keys_in, turn_pages
 from odradek_chaos.lessons.verdict import judge
 from odradek_chaos.lessons.views import ReplicaView
-from odradek_chaos.lessons.world import World
 
+LESSONS = {name: lesson(name) for name in SHOWN}
+FAILING = {name: each for name, each in LESSONS.items() if any(world.expected for world in each.worlds)}
 GOLDEN = Path(__file__).parent / "lessons"
 DOCS = Path(__file__).parents[2] / "docs" / "lessons.md"
 EVERY = pytest.mark.parametrize("lesson", LESSONS.values(), ids=list(LESSONS))
@@ -38,30 +38,46 @@ def drawn(played: Played, space: Space) -> list[list[str]]:
 
 
 @EVERY
-def test_the_auditor_finds_the_failure_in_the_old_world_and_nothing_today(lesson: Lesson) -> None:
-    """The old world has the expected findings by offset and epoch; today's has none, and enough was compared."""
+def test_a_lesson_ends_as_it_says(lesson: Lesson) -> None:
+    """The auditor finds what is expected, by offset and epoch, and nothing elsewhere; what is lost is lost."""
     verdict = judge(play(lesson))
     assert verdict.unmet == ()
-    found = {Expected(each.check, each.offset, each.epoch) for each in verdict.old.findings}
-    assert found >= set(lesson.expected)
-    assert lesson.expected
-    assert verdict.new.findings == ()
-    assert verdict.new.compared_records >= 3
+    for setting, audited in zip(lesson.worlds, verdict.worlds, strict=True):
+        assert {Expected(each.check, each.offset, each.epoch) for each in audited.findings} >= set(setting.expected)
+        assert audited.lost == setting.lost
+        assert audited.compared_records >= 2
 
 
-@EVERY
-def test_the_failure_needs_the_old_protocol(lesson: Lesson) -> None:
+@pytest.mark.parametrize("name", ["lost-write", "divergence", "offsets-go-backwards", "fast-leader-change"])
+def test_the_failure_needs_the_old_protocol(name: str) -> None:
     """With today's protocol on both sides nothing is found, and the lesson says that it did not end as it should."""
-    verdict = judge(play(replace(lesson, old_mode=TruncationMode.FETCH)))
-    assert verdict.old.findings == ()
-    assert len(verdict.unmet) >= len(lesson.expected)
+    old, today = LESSONS[name].worlds
+    verdict = judge(play(replace(LESSONS[name], worlds=(replace(old, options=today.options), today))))
+    assert verdict.worlds[0].findings == ()
+    assert len(verdict.unmet) >= len(old.expected)
 
 
 def test_a_failure_of_today_is_no_good_end() -> None:
-    """Findings in the right world are unmet expectations, whatever the left one shows."""
-    lesson = LESSONS["lost-write"]
-    unmet = judge(replace(play(lesson), new=play(lesson).old)).unmet
-    assert unmet == ("high-watermark: 3 findings, 2 records compared",)
+    """Findings and losses that no world expects are told."""
+    old, today = LESSONS["lost-write"].worlds
+    wrong = replace(LESSONS["lost-write"], worlds=(replace(old, name="old", lost=(), expected=()), today))
+    assert judge(play(wrong)).unmet == ("old: 3 findings, 2 records compared", "old: lost are m2, not none")
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_is_lost_is_seen_on_the_page(name: str) -> None:
+    """A world of which the auditor says acknowledged-lost shows the record as lost, unless it was never promised."""
+    for frame, setting in zip(play(LESSONS[name]).frames[-1].worlds, LESSONS[name].worlds, strict=True):
+        assert tuple(each.value for each in frame.acknowledged if each.gone and each.acks_all) == setting.lost
+
+
+def test_the_leader_knows_of_a_follower_what_it_fetched_last() -> None:
+    """Its copy of a log end offset is one fetch behind (R-6), and so a follower's high watermark one round (R-24)."""
+    seen = []
+    for frame in play(LESSONS["high-watermark"]).frames:
+        leader, follower = frame.worlds[0].replicas
+        seen.append((dict(leader.remote)[2], follower.log_end_offset, leader.high_watermark, follower.high_watermark))
+    assert seen == [(0, 0, 0, 0), (0, 0, 0, 0), (0, 1, 0, 0), (1, 1, 1, 0), (1, 1, 1, 1), (2, 2, 2, 2)]
 
 
 def test_the_lost_write_is_lost_on_the_left_and_kept_on_the_right() -> None:
@@ -69,8 +85,8 @@ def test_the_lost_write_is_lost_on_the_left_and_kept_on_the_right() -> None:
     played = play(LESSONS["lost-write"])
     assert logs(played, 0) == [[(0, "m1", 0), (1, "m2", 0)], [(0, "m1", 0), (1, "m3", 1)]]
     assert logs(played, 1) == [[(0, "m1", 0), (1, "m2", 0), (2, "m3", 1)]] * 2
-    cut = evidence(played.old, 2, "truncated")
-    assert (cut.rule, cut.facts["from"], cut.facts["to"]) == ("L-1", 2, 1)
+    cut = played.worlds[0].last(2, "truncated", "L-1")
+    assert (cut["from"], cut["to"]) == (2, 1)
     gone = [[each.value for each in world.acknowledged if each.gone] for world in played.frames[-1].worlds]
     assert gone == [["m2"], []]
 
@@ -84,8 +100,8 @@ def test_the_divergence_stays_on_the_left_and_is_cut_on_the_right() -> None:
     ]
     assert logs(played, 1) == [[(0, "m1", 0), (1, "m3", 3), (2, "m4", 3)]] * 2
     assert all(replica.high_watermark == 3 for world in played.frames[-1].worlds for replica in world.replicas)
-    assert not [each for each in played.old.evidence if each.event == "truncated"]
-    assert evidence(played.new, 1, "truncated").rule == "R-79"
+    assert [world.all(1, "truncated") == [] for world in played.worlds] == [True, False]
+    assert played.worlds[1].last(1, "truncated", "R-79")
 
 
 def test_an_offset_comes_twice_on_the_left_only() -> None:
@@ -102,15 +118,14 @@ def test_one_round_of_epochs_misses_what_several_find() -> None:
     played = play(LESSONS["fast-leader-change"])
     assert [value for _, value, _ in logs(played, 0)[1]] == ["x", "q1", "q2", "p3", "p4"]
     assert logs(played, 1)[0] == logs(played, 1)[1]
-    cuts = [(each.facts["from"], each.facts["to"]) for each in played.new.evidence if each.event == "truncated"]
-    assert cuts == [(3, 2), (2, 1)]
-    assert not [each for each in played.old.evidence if each.event == "truncated"]
+    cuts = [[(each["from"], each["to"]) for each in world.all(2, "truncated")] for world in played.worlds]
+    assert cuts == [[], [(3, 2), (2, 1)]]
 
 
 def test_nothing_was_written_down_where_nothing_happened() -> None:
     """Who looks for evidence of what never was is told so."""
     with pytest.raises(LookupError, match="broker 2 wrote down no truncated"):
-        evidence(World(TruncationMode.FETCH), 2, "truncated")
+        World(Setting("today"), "1,2").last(2, "truncated")
 
 
 def test_a_power_loss_leaves_what_was_flushed() -> None:

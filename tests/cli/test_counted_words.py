@@ -45,6 +45,7 @@ NEVER_ONE = {
     "layout.py: size": "it is said of files that are too large",
     "machine.py: limit": "with one open file no command runs",
     "pages.py: audited.compared_records": "a lesson without findings compares several",
+    "pages.py: count": "two brokers or three",
     "pages.py: len(lesson.steps)": "lessons have several",
     "state.py: read.acknowledged": THE_DEMOS,
     "state.py: summary.get('compared_records', 0)": THE_DEMOS,

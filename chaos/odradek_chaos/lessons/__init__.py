@@ -1,8 +1,8 @@
-"""Lessons: the famous failures of the protocol before Kafka 0.11, step by step, the old protocol beside today's.
+"""Lessons: how replication works, and how the protocol before Kafka 0.11 failed, step by step.
 
-`odradek demo lost-write` and its sisters play them. What decides in a lesson is the product: `LeaderPartition`,
-`FollowerPartition`, `ReplicaPolicy` above the real storage on a simulated disk (`replica.py`); only the network, the
-controller and the clients are puppets that do what a story says (`network.py`, `world.py`). A story (`lost_write.py`,
-...) is told once and happens in two worlds; `lesson.py` records what they look like after each step, `drawing.py`
-draws it, `player.py` turns the pages. At the end `verdict.py` hands both worlds' log directories to the auditor.
+`odradek demo lost-write` and the others play them. A lesson is a table of steps (`stories/`): a title, what happens,
+what to see in it, and the commands of the stage (`odradek_chaos.stage`) that let it happen, in one world or in two that
+differ in one thing. So all that decides is the product. `lesson.py` plays the steps, `narration.py` puts what was said
+into words, `views.py` is what a world looks like, `drawing.py` and `pages.py` draw it, `player.py` turns the pages. At
+the end `verdict.py` hands the worlds' log directories to the auditor.
 """

@@ -10,6 +10,9 @@ A replica is drawn like this, the marks at the border in front of the offset tha
     record │m1  │m2  │
     epoch  │0   │0   │
                 ▲HW  ▲LEO
+    knows            ▲2
+
+The last line is the leader's alone, where a lesson shows it: the log end offset that it knows of each follower.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from itertools import zip_longest
 
 from rich.text import Text
 
-from odradek_chaos.lessons.lesson import Frame, Lesson
-from odradek_chaos.lessons.network import Happening, Kind
+from odradek_chaos.lessons.lesson import Frame, Lesson, Shows
+from odradek_chaos.lessons.narration import Happening, Kind
 from odradek_chaos.lessons.views import DOWN, LEADER, AcknowledgedView, RecordView, ReplicaView, WorldView
 
 NARROWEST, WIDEST = 80, 120
@@ -43,11 +46,6 @@ STYLES = {
     Kind.FACT: "",
 }
 SIGNS = {Kind.WIRE: "", Kind.LOST: "", Kind.ACKNOWLEDGED: "✓ ", Kind.CUT: "! ", Kind.REFUSED: "✗ ", Kind.FACT: "· "}
-MODE_NAMES = {
-    "high-watermark": "high-watermark (before Kafka 0.11)",
-    "epoch-single-round": "epoch-single-round (Kafka 0.11)",
-    "fetch": "fetch (today)",
-}
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,19 @@ def frame_page(lesson: Lesson, frames: Sequence[Frame], number: int, space: Spac
 
 
 def _sides(lesson: Lesson, frame: Frame, space: Space, gap: Sequence[Text]) -> list[Text]:
-    left, right = (side_block(world, lesson.shows_disk, space.side, cell_width(space), gap) for world in frame.worlds)
-    return beside(left, right, space.side)
+    """Two worlds beside each other; one alone has its brokers at the left and what happens at the right."""
+    cell, width = cell_width(space), space.side
+    blocks = [world_block(world, lesson.shows, width, cell, gap) for world in frame.worlds]
+    told = [happening_block(world.happenings, width) for world in frame.worlds]
+    if len(blocks) == 1:
+        return beside(blocks[0], [*_clock(frame.worlds[0], lesson.shows), *gap, *told[0]], width)
+    heads = [[Text(each.world, HEADING), *_clock(each, lesson.shows), *gap] for each in frame.worlds]
+    left, right = (head + block + list(gap) + lines for head, block, lines in zip(heads, blocks, told, strict=True))
+    return beside(left, right, width)
+
+
+def _clock(world: WorldView, shows: Shows) -> list[Text]:
+    return [Text(f"the clock: {world.now_ms:,} ms", "dim")] if shows.waiting else []
 
 
 def _padded(blocks: Sequence[list[Text]], number: int, space: Space) -> list[Text]:
@@ -133,18 +142,28 @@ def cell_width(space: Space) -> int:
     return max(NARROWEST_CELL, min((space.side - LABEL - 1) // 6, WIDEST_CELL))
 
 
-def side_block(world: WorldView, shows_disk: bool, width: int, cell: int, gap: Sequence[Text]) -> list[Text]:
-    """One world: its replicas, what was promised, what happened in this step."""
-    lines = [Text(MODE_NAMES[world.mode], HEADING), *gap]
+def world_block(world: WorldView, shows: Shows, width: int, cell: int, gap: Sequence[Text]) -> list[Text]:
+    """One world: its replicas, what was promised, and who waits."""
+    lines: list[Text] = []
     for replica in world.replicas:
-        lines += replica_block(replica, shows_disk, width, cell)
-        lines += gap
-    lines.append(_promised(world.acknowledged))
-    lines += gap
-    return lines + [_happening(each) for each in world.happenings]
+        lines += [*replica_block(replica, shows, width, cell), *gap]
+    lines += _promised(world.acknowledged, shows, width)
+    if shows.waiting:
+        lines += [*gap, Text("in the purgatory of the leader:" if world.waiting else "nobody waits", "dim")]
+        lines += [line for each in world.waiting for line in paragraph(each, width, "bold", "  ")]
+    return lines
 
 
-def replica_block(replica: ReplicaView, shows_disk: bool, width: int, cell: int) -> list[Text]:
+def happening_block(happenings: Sequence[Happening], width: int) -> list[Text]:
+    """What happened in this step, each wrapped below its own beginning."""
+    lines = []
+    for each in happenings:
+        wrapped = textwrap.wrap(f"{SIGNS[each.kind]}{each.text}", width, subsequent_indent="    ")
+        lines += [Text(line, STYLES[each.kind]) for line in wrapped]
+    return lines
+
+
+def replica_block(replica: ReplicaView, shows: Shows, width: int, cell: int) -> list[Text]:
     """One replica: who it is, its records, its marks."""
     down = replica.role == DOWN
     offsets, records, epochs = (Text.assemble((label, "dim")) for label in ("offset ", "record ", "epoch  "))
@@ -160,7 +179,9 @@ def replica_block(replica: ReplicaView, shows_disk: bool, width: int, cell: int)
         epochs.append("│", BORDER)
     offsets.rstrip()
     lines = [_who(replica), offsets, records, epochs, _marks(replica, cell, width)]
-    return [*lines, _disk(replica)] if shows_disk else lines
+    if shows.remote and replica.role == LEADER:
+        lines.append(_known(replica, cell))
+    return [*lines, _disk(replica)] if shows.disk else lines
 
 
 def _value(record: RecordView) -> str:
@@ -195,6 +216,17 @@ def _marks(replica: ReplicaView, cell: int, width: int) -> Text:
     return Text(line, "cyan")
 
 
+def _known(replica: ReplicaView, cell: int) -> Text:
+    """Each follower's log end offset as the leader knows it, below the border in front of it; behind them the rest."""
+    line = "knows"
+    for offset in sorted({end for _, end in replica.remote if end >= 0}):
+        who = ",".join(str(broker) for broker, end in replica.remote if end == offset)
+        below = sum(1 for record in replica.records if record.offset < offset)
+        line = line.ljust(LABEL + cell * below) + f"▲{who}"
+    unknown = ",".join(str(broker) for broker, end in replica.remote if end < 0)
+    return Text(f"{line}  nothing of {unknown}" if unknown else line, "magenta")
+
+
 def _disk(replica: ReplicaView) -> Text:
     """What a power loss would leave."""
     if replica.role == DOWN:
@@ -202,15 +234,13 @@ def _disk(replica: ReplicaView) -> Text:
     return Text(f"on disk: below {replica.flushed}, HW file {replica.high_watermark_file}")
 
 
-def _promised(acknowledged: Iterable[AcknowledgedView]) -> Text:
-    """The records that acks=all promised to keep; acks=1 promised nothing."""
-    text = Text.assemble(("acknowledged", "dim"))
+def _promised(acknowledged: Iterable[AcknowledgedView], shows: Shows, width: int) -> list[Text]:
+    """The records that acks=all promised to keep, and, where a lesson is about them, those of acks=1."""
+    lines = [Text.assemble(("acknowledged", "dim"))]
     for each in acknowledged:
-        if each.acks_all:
-            text.append(" ")
-            text.append(f"{each.value}(LOST)" if each.gone else each.value, BAD if each.gone else "green")
-    return text
-
-
-def _happening(happening: Happening) -> Text:
-    return Text(f"{SIGNS[happening.kind]}{happening.text}", STYLES[happening.kind])
+        if each.acks_all or shows.acks_1:
+            word = f"{each.value}(LOST)" if each.gone else each.value
+            if lines[-1].cell_len + 1 + len(word) > width:
+                lines.append(Text(" " * len("acknowledged")))
+            lines[-1].append(" ").append(word, BAD if each.gone else "green")
+    return lines

@@ -1,33 +1,39 @@
-"""A lesson: what it tells, its steps, and how it ends. `play` lets the same steps happen in two worlds."""
+"""A lesson: what it tells, its steps, and how it ends. `play` lets the same steps happen in each of its worlds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from odradek_broker.core.partition.messages import TruncationMode
+from odradek_proto.errors import ErrorCode
 
-from odradek_chaos.lessons.replica import Evidence
-from odradek_chaos.lessons.views import WorldView, view
-from odradek_chaos.lessons.world import World
+from odradek_chaos.lessons.narration import Happening, of_command, of_said
+from odradek_chaos.lessons.views import Acknowledged, WorldView, view
+from odradek_chaos.stage.said import Answered, Evidence, Said
+from odradek_chaos.stage.stage import Stage
 
-TODAY = TruncationMode.FETCH
+QUIET = "quiet "  # before a command of which only acknowledgements and cuts are told
 
 
 @dataclass(frozen=True)
 class Step:
-    """One page. `action` says what happens, `why` what to see in it; `act` lets it happen in one world."""
+    """One page. `action` says what happens, `why` what to see in it.
+
+    `commands` let it happen, one a line; `right` those of the second world where they differ.
+    """
 
     title: str
     action: str
     why: str
-    act: Callable[[World], None]
+    commands: str
+    right: str | None = None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the auditor must find in the old world: a check, the offset, and the epoch that stands there."""
+    """What the auditor must find in a world: a check, the offset, and the epoch that stands there."""
 
     check: str
     offset: int
@@ -35,36 +41,99 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Cause:
-    """What did it in the old world, and what happened instead in today's; from what the brokers wrote down."""
+class Setting:
+    """One world of a lesson: its name, the options of its `cluster` command, and how it has to end.
 
-    old: str
-    new: str
+    `lost` are acknowledged records that its last leader lacks, `expected` what the auditor finds, nothing by default.
+    """
+
+    name: str
+    options: str = ""
+    lost: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shows:
+    """What is drawn beside logs, high watermarks and log end offsets."""
+
+    disk: bool = False  # what is flushed, and the file with the high watermark
+    remote: bool = False  # what the leader knows of the others' log end offsets
+    waiting: bool = False  # the requests in the leader's purgatory, and the time
+    acks_1: bool = False  # acknowledgements that promise nothing
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """One famous failure. `kafka` is what Kafka did about it, `read_on` the rules to look up in docs/protocol.md."""
+    """One lesson. `end` are headings with what to take along; `cause` finds in the evidence what is said before it."""
 
     name: str
     title: str
     promise: str
-    old_mode: TruncationMode
+    worlds: tuple[Setting, ...]
     steps: tuple[Step, ...]
-    expected: tuple[Expected, ...]
-    cause: Callable[[World, World], Cause]
-    kafka: str
-    read_on: str
-    shows_disk: bool = False  # whether it matters what is flushed
+    end: Mapping[str, str]
+    cause: Callable[[Played], Mapping[str, str]] = lambda played: {}
+    shows: Shows = Shows()
+    brokers: str = "1,2"
+
+
+class World:
+    """One world while its lesson is played."""
+
+    def __init__(self, setting: Setting, brokers: str) -> None:
+        self.setting = setting
+        self.stage = Stage()
+        self.acknowledged: list[Acknowledged] = []
+        self.said: list[Said] = []
+        self._note(self.stage.run(f"cluster brokers={brokers} {setting.options}".rstrip()))
+
+    def play(self, commands: str) -> list[Happening]:
+        """Let a step happen. Returns its lines."""
+        told: list[Happening] = []
+        for line in commands.strip().splitlines():
+            command = line.strip()
+            quiet = command.startswith(QUIET)
+            command = command.removeprefix(QUIET)
+            said = self.stage.run(command)
+            self._note(said)
+            if not quiet:
+                told += of_command(command)
+            leader = self.stage.registration.leader
+            told += [each for one in said for each in of_said(one, leader, quiet=quiet)]
+        return told
+
+    def _note(self, said: list[Said]) -> None:
+        self.said += said
+        for each in said:
+            if isinstance(each, Answered) and each.error is ErrorCode.NONE:
+                self.acknowledged += [
+                    Acknowledged(value, offset, each.acks)
+                    for offset, value in enumerate(each.values.split("+"), each.base_offset)
+                ]
+
+    def all(self, broker: int, event: str, rule: str = "") -> list[Mapping[str, Any]]:
+        """The facts of everything of this kind that a broker wrote down."""
+        return [
+            each.facts
+            for each in self.said
+            if isinstance(each, Evidence) and (each.broker, each.event) == (broker, event) and rule in ("", each.rule)
+        ]
+
+    def last(self, broker: int, event: str, rule: str = "") -> Mapping[str, Any]:
+        """The facts of the last of them. Raises `LookupError` when there is none."""
+        if not (found := self.all(broker, event, rule)):
+            raise LookupError(f"broker {broker} wrote down no {event} {rule}".rstrip())
+        return found[-1]
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Both worlds after a step, the old one first."""
+    """All worlds after a step."""
 
     number: int
     step: Step
-    worlds: tuple[WorldView, WorldView]
+    worlds: tuple[WorldView, ...]
 
     def as_json(self, lesson: Lesson) -> dict[str, Any]:
         return {
@@ -84,25 +153,22 @@ class Played:
 
     lesson: Lesson
     frames: tuple[Frame, ...]
-    old: World
-    new: World
+    worlds: tuple[World, ...]
 
 
 def play(lesson: Lesson) -> Played:
-    """Let every step happen in both worlds. Takes some milliseconds; nothing in it depends on time or chance."""
-    worlds = World(lesson.old_mode), World(TODAY)
+    """Let every step happen in each world. Takes some milliseconds; nothing in it depends on time or chance."""
+    worlds = tuple(World(setting, lesson.brokers) for setting in lesson.worlds)
     frames = []
     for number, step in enumerate(lesson.steps, 1):
-        for world in worlds:
-            world.begin_step()
-            step.act(world)
-        frames.append(Frame(number, step, (view(worlds[0]), view(worlds[1]))))
-    return Played(lesson, tuple(frames), *worlds)
+        views = []
+        for place, world in enumerate(worlds):
+            told = world.play(step.commands if place == 0 or step.right is None else step.right)
+            views.append(view(world.setting.name, world.stage, world.acknowledged, told))
+        frames.append(Frame(number, step, tuple(views)))
+    return Played(lesson, tuple(frames), worlds)
 
 
-def evidence(world: World, broker: int, event: str, rule: str = "") -> Evidence:
-    """The last thing of this kind that a broker wrote down. Raises `LookupError` when it never did."""
-    for each in reversed(world.evidence):
-        if (each.broker, each.event) == (broker, event) and rule in ("", each.rule):
-            return each
-    raise LookupError(f"broker {broker} wrote down no {event} {rule}".rstrip())
+BEFORE_0_11 = f"mode={TruncationMode.HIGH_WATERMARK.value}"
+IN_0_11 = f"mode={TruncationMode.EPOCH_SINGLE_ROUND.value}"
+IN_2_0 = f"mode={TruncationMode.EPOCH_REQUEST.value}"

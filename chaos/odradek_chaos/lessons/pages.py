@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from odradek_proto.words import noun
 from rich.text import Text
 
-from odradek_chaos.lessons.drawing import BAD, HEADING, MODE_NAMES, Space, frame_page, paragraph, rule, title_line
+from odradek_chaos.lessons.drawing import BAD, HEADING, Space, frame_page, paragraph, rule, title_line
 from odradek_chaos.lessons.lesson import Lesson, Played
 from odradek_chaos.lessons.verdict import Audited, Verdict
 
@@ -47,17 +47,18 @@ class _Pages:
 
     def _first(self, space: Space, keys: str) -> list[Text]:
         lesson = self.lesson
-        old, new = (MODE_NAMES[mode.value] for mode in (lesson.old_mode, self.played.new.mode))
         lines = [title_line(lesson, "", lesson.title, keys, space), Text()]
         lines += paragraph(lesson.promise, space.width, "bold")
         lines += [Text()]
-        lines += paragraph(
-            f"Two brokers hold the partition orders-0. In {len(lesson.steps)} steps the same happens to them in two "
-            "worlds, which differ in one setting, odradek.truncation.mode:",
-            space.width,
-        )
-        lines += [Text.assemble("  left   ", (old, HEADING)), Text.assemble("  right  ", (new, HEADING)), Text()]
-        for sign, meaning in LEGEND:
+        count = ("Two", "Three")[lesson.brokers.count(",") - 1]
+        brokers = f"{count} brokers hold the partition orders-0; the lesson has {len(lesson.steps)} steps."
+        if len(lesson.worlds) == 1:
+            lines += [*paragraph(brokers, space.width), Text()]
+        else:
+            left, right = (each.name for each in lesson.worlds)
+            lines += paragraph(f"{brokers} They happen in two worlds, which differ in one thing:", space.width)
+            lines += [Text.assemble("  left   ", (left, HEADING)), Text.assemble("  right  ", (right, HEADING)), Text()]
+        for sign, meaning in _legend(lesson):
             lines.append(Text.assemble("  ", (sign.ljust(LEGEND_WIDTH), "bold"), meaning))
         lines += [Text()]
         return lines + paragraph(
@@ -68,14 +69,14 @@ class _Pages:
         )
 
     def _audit(self, space: Space, keys: str) -> list[Text]:
-        """What the auditor found in both worlds' directories."""
+        """What the auditor found in the worlds' directories."""
+        whose = "The" if len(self.verdict.worlds) == 1 else "Both worlds'"
         lines = [title_line(self.lesson, "the audit", "The last word", keys, space), Text()]
         lines += paragraph(
-            "Both worlds' log directories, read by the auditor of `odradek audit run`, with what the clients were "
-            "told:",
+            f"{whose} log directories, read by the auditor of `odradek audit run`, with what the clients were told:",
             space.width,
         )
-        for audited in (self.verdict.old, self.verdict.new):
+        for audited in self.verdict.worlds:
             lines += [Text(), *_findings(audited, space)]
         if self.verdict.unmet:
             lines += [Text(), Text("The lesson did not end as it should:", BAD)]
@@ -84,15 +85,11 @@ class _Pages:
 
     def _kafka(self, space: Space, keys: str) -> list[Text]:
         """Why it ended so, and where to read on."""
-        lesson, cause = self.lesson, self.verdict.cause
+        lesson = self.lesson
         lines = [title_line(lesson, "the end", "Why", keys, space)]
-        parts = [("What Kafka did about it", lesson.kafka), ("Read on", f"docs/protocol.md: {lesson.read_on}")]
-        if cause is not None:
-            instead = (f"What happened instead: {self.verdict.new.mode}", cause.new)
-            parts = [(f"What did it: {self.verdict.old.mode}", cause.old), instead, *parts]
-        for heading, words in parts:
+        for heading, words in {**self.verdict.cause, **lesson.end}.items():
             lines += [Text(), Text(heading, HEADING), *paragraph(words, space.width - 2, "", "  ")]
-        return [*lines, Text(), rule(space), Text(summary(lesson, self.verdict), "bold")]
+        return [*lines, Text(), rule(space), *paragraph(summary(lesson, self.verdict), space.width, "bold")]
 
 
 def pages(played: Played, verdict: Verdict) -> list[Page]:
@@ -102,8 +99,8 @@ def pages(played: Played, verdict: Verdict) -> list[Page]:
 
 def summary(lesson: Lesson, verdict: Verdict) -> str:
     """The lesson in one line."""
-    old, new = (f"{each.mode}: {_count(each)}" for each in (verdict.old, verdict.new))
-    return f"{lesson.name}: {old}; {new}"
+    said = [f"{each.world}: {_count(each)}" + (f", {_lost(each)}" if each.lost else "") for each in verdict.worlds]
+    return f"{lesson.name}: {'; '.join(said)}"
 
 
 def _count(audited: Audited) -> str:
@@ -111,12 +108,23 @@ def _count(audited: Audited) -> str:
     return f"{count} {noun(count, 'finding')}" if count else "no finding"
 
 
+def _lost(audited: Audited) -> str:
+    return f"{' '.join(audited.lost)} acknowledged and lost"
+
+
+def _legend(lesson: Lesson) -> Iterator[tuple[str, str]]:
+    """The signs that this lesson may show."""
+    yield from LEGEND
+    if lesson.shows.remote:
+        yield "▲2", "below the leader's log: the log end offset that it knows of broker 2"
+
+
 def _findings(audited: Audited, space: Space) -> list[Text]:
     """The findings of one world, the check and the place first, then the auditor's sentence."""
     bad = bool(audited.findings)
-    said = _count(audited) if bad else f"no finding; {audited.compared_records} records compared, all of them equal"
+    said = _count(audited) if bad else f"no finding; {audited.compared_records} records compared"
     sign = "✗" if bad or not audited.fine else "✓"
-    head = Text.assemble((f"{audited.mode}  ", HEADING), (f"{sign} {said}", BAD if sign == "✗" else "green"))
+    head = Text.assemble((f"{audited.world}  ", HEADING), (f"{sign} {said}", BAD if sign == "✗" else "green"))
     lines = [head]
     for finding in audited.findings[:SHOWN_FINDINGS]:
         where = [f"offset {finding.offset}"] if finding.offset >= 0 else []

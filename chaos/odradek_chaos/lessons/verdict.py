@@ -1,4 +1,4 @@
-"""The last word: both worlds' log directories on a real disk, read by the auditor, with what the clients were told.
+"""The last word: the worlds' log directories on a real disk, read by the auditor, with what the clients were told.
 
 The auditor knows nothing of lessons: it is the local engine of `odradek audit run`, on files that the product's
 storage wrote.
@@ -7,65 +7,65 @@ storage wrote.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.history import History, encode_event
-from odradek_audit.report import EXIT_FINE, Report
+from odradek_audit.report import EXIT_FINE
 from odradek_proto.words import noun
 
-from odradek_chaos.lessons.lesson import Cause, Played
-from odradek_chaos.lessons.replica import DIRECTORY, Replica
-from odradek_chaos.lessons.world import World
+from odradek_chaos.lessons.lesson import Played, Setting, World
+from odradek_chaos.lessons.views import WorldView
 
 HISTORY_FILE = "history.jsonl"
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What the auditor said about one world."""
+    """How one world ended: what the auditor said, and which acknowledged records its leader lacks."""
 
-    mode: str
+    world: str
     findings: tuple[Finding, ...]
     compared_records: int
     fine: bool  # nothing found, and enough compared to say so
+    lost: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Verdict:
     """How a lesson ended. `unmet` says what was expected and did not come; empty when all is as it should be.
 
-    `cause` is None when the brokers did not write down what the lesson explains.
+    `cause` is what the brokers' evidence says, under headings; empty when they did not write it down.
     """
 
-    old: Audited
-    new: Audited
-    cause: Cause | None
+    worlds: tuple[Audited, ...]
     unmet: tuple[str, ...]
+    cause: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self, lesson: str) -> dict[str, Any]:
         return {
             "lesson": lesson,
             "verdict": [
                 {
-                    "mode": each.mode,
+                    "world": each.world,
                     "fine": each.fine,
                     "compared_records": each.compared_records,
+                    "lost": list(each.lost),
                     "findings": [asdict(finding) for finding in each.findings],
                 }
-                for each in (self.old, self.new)
+                for each in self.worlds
             ],
-            "cause": None if self.cause is None else asdict(self.cause),
+            "cause": dict(self.cause),
             "unmet": list(self.unmet),
         }
 
 
 def judge(played: Played, directory: Path | None = None) -> Verdict:
-    """Stop both worlds' brokers cleanly and audit their directories, in `directory` or in a temporary one.
+    """Stop all brokers cleanly and audit their directories, in `directory` or in a temporary one.
 
     A lesson can be judged once. In `directory` one directory for each world is left, with one for each broker and the
     history in it. Raises `OSError`.
@@ -73,48 +73,44 @@ def judge(played: Played, directory: Path | None = None) -> Verdict:
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="odradek-lesson-") as temporary:
             return judge(played, Path(temporary))
-    old, new = (_audit(world, directory / world.mode.value) for world in (played.old, played.new))
-    unmet = _unmet(played, old, new)
+    audited = tuple(
+        _audit(world, seen, directory / place_of(world.setting), played.lesson.shows.acks_1)
+        for world, seen in zip(played.worlds, played.frames[-1].worlds, strict=True)
+    )
+    unmet = [each for world, found in zip(played.worlds, audited, strict=True) for each in _unmet(world.setting, found)]
     try:
-        cause = played.lesson.cause(played.old, played.new)
+        return Verdict(audited, tuple(unmet), played.lesson.cause(played))
     except LookupError as error:
-        return Verdict(old, new, None, (*unmet, str(error)))
-    return Verdict(old, new, cause, tuple(unmet))
+        return Verdict(audited, (*unmet, str(error)))
 
 
-def _audit(world: World, directory: Path) -> Audited:
+def place_of(setting: Setting) -> str:
+    """The name of a world's directory."""
+    return "".join(each if each.isalnum() or each in "=.-" else "-" for each in setting.name.lower())
+
+
+def _audit(world: World, seen: WorldView, directory: Path, counts_acks_1: bool) -> Audited:
     replicas: dict[str, Path] = {}
-    for number, replica in world.replicas.items():
-        replica.close()
+    for number, node in world.stage.nodes.items():
+        if node.running:
+            node.disk.close()
         replicas[str(number)] = directory / f"broker-{number}"
-        _copy_out(replica, replicas[str(number)])
-    lines = "".join(encode_event(event) + "\n" for event in world.history)
+        node.disk.copy_to(replicas[str(number)])
+    lines = "".join(encode_event(event) + "\n" for event in world.stage.history)
     (directory / HISTORY_FILE).write_text(lines)
-    report = _report(replicas, directory / HISTORY_FILE)
-    return Audited(world.mode.value, tuple(report.findings), report.compared_records, report.exit_code == EXIT_FINE)
+    report = audit(replicas, history=History.read(directory / HISTORY_FILE), settled=True)
+    lost = tuple(each.value for each in seen.acknowledged if each.gone and (each.acks_all or counts_acks_1))
+    fine = report.exit_code == EXIT_FINE
+    return Audited(world.setting.name, tuple(report.findings), report.compared_records, fine, lost)
 
 
-def _report(replicas: Mapping[str, Path], history: Path) -> Report:
-    return audit(replicas, history=History.read(history), settled=True)
-
-
-def _copy_out(replica: Replica, target: Path) -> None:
-    """The simulated disk's files, byte for byte."""
-    for path, inode in replica.disk.walk(DIRECTORY):
-        file = target / path.removeprefix(f"{DIRECTORY}/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(inode.data)
-
-
-def _unmet(played: Played, old: Audited, new: Audited) -> list[str]:
-    found = {(finding.check, finding.offset, finding.epoch) for finding in old.findings}
-    unmet = [
-        f"{old.mode}: no {each.check} at offset {each.offset}, epoch {each.epoch}"
-        for each in played.lesson.expected
-        if (each.check, each.offset, each.epoch) not in found
-    ]
-    if not new.fine:
-        count, compared = len(new.findings), new.compared_records
-        said = f"{count} {noun(count, 'finding')}, {compared} {noun(compared, 'record')} compared"
-        unmet.append(f"{new.mode}: {said}")
-    return unmet
+def _unmet(setting: Setting, audited: Audited) -> Iterator[str]:
+    found = {(finding.check, finding.offset, finding.epoch) for finding in audited.findings}
+    for each in setting.expected:
+        if (each.check, each.offset, each.epoch) not in found:
+            yield f"{setting.name}: no {each.check} at offset {each.offset}, epoch {each.epoch}"
+    if not setting.expected and not audited.fine:
+        count, compared = len(audited.findings), audited.compared_records
+        yield f"{setting.name}: {count} {noun(count, 'finding')}, {compared} {noun(compared, 'record')} compared"
+    if audited.lost != setting.lost:
+        yield f"{setting.name}: lost are {' '.join(audited.lost) or 'none'}, not {' '.join(setting.lost) or 'none'}"

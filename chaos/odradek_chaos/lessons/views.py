@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.runtime.replicas.purgatory import ProduceRequest
 
-from odradek_chaos.lessons.network import Happening
-from odradek_chaos.lessons.replica import RecordOnDisk, Replica
-from odradek_chaos.lessons.world import World
+from odradek_chaos.lessons.narration import Happening
+from odradek_chaos.stage.node import Node
+from odradek_chaos.stage.stage import Stage
 
 LEADER, FOLLOWER, DOWN = "leader", "follower", "down"
 
 
 @dataclass(frozen=True)
+class Acknowledged:
+    """A record that its producer believes to be written. `acks` is -1 for all."""
+
+    value: str
+    offset: int
+    acks: int
+
+
+@dataclass(frozen=True)
 class RecordView:
-    """`differs`: the other replica holds something else at this offset. `again`: the offset is not above the last."""
+    """`differs`: another replica holds something else at this offset. `again`: the offset is not above the last."""
 
     offset: int
     value: str
@@ -39,6 +50,7 @@ class ReplicaView:
     high_watermark: int
     flushed: int  # everything below survives a power loss
     high_watermark_file: int
+    remote: tuple[tuple[int, int], ...] = ()  # as leader: (broker, its log end offset by its last fetch, -1: none yet)
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,13 @@ class AcknowledgedView:
 
 @dataclass(frozen=True)
 class WorldView:
-    """One world after one step."""
+    """One world after one step. `waiting` are the requests in the leader's purgatory."""
 
-    mode: str
+    world: str
+    now_ms: int
     replicas: tuple[ReplicaView, ...]
     acknowledged: tuple[AcknowledgedView, ...]
+    waiting: tuple[str, ...]
     happenings: tuple[Happening, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -67,24 +81,51 @@ class WorldView:
         return raw
 
 
-def view(world: World) -> WorldView:
+@dataclass(frozen=True)
+class _Record:
+    offset: int
+    value: str
+    leader_epoch: int
+
+
+def view(name: str, stage: Stage, acknowledged: Sequence[Acknowledged], happenings: Sequence[Happening]) -> WorldView:
     """Look at a world; nothing in it changes."""
-    logs = {replica.number: replica.records() for replica in world.replicas.values()}
-    replicas = tuple(_replica(replica, logs) for replica in world.replicas.values())
+    logs = {number: list(_records(node)) for number, node in stage.nodes.items()}
+    replicas = tuple(_replica(node, logs) for node in stage.nodes.values())
     leading = next((each.broker for each in replicas if each.role == LEADER), None)
     held = None if leading is None else {(record.offset, record.value) for record in logs[leading]}
-    acknowledged = tuple(
+    told = tuple(
         AcknowledgedView(
-            each.value, each.offset, each.acks_all, held is not None and (each.offset, each.value) not in held
+            each.value, each.offset, each.acks < 0, held is not None and (each.offset, each.value) not in held
         )
-        for each in world.acknowledged
+        for each in acknowledged
     )
-    return WorldView(world.mode.value, replicas, acknowledged, tuple(world.happenings))
+    waiting = () if leading is None else tuple(_waiting(stage, stage.nodes[leading]))
+    return WorldView(name, stage.now_ms, replicas, told, waiting, tuple(happenings))
 
 
-def _replica(replica: Replica, logs: dict[int, list[RecordOnDisk]]) -> ReplicaView:
-    own = logs[replica.number]
-    others = [_by_offset(log) for number, log in logs.items() if number != replica.number]
+def _records(node: Node) -> Iterator[_Record]:
+    for batch in node.disk.batches:
+        for offset, value in batch.records():
+            yield _Record(offset, value, batch.header.leader_epoch)
+
+
+def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
+    """Each request that waits at the leader, and for what."""
+    names = {batch.header.base_offset: " ".join(batch.values) for batch in leader.disk.batches}
+    for request in leader.purgatory.waiting(leader.here.produces):
+        if isinstance(request, ProduceRequest) and request.deadline_ms is not None:
+            left = request.deadline_ms - stage.now_ms
+            yield f"produce of {names[request.base_offset]}: HW {request.required}, or {left:,} ms"
+    for number, offset in stage.waiting_fetches():
+        yield f"fetch of broker {number}: records at {offset}"
+    for _ in leader.purgatory.waiting(leader.here.consumer_fetches):
+        yield "fetch of a consumer: records below the HW"
+
+
+def _replica(node: Node, logs: dict[int, list[_Record]]) -> ReplicaView:
+    own = logs[node.number]
+    others = [_by_offset(log) for number, log in logs.items() if number != node.number]
     mine = _by_offset(own)
     records = []
     highest = -1
@@ -93,27 +134,28 @@ def _replica(replica: Replica, logs: dict[int, list[RecordOnDisk]]) -> ReplicaVi
         records.append(RecordView(record.offset, record.value, record.leader_epoch, differs, record.offset <= highest))
         highest = max(highest, record.offset)
     end = own[-1].offset + 1 if own else 0
-    in_file = replica.checkpointed_high_watermark()
-    if replica.role is None:
-        held = min(in_file, end)
-        return ReplicaView(replica.number, DOWN, -1, (), tuple(records), end, held, replica.durable_end(), in_file)
-    state = replica.log.state
-    leads = isinstance(replica.role, LeaderPartition)
+    in_file, flushed = node.disk.checkpointed_high_watermark(), node.disk.flushed()
+    role = node.role
+    if role is None:
+        return ReplicaView(node.number, DOWN, -1, (), tuple(records), end, min(in_file, end), flushed, in_file)
+    state = node.here.state
+    leads = isinstance(role, LeaderPartition)
     return ReplicaView(
-        replica.number,
+        node.number,
         LEADER if leads else FOLLOWER,
-        replica.role.leader_epoch,
-        replica.leader.isr if leads else (),
+        role.leader_epoch,
+        node.leader.isr if leads else (),
         tuple(records),
         state.log_end_offset,
         state.high_watermark,
-        replica.durable_end(),
+        flushed,
         in_file,
+        tuple((each.broker_id, each.log_end_offset) for each in node.remote_replicas()) if leads else (),
     )
 
 
-def _by_offset(log: list[RecordOnDisk]) -> dict[int, list[RecordOnDisk]]:
-    found: dict[int, list[RecordOnDisk]] = defaultdict(list)
+def _by_offset(log: list[_Record]) -> dict[int, list[_Record]]:
+    found: dict[int, list[_Record]] = defaultdict(list)
     for record in log:
         found[record.offset].append(record)
     return found

@@ -28,12 +28,12 @@ from odradek_chaos.stage.disk import batches_in
 from odradek_chaos.stage.exchange import CALLER, Exchange, end_of_epoch, list_offset
 from odradek_chaos.stage.metadata import ORDERS
 from odradek_chaos.stage.node import Node
-from odradek_chaos.stage.said import Answered, Consumed, Repeated, Told
+from odradek_chaos.stage.said import PRODUCER, Answered, Consumed, Fate, Message, Repeated, Told
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 T = TypeVar("T")
-PRODUCER, CONSUMER = "producer", "consumer"
+CONSUMER = "consumer"
 ACKS_ALL = -1
 
 
@@ -56,6 +56,7 @@ class Clients(Exchange):
         producer: str = "-1",
         epoch: str = "-1",
         sequence: str = "-1",
+        lose: str = "",
     ) -> None:
         node = self.nodes[int(number)]
         following = int(sequence)
@@ -70,9 +71,9 @@ class Clients(Exchange):
             following += len(records) if int(producer) >= 0 else 0
             wanted = ACKS_ALL if acks == "all" else int(acks)
             self._note_repetition(node, value, batch, wanted)
-            client = PRODUCER if wanted == ACKS_ALL else f"{PRODUCER}-of-{records[0]}"
+            client = _client(wanted, records[0])
             self.history += [Event(SEND, ORDERS.topic, 0, each.encode(), client=client) for each in records]
-            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(value, wanted, client))
+            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(node.number, value, wanted, lose))
             self._answer_woken()
 
     def _note_repetition(self, node: Node, value: str, batch: bytes, acks: int) -> None:
@@ -83,8 +84,19 @@ class Clients(Exchange):
             if decision.duplicate:
                 self._say(Repeated(value, decision.base_offset))
 
-    def _answered(self, value: str, acks: int, client: str) -> AnswerCallback:
+    def _answered(self, number: int, value: str, acks: int, lose: str) -> AnswerCallback:
         def say(answer: ProduceAnswer) -> None:
+            if lose:
+                self._say(
+                    Message(
+                        (f"b{number}"),
+                        PRODUCER,
+                        f"{value} {answer.error.name}",
+                        Fate.LOST,
+                        words=f"{value} acknowledged,",
+                    )
+                )
+                return
             detail = f": {answer.message}" if answer.message else ""
             if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 who = f"leader=b{answer.leader_id}" if answer.leader_id >= 0 else "leader=none"
@@ -92,6 +104,7 @@ class Clients(Exchange):
             elif answer.error is ErrorCode.NONE:
                 for offset, each in enumerate(value.split("+"), answer.base_offset):
                     said = "all" if acks == ACKS_ALL else acks
+                    client = _client(acks, value.split("+")[0])
                     self.history.append(Event(ACK, ORDERS.topic, 0, each.encode(), offset, said, client))
             self._say(Answered(value, answer.error, answer.base_offset, acks, detail))
 
@@ -154,6 +167,11 @@ class Clients(Exchange):
         }
         for request, error in answers.items():
             self._say(Told(f"b{number} answers {request}: {error.name}"))
+
+
+def _client(acks: int, value: str) -> str:
+    """Who sends it: one producer, and for acks=1 each time another one, whose records may be lost."""
+    return PRODUCER if acks == ACKS_ALL else f"{PRODUCER}-of-{value}"
 
 
 class _AtOnce:

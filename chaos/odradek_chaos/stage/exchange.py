@@ -7,7 +7,7 @@ purgatory, and whether it is answered or waits on is decided by the broker's `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from odradek_broker.core.context import ANONYMOUS, RequestContext
@@ -45,6 +45,7 @@ class Reply(NamedTuple):
     """An answer on its way: what is said of it, what its arrival makes the follower do, and its batches."""
 
     text: str
+    words: str
     arrive: Callable[[FollowerPartition], list[Effect]]
     data: bytes = b""
 
@@ -96,8 +97,19 @@ class Exchange:
     def _say(self, said: Said) -> None:
         self._said.append(said)
 
-    def _message(self, source: Node, target: Node, text: str, fate: Fate = Fate.ARRIVES) -> None:
-        self._say(Message(f"b{source.number}", f"b{target.number}", text, fate))
+    def _request(self, question: Question, fate: Fate) -> None:
+        source, target = f"b{question.node.number}", f"b{question.target.number}"
+        self._say(Message(source, target, _text(question), fate, _words(question.request)))
+
+    def _answer(self, question: Question, reply: Reply, fate: Fate = Fate.ARRIVES) -> None:
+        source, target = f"b{question.target.number}", f"b{question.node.number}"
+        self._say(Message(source, target, reply.text, fate, reply.words))
+
+    def waiting_fetches(self) -> Iterator[tuple[int, int]]:
+        """(broker, offset) of each follower whose fetch waits."""
+        for number, question in self._waiting.items():
+            assert isinstance(question.request, FetchRequest)
+            yield number, question.request.fetch_offset
 
     # --- Commands --------------------------------------------------------------------------------------------------
 
@@ -114,7 +126,7 @@ class Exchange:
         question = Question(node, self.nodes[node.follower.leader], request)
         if "late" in words:
             self._late[node.number] = question
-            self._message(node, question.target, _text(question), Fate.HELD)
+            self._request(question, Fate.HELD)
             return
         self._ask(question, words, lose)
 
@@ -132,7 +144,7 @@ class Exchange:
     def _ask(self, question: Question, words: Sequence[str], lose: str) -> None:
         node, target, request = question.node, question.target, question.request
         lost = lose == "request" or not target.running
-        self._message(node, target, _text(question), Fate.LOST if lost else Fate.ARRIVES)
+        self._request(question, Fate.LOST if lost else Fate.ARRIVES)
         if lost:
             self._lost(question)
             return
@@ -151,13 +163,13 @@ class Exchange:
                 return
             reply = self._fetch_reply(node, target, request, decision)
         if lose == "reply":
-            self._message(target, node, reply.text, Fate.LOST)
+            self._answer(question, reply, Fate.LOST)
             self._lost(question)
         elif "hold" in words:
             self._held[node.number] = question, reply
-            self._message(target, node, reply.text, Fate.HELD)
+            self._answer(question, reply, Fate.HELD)
         else:
-            self._message(target, node, reply.text)
+            self._answer(question, reply)
             self._arrive(question, reply)
 
     def _answer_woken(self) -> None:
@@ -177,7 +189,7 @@ class Exchange:
             return
         del self._waiting[number]
         reply = self._fetch_reply(node, target, request, decision)
-        self._message(target, node, reply.text)
+        self._answer(question, reply)
         self._arrive(question, reply)
 
     def _named(self, node: Node, request: FetchRequest) -> PartitionFetch:
@@ -211,13 +223,16 @@ class Exchange:
             request.current_leader_epoch,
         )
         if decision.error != ErrorCode.NONE:
-            text = f"FetchReply {decision.error.name}"
+            text, words = f"FetchReply {decision.error.name}", decision.error.name
         elif decision.diverging is not None:
-            text = f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}"
+            epoch, end = decision.diverging.epoch, decision.diverging.offset
+            text, words = f"FetchReply diverging epoch={epoch} end={end}", f"diverging: epoch {epoch} ends at {end}"
         else:
-            text = f"FetchReply records={sum(len(each.values) for each in batches)} hw={decision.high_watermark}"
+            values = [value for each in batches for value in each.values]
+            text = f"FetchReply records={len(values)} hw={decision.high_watermark}"
+            words = f"{' '.join(values) or 'nothing new'}, HW {decision.high_watermark}"
         clock = node.clock
-        return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
+        return Reply(text, words, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
 
     def _hang_up(self, gone: Node) -> None:
         """A process is gone, and its streams with it: nobody waits for it, or at it."""
@@ -280,8 +295,9 @@ def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:
 def _epoch_reply(node: Node, target: Node, request: EpochRequest) -> Reply:
     error, end = end_of_epoch(target, request.current_leader_epoch, request.leader_epoch, node.number)
     said = error.name if error else f"epoch={end.epoch} end={end.offset}"
+    words = error.name if error else f"epoch {end.epoch} ends at {end.offset}" if end.epoch >= 0 else f"at {end.offset}"
     clock = node.clock
-    return Reply(f"EpochReply {said}", lambda role: role.on_epoch_answer(request, error, end, clock.now_ms()))
+    return Reply(f"EpochReply {said}", words, lambda role: role.on_epoch_answer(request, error, end, clock.now_ms()))
 
 
 def _offsets_reply(node: Node, target: Node, request: OffsetsRequest) -> Reply:
@@ -291,8 +307,21 @@ def _offsets_reply(node: Node, target: Node, request: OffsetsRequest) -> Reply:
     said = error.name if error else f"start={start} end={end}"
     clock = node.clock
     return Reply(
-        f"OffsetsReply {said}", lambda role: role.on_offsets_answer(request, error, start, end, clock.now_ms())
+        f"OffsetsReply {said}",
+        f"at {end}",
+        lambda role: role.on_offsets_answer(request, error, start, end, clock.now_ms()),
     )
+
+
+def _words(request: FollowerRequest) -> str:
+    match request:
+        case FetchRequest():
+            last = f", last epoch {request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
+            return f"fetch at {request.fetch_offset}{last}"
+        case EpochRequest():
+            return f"where does epoch {request.leader_epoch} end?"
+        case OffsetsRequest():
+            return "where does your log end?"
 
 
 def _text(question: Question) -> str:

@@ -13,6 +13,7 @@ from typing import cast
 from odradek_broker.config.log_levels import REPLICA
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.in_sync import RemoteReplicaStatus
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
     AppendBatches,
@@ -88,7 +89,7 @@ class Controller:
         (item,) = request.partitions
         isr = ids([member.broker_id for member in item.new_isr])
         text = f"{method} isr={isr} partition_epoch={item.partition_epoch}"
-        self._say(Message(f"b{self._number}", CONTROLLER, text))
+        self._say(Message(f"b{self._number}", CONTROLLER, text, words=f"ISR {isr}?"))
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.requests.append((request, answer))
         return await answer
@@ -239,6 +240,10 @@ class Node:
 
     # --- Views -----------------------------------------------------------------------------------------------------
 
+    def remote_replicas(self) -> list[RemoteReplicaStatus]:
+        """What this leader knows of each follower."""
+        return self.leader.remote_replicas(self.clock.now_ms())
+
     def describe(self) -> str:
         """The state line: role, epoch, offsets, for a leader also ISR and remote log end offsets, then the records."""
         if self.replica is None or self.role is None:
@@ -253,10 +258,8 @@ class Node:
             words.append(f"isr={ids(self.role.isr)}")
             if self.role.maximal_isr != self.role.isr:
                 words.append(f"maximal={ids(self.role.maximal_isr)}")
-            known = self.role.remote_replicas(self.clock.now_ms())
-            words.append(
-                "remote=" + (",".join(f"{each.broker_id}:{_end(each.log_end_offset)}" for each in known) or "-")
-            )
+            known = [f"{each.broker_id}:{_end(each.log_end_offset)}" for each in self.remote_replicas()]
+            words.append(f"remote={','.join(known) or '-'}")
         elif self.role.failed is not None:
             words.append("failed")
         records = " ".join(str(each) for each in self.disk.batches) or "empty"

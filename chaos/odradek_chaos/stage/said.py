@@ -9,6 +9,7 @@ from enum import Enum
 from odradek_proto.errors import ErrorCode
 
 CONTROLLER = "controller"
+PRODUCER = "producer"
 
 
 class Fate(Enum):
@@ -36,12 +37,16 @@ class Told(Said):
 
 @dataclass(frozen=True)
 class Message(Said):
-    """Between brokers, or a broker and the controller; both by name: `b1`, `controller`."""
+    """Between brokers, or a broker and the controller or a producer; both by name: `b1`, `controller`.
+
+    `text` is as a transcript has it, `words` as people say it where that is something else.
+    """
 
     source: str
     target: str
     text: str
     fate: Fate = Fate.ARRIVES
+    words: str = ""
 
     def __str__(self) -> str:
         return f"{self.source} {self.fate.value} {self.target} {self.text}"
@@ -161,6 +166,7 @@ class Elected(Said):
     epoch: int
     isr: tuple[int, ...]
     eligible: tuple[int, ...] | None
+    leads_already: bool
 
     def __str__(self) -> str:
         who = "no leader" if self.leader < 0 else f"leader b{self.leader}"

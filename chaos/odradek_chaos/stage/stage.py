@@ -4,6 +4,7 @@ cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1 elr=off   a new cluster
                                              `brokers=1,2` names them
 produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
 produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
+produce 0 m1 lose=answer                     its producer never hears of it
 fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
                                              on the way, `late`: the question is; `wait` lets it wait for data
 fetch 1 last=9                               the same, and it says that its newest epoch is 9
@@ -15,7 +16,7 @@ controller whole=NAME                        it refuses the request as a whole
 controller version=1 [leader_epoch=1]        it says yes, of these epochs, and changes nothing
 publish                                      every running broker sees the metadata
 touch                                        a change of the metadata that leaves leader and ISR, seen by all
-crash 1 [power]                              kill; with `power` what was not flushed is lost
+crash 1 [power]                              kill, also several: `1,2`; with `power` what was not flushed is lost
 start 1 [keep|clean] [only=1]                boot and unfence; with `keep` it never left the ISR (L-12), with `clean` it
                                              was stopped cleanly (R-141)
 fence 0, unfence 0                           the controller believes that a broker is dead, or alive again
@@ -93,6 +94,10 @@ class Stage(Clients):
             await done
         await self._turn()
 
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
     async def _turn(self) -> None:
         """Let everybody hear what has been said."""
         for _ in range(TURNS):
@@ -169,15 +174,18 @@ class Stage(Clients):
         old = self.registration
         if (new.leader, new.eligible) != (old.leader, old.eligible):
             eligible = tuple(new.eligible) if self._settings.elr_enable else None
-            self._say(Elected(new.leader, new.leader_epoch, tuple(new.isr), eligible))
+            self._say(Elected(new.leader, new.leader_epoch, tuple(new.isr), eligible, new.leader == old.leader))
         self.registration, self._before = new, old
 
-    def do_crash(self, number: str, power: str = "") -> None:
-        node = self.nodes[int(number)]
-        self._hang_up(node)
-        node.stop()
-        if power:
-            node.disk.lose_power()
+    def do_crash(self, numbers: str, power: str = "") -> None:
+        for number in numbers.split(","):
+            node = self.nodes[int(number)]
+            self._hang_up(node)
+            said = list(self._said)
+            node.stop()
+            self._said[:] = said  # who is dead answers nobody
+            if power:
+                node.disk.lose_power()
 
     def do_start(self, number: str, *words: str, only: str = "") -> None:
         """A new process with a new broker epoch. Without `keep` it leaves the ISR first (R-152)."""
@@ -254,7 +262,7 @@ class Stage(Clients):
             response = self._decide(request)
         said = _answer_text(response, epochs=bool(version))
         fate = Fate.LOST if lose else Fate.ARRIVES
-        self._say(Message(CONTROLLER, f"b{node.number}", f"AlterPartition {said}", fate))
+        self._say(Message(CONTROLLER, f"b{node.number}", f"AlterPartition {said}", fate, said.replace("isr=", "ISR ")))
         if lose:
             answer.set_exception(ControllerUnavailable("the answer is lost"))
         else:

@@ -1,0 +1,1 @@
+"""The lessons by subject: tables of steps over the stage's commands (`odradek_chaos.stage.stage` lists them)."""

@@ -1,0 +1,354 @@
+"""How a record becomes committed: log end offsets, high watermarks, the requests that wait, and who is in sync."""
+
+from __future__ import annotations
+
+from odradek_chaos.lessons.lesson import Lesson, Setting, Shows, Step
+
+REMEMBER, READ_ON = "Remember", "Read on"
+
+HIGH_WATERMARK = Lesson(
+    name="high-watermark",
+    title="How a record becomes committed",
+    promise=(
+        "Each replica has a log end offset (LEO) of its own, and the leader keeps a copy of the others'. The high "
+        "watermark (HW) is the smallest of all that count."
+    ),
+    worlds=(Setting("fetches are answered at once"), Setting("a fetch waits for records")),
+    shows=Shows(remote=True),
+    steps=(
+        Step(
+            "Nothing yet",
+            "Broker 2 fetches at 0 from its leader, broker 1. There is nothing to send.",
+            'The position in a fetch is the only acknowledgement that a follower ever sends: "I have everything '
+            'below". Now the leader knows that broker 2 is at 0.',
+            "fetch 2",
+            "fetch 2 wait",
+        ),
+        Step(
+            "A record",
+            "A producer sends m1 with acks=all. It is in the leader's log.",
+            "Left, broker 2 has to ask again. Right, its fetch is answered by the append: both LEOs are 1, and "
+            "still the leader knows broker 2 at 0.",
+            "produce 1 m1",
+        ),
+        Step(
+            "Broker 2 asks",
+            "Broker 2 fetches again, at the end of its own log.",
+            "Left, it gets m1. Right, it fetches at 1, which says that it has m1: the leader's copy moves, the HW "
+            "with it, and the producer is told.",
+            "fetch 2",
+            "fetch 2 wait",
+        ),
+        Step(
+            "One round more",
+            "Left, broker 2 fetches at 1. Right, its fetch waits, and half a second passes.",
+            "Left, m1 is committed now, and the answer was made with the HW from before. Right, the answer brings "
+            "HW 1.",
+            "fetch 2",
+            "quiet time 500",
+        ),
+        Step(
+            "The follower hears of it",
+            "Left, broker 2 fetches once more. Right, it fetches as always, and waits.",
+            "A follower's HW is always one round behind: the answer is made before the leader counts the fetch. "
+            "lost-write shows what a restart in this gap could do.",
+            "fetch 2",
+            "fetch 2 wait",
+        ),
+        Step(
+            "The next record",
+            "A producer sends m2; broker 2 fetches as often as it needs to.",
+            "Left, three fetches for one record. Right, two: the one that waited brings the record, and the next "
+            "one commits it.",
+            """
+            quiet produce 1 m2
+            fetch 2
+            quiet fetch 2
+            quiet fetch 2
+            """,
+            """
+            produce 1 m2
+            quiet fetch 2 wait
+            quiet time 500
+            """,
+        ),
+    ),
+    end={
+        REMEMBER: (
+            "There are two sets of log end offsets: each replica's own, and the leader's copies, which move only by "
+            "fetches. HW = the smallest LEO of those in the ISR, the leader's own included. The leader's HW moves "
+            "first, a follower's with the next answer."
+        ),
+        READ_ON: (
+            "docs/protocol.md: R-6 (a fetch acknowledges what is below it), R-20 (the high watermark), R-24 (a "
+            "follower's is one round late), R-127 (when a fetch that waits brings only a new high watermark)."
+        ),
+    },
+)
+
+FOUR_MOMENTS = Lesson(
+    name="four-moments",
+    title="When a high watermark moves",
+    promise=(
+        "The leader compares the log end offsets at four moments: when it appends, when a follower fetches, when "
+        "the ISR changes, and when it becomes the leader."
+    ),
+    worlds=(Setting("today"),),
+    shows=Shows(remote=True),
+    steps=(
+        Step(
+            "1. A follower fetches",
+            "m1 is written with acks=all, and broker 2 fetches twice.",
+            "The second fetch, at 1, says that broker 2 has m1. It is the usual case: the HW moves with a fetch.",
+            """
+            produce 1 m1
+            fetch 2
+            fetch 2
+            """,
+        ),
+        Step(
+            "Nobody fetches",
+            "Broker 2 dies, and nobody has noticed. m2 is written with acks=all.",
+            "The append looks at the HW, too, and finds nothing: broker 2 counts as long as it is in the ISR, and "
+            "is at 1 for all that the leader knows.",
+            """
+            crash 2
+            produce 1 m2
+            """,
+        ),
+        Step(
+            "2. The ISR changes",
+            "The controller misses broker 2 and takes it out of the ISR.",
+            "Of those that count only the leader is left, and it has m2: the HW moves without any fetch, and the "
+            "producer is told.",
+            "fence 2",
+        ),
+        Step(
+            "3. An append",
+            "m3 is written with acks=all.",
+            "The leader is its own ISR, so nobody is left to fetch: the append itself moves the HW, in the same "
+            "step. min.insync.replicas=2 would forbid it: see min-insync-replicas.",
+            "produce 1 m3",
+        ),
+        Step(
+            "Broker 2 returns",
+            "Broker 2 starts, catches up, and joins the ISR. Then m4 is written, and broker 2 fetches it.",
+            "Broker 2 has m4 and does not know that m3 is all that is committed: m4 is not, its next fetch would be "
+            "the acknowledgement.",
+            """
+            start 2
+            settle
+            produce 1 m4
+            fetch 2
+            """,
+        ),
+        Step(
+            "4. Becoming the leader",
+            "Broker 1 dies before that fetch. Broker 2 is in the ISR and leads.",
+            "A new leader begins with its own HW and looks at once: alone in the ISR, it commits all that it has. "
+            "m4 is committed, although its producer was never told.",
+            """
+            crash 1
+            fence 1
+            """,
+        ),
+        Step(
+            "Both again",
+            "Broker 1 returns and catches up.",
+            "Both logs are equal. A producer that sends m4 again, because it heard nothing, writes it twice, unless "
+            "it is idempotent: see idempotent-producer.",
+            """
+            start 1
+            settle
+            """,
+        ),
+    ),
+    end={
+        REMEMBER: (
+            "Append, fetch, ISR change, new leader: four moments, and no timer. Nothing else moves a leader's high "
+            "watermark, and it never goes back while it leads."
+        ),
+        READ_ON: (
+            "docs/protocol.md: R-20 to R-23 (what counts, and when it is looked at), R-101 (what a new leader does "
+            "first)."
+        ),
+    },
+)
+
+PURGATORY = Lesson(
+    name="purgatory",
+    title="The requests that wait",
+    promise=(
+        "A fetch waits for records up to 500 ms, a produce with acks=all for the high watermark up to its time-out. "
+        "Both wait in the leader's purgatory, and cost nothing meanwhile."
+    ),
+    worlds=(Setting("today"),),
+    shows=Shows(waiting=True),
+    steps=(
+        Step(
+            "A consumer waits",
+            "A consumer fetches at 0 and would wait 500 ms (fetch.max.wait.ms). Nothing is there.",
+            'It is not answered "nothing" at once: it would come back at once. The request is laid aside, with a '
+            "condition and a deadline.",
+            "read 1 from=0 wait=500",
+        ),
+        Step(
+            "Its time is over",
+            "500 ms pass, and nobody has written anything.",
+            "The deadline answers it: nothing new, which is no error.",
+            "time 500",
+        ),
+        Step(
+            "Three wait",
+            "A consumer waits again, a follower waits for records at 0, and a producer sends m1 with acks=all.",
+            "The append is what the follower waits for, so it is answered in the same step. Now m1 waits for HW 1, "
+            "and the consumer for records below the HW.",
+            """
+            read 1 from=0 wait=500
+            fetch 2 wait
+            produce 1 m1
+            """,
+        ),
+        Step(
+            "One fetch answers two",
+            "The follower appends m1 and fetches at 1.",
+            "The HW moves to 1. That completes the produce, and the consumer's fetch. The follower's own fetch "
+            "waits now: there is nothing at 1.",
+            "fetch 2 wait",
+        ),
+        Step(
+            "News without records",
+            "500 ms pass without a record.",
+            "A follower that waits is told of a new HW after 500 ms at the latest, in an answer without records. "
+            "(Kafka's followers ask every 500 ms in any case.)",
+            "time 500",
+        ),
+        Step(
+            "Nobody fetches",
+            "m2 is sent with acks=all and a time-out of 1,500 ms. The follower does not fetch.",
+            "m2 is in the leader's log; for the answer it waits.",
+            """
+            produce 1 m2 timeout=1500
+            time 1000
+            """,
+        ),
+        Step(
+            "REQUEST_TIMED_OUT",
+            "The time-out is over.",
+            'The error says "unknown", not "no": m2 stays in the log. Nothing is taken back.',
+            "time 500",
+        ),
+        Step(
+            "Committed after all",
+            "The follower fetches again.",
+            "m2 is committed after its producer was told an error. Who sends it again needs an idempotent producer.",
+            """
+            fetch 2
+            fetch 2
+            fetch 2
+            """,
+        ),
+    ),
+    end={
+        REMEMBER: (
+            "A fetch is completed by records (an append for a follower, the high watermark for a consumer) or by "
+            'its 500 ms; a produce by the high watermark, or by its time-out, which means "unknown".'
+        ),
+        READ_ON: (
+            "docs/protocol.md: R-14 and R-15 (how a produce ends), R-120 to R-127 (what waits, and what wakes it); "
+            "broker/odradek_broker/core/delayed.py."
+        ),
+    },
+)
+
+SLOW_FOLLOWER = Lesson(
+    name="slow-follower",
+    title="Out of the ISR, and back",
+    promise=(
+        "A follower that has not caught up for replica.lag.time.max.ms leaves the ISR: then records are committed "
+        "without it. When it has caught up it comes back."
+    ),
+    worlds=(Setting("today"),),
+    brokers="1,2,3",
+    shows=Shows(remote=True),
+    steps=(
+        Step(
+            "All in sync",
+            "m1 is written, and both followers have it.",
+            "The ISR are the replicas that the high watermark waits for.",
+            """
+            quiet produce 1 m1
+            settle
+            """,
+        ),
+        Step(
+            "Broker 3 is slow",
+            "m2 is written. Broker 2 fetches it, broker 3 does not.",
+            "Two of three have m2, and it is not committed: no majority counts here, but every member of the ISR.",
+            """
+            produce 1 m2
+            fetch 2
+            fetch 2
+            """,
+        ),
+        Step(
+            "10 seconds",
+            "The lag time passes (replica.lag.time.max.ms, 10 s here; Kafka: 30 s).",
+            "The leader asks the controller for an ISR without broker 3. The HW still waits: only a confirmed ISR "
+            "counts, or two leaders could disagree.",
+            """
+            quiet time 8000
+            quiet fetch 2
+            time 7000
+            """,
+        ),
+        Step(
+            "The controller agrees",
+            "The controller confirms the ISR 1,2.",
+            "That moves the HW, and m2 is acknowledged. It took the lag time: this is what one slow replica costs, "
+            "once.",
+            "controller",
+        ),
+        Step(
+            "Without it",
+            "m3 is written; broker 2 fetches it.",
+            "The HW does not wait for broker 3 any more.",
+            """
+            produce 1 m3
+            fetch 2
+            fetch 2
+            """,
+        ),
+        Step(
+            "Broker 3 fetches",
+            "Broker 3 is back at work: it fetches from 1, then from 3.",
+            "It has all below the HW now, so the leader asks for an ISR with it. From here on the HW waits for it "
+            "again, even before the answer.",
+            """
+            fetch 3
+            fetch 3
+            """,
+        ),
+        Step(
+            "In sync again",
+            "The controller confirms, and everybody catches up.",
+            "Leaving takes the lag time, coming back takes one fetch at the HW.",
+            """
+            controller
+            settle
+            """,
+        ),
+    ),
+    end={
+        REMEMBER: (
+            "In sync means: it was at the leader's end of the log within the last replica.lag.time.max.ms. Out of "
+            "the ISR only by a confirmed change, and back when it has reached the high watermark."
+        ),
+        READ_ON: (
+            "docs/protocol.md: R-40 to R-46 (who leaves the ISR, who joins, and what counts meanwhile), R-54 (what "
+            "the controller checks)."
+        ),
+    },
+)
+
+LESSONS = (HIGH_WATERMARK, FOUR_MOMENTS, PURGATORY, SLOW_FOLLOWER)
