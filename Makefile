@@ -40,7 +40,7 @@ format: $(STAMP)  ## format and sort imports
 	@$(BIN)/ruff check --fix .
 
 TYPED := broker quorum  # used as Google's library has them
-VALUES := admin controller metadata  # used as values: odradek_proto.messages
+VALUES := admin controller groups metadata  # used as values: odradek_proto.messages
 proto: $(STAMP)  ## generate code from the .proto files
 	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto proto/odradek_proto/v1/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \

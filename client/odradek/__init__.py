@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ClientClosed,
         ClientError,
         ClientFailed,
+        CommitFailed,
         ConfigError,
         CorruptRecords,
         DeliveryTimeout,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnsupportedFeature,
     )
-    from odradek.shared.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
+    from odradek.shared.results import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, Watermarks
 
 __all__ = [
     "Admin",
@@ -67,6 +68,7 @@ __all__ = [
     "ClientError",
     "ClientFailed",
     "ClusterDescription",
+    "CommitFailed",
     "ConfigEntry",
     "ConfigError",
     "ConfigSynonym",
@@ -83,6 +85,7 @@ __all__ = [
     "NoOffset",
     "NotAssigned",
     "OdradekError",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionDescription",
     "PartitionReassignment",
@@ -117,12 +120,12 @@ _NAMES = {
         "ReplicaDescription ReplicasDescription TopicDescription"
     ),
     "odradek.shared.errors": (
-        "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed ConfigError "
-        "CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "
+        "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed CommitFailed "
+        "ConfigError CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "
         "RequestTimeout SerializationError UnknownTopic UnsupportedFeature"
     ),
     "odradek.producing.producer": "Producer",
-    "odradek.shared.results": "ConsumerRecord OffsetAndTimestamp RecordMetadata Watermarks",
+    "odradek.shared.results": "ConsumerRecord OffsetAndMetadata OffsetAndTimestamp RecordMetadata Watermarks",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

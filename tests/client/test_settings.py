@@ -98,7 +98,7 @@ def test_an_unknown_setting_always_has_a_hint(kind: Any, name: str, hint: str) -
 KAFKAS = {
     "bootstrap.servers": "localhost:1",
     "security.protocol": "PLAINTEXT",
-    "enable.auto.commit": "true",
+    "heartbeat.interval.ms": "true",
     "session.timeout.ms": "10000",
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "transactional.id": "",
@@ -113,7 +113,7 @@ def test_a_configuration_that_was_written_for_kafka_loads(
     servers, settings = from_dotted(kind, KAFKAS)
     assert (servers, settings) == ("localhost:1", {"security_protocol": "PLAINTEXT"})
     assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [
-        "enable.auto.commit",
+        "heartbeat.interval.ms",
         "session.timeout.ms",
         "key.serializer",
     ]
@@ -126,7 +126,6 @@ def test_a_configuration_that_was_written_for_kafka_loads(
         ("ssl.engine.factory.class", "Mine", "docs/security.md"),
         ("transactional.id", "t", "transactions are not there yet"),
         ("partitioner.class", "Mine", "a partition of your own choice"),
-        ("group.instance.id", "i", "groups are not there yet"),
         ("value.serializer", str, "value_serializer=..."),
     ],
 )
@@ -159,10 +158,12 @@ def test_acks_turn_the_default_idempotence_off() -> None:
     assert build(ProducerConfig, "a:1", {"acks": "all"}).enable_idempotence
 
 
-def test_a_group_says_that_groups_are_not_there() -> None:
-    """Rather than to read everything in silence."""
-    with pytest.raises(UnsupportedFeature, match="groups are not there yet"):
-        odradek.Consumer("localhost:1", "orders", group_id="g")
+def test_what_is_of_a_group_needs_one() -> None:
+    """A pattern, callbacks and an instance id would be left out in silence without it."""
+    with pytest.raises(ConfigError, match="group_instance_id needs group_id"):
+        odradek.Consumer("localhost:1", "orders", group_instance_id="i")
+    with pytest.raises(ConfigError, match="set group_id"):
+        odradek.Consumer("localhost:1").subscribe(pattern="o.*")
 
 
 def test_every_code_has_a_class() -> None:

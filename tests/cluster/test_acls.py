@@ -17,7 +17,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition as KafkaPartition
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
-from odradek.broker_errors import ClusterAuthorizationFailed, SaslAuthenticationFailed, TopicAuthorizationFailed
+from odradek.broker_errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailed,
+)
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from odradek_proto.topics import TopicPartition
@@ -298,6 +303,30 @@ def test_a_group_is_a_resource_of_its_own(guarded: LocalCluster) -> None:
     with pytest.raises(KafkaException) as gone:
         admin.delete_consumer_groups(["carls"])["carls"].result(START_S)
     assert gone.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_member_names_only_topics_that_it_may_know(guarded: LocalCluster) -> None:
+    """ConsumerGroupHeartbeat needs READ on the group, and DESCRIBE on the topics that it names, as in Kafka 4.1."""
+
+    async def read(topic: str) -> object:
+        async with Consumer(
+            guarded.bootstrap, topic, group_id="daves", auto_offset_reset="earliest", **as_user("dave")
+        ) as consumer:
+            [record] = await consumer.poll(START_S, max_records=1)
+            return record.value
+
+    async def story() -> None:
+        async with Admin(guarded.bootstrap, **as_user("admin")) as admin:
+            await admin.upsert_user_scram_credentials("dave", "dave")
+            with pytest.raises(GroupAuthorizationFailed):
+                await read("orders")
+            group = (ResourceType.GROUP, "daves", PatternType.LITERAL, "User:dave", "*")
+            await admin.create_acls([Acl(*group, Operation.READ, Permission.ALLOW), topic_acl("dave", Operation.READ)])
+            with pytest.raises(TopicAuthorizationFailed):
+                await read("secrets")
+            assert await read("orders") == b"0"
+
+    asyncio.run(story())
 
 
 def test_without_an_authorizer_acls_are_security_disabled(odradek_cluster: Any) -> None:

@@ -42,3 +42,8 @@ class RequestContext(Value, frozen=True):
     client_id: str = ""
     peer: str = ""  # host:port
     node_id: int | None = None  # of the certificate of a node; None: it has shown none
+
+    @property
+    def client_host(self) -> str:
+        """As Kafka's tools show it: Java writes an address with a slash before it."""
+        return f"/{self.peer.rpartition(':')[0].strip('[]')}"

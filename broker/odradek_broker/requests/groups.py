@@ -18,6 +18,8 @@ from odradek_proto.values import Value, replace
 from odradek_broker.core.groups.hashing import partition_for
 from odradek_broker.core.groups.messages import (
     Answer,
+    ConsumerGroupHeartbeat,
+    DescribeConsumerGroupAnswer,
     FetchedOffset,
     ListGroups,
     ListGroupsAnswer,
@@ -41,6 +43,7 @@ A = TypeVar("A", bound=Answer)
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators (CoordinatorType)
 NO_TRANSACTIONS: Final = "there are no transactions yet: leave transactional.id unset"
+HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 MOST_WARNED = 256  # transactional ids that the log names
 LONGEST_LOGGED = 256  # characters of one of them
 
@@ -113,6 +116,10 @@ class GroupRequests:
         api = type(request).__name__
         if not isinstance(request, ListGroups) and (refused := self._refused(context, api, request.group_id)):
             return kind(refused)
+        if isinstance(request, ConsumerGroupHeartbeat):
+            for name in request.subscribed_topic_names or ():
+                if refused := self._refused(context, "ConsumerGroupHeartbeat of topic", name):
+                    return kind(refused)
         unasked: list[tuple[TopicPartition, ErrorCode]] = []
         if isinstance(request, OffsetCommit):
             request = replace(request, offsets=tuple(self._checked(context, each) for each in request.offsets))
@@ -133,6 +140,12 @@ class GroupRequests:
             return answer
         if isinstance(answer, OffsetDeleteAnswer):
             return replace(answer, partitions=(*answer.partitions, *unasked))
+        if isinstance(answer, DescribeConsumerGroupAnswer):
+            return (
+                replace(answer, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, message=HIDDEN, members=())
+                if self._hides(context, answer)
+                else answer
+            )
         if isinstance(answer, ListGroupsAnswer):
             if self._access.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
                 return answer
@@ -152,6 +165,16 @@ class GroupRequests:
             hidden = [FetchedOffset(each.topic_partition, error=error) if error else each for each, error in found]
             return replace(answer, offsets=tuple(hidden))
         return answer
+
+    def _hides(self, context: RequestContext, group: DescribeConsumerGroupAnswer) -> bool:
+        """Whether its members were assigned topics that the caller may not know of."""
+        ids = {each for member in group.members for each in (*member.assignment, *member.target_assignment)}
+        names = self._image().topic_names
+        return any(
+            self._refused(context, "DescribeConsumerGroup of topic", names[each])
+            for each in sorted(ids)
+            if each in names
+        )
 
     def _checked(self, context: RequestContext, offset: OffsetToCommit) -> OffsetToCommit:
         tp: TopicPartition = offset.topic_partition

@@ -11,6 +11,8 @@ from odradek_broker.rpc.authentication import SERVICE as AUTHENTICATION
 from odradek_broker.rpc.caller import Call, Callers, StreamCall, stream, unary
 from odradek_broker.rpc.data import DataService
 from odradek_broker.rpc.fetch_session import SessionLimits
+from odradek_broker.rpc.groups import SERVICE as GROUPS
+from odradek_broker.rpc.groups import GroupService
 from odradek_broker.rpc.metadata import MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.rpc.producer_ids import ProducerIdService
@@ -47,6 +49,7 @@ class BrokerServices:
             f"/{BROKER}/InitProducerId": ProducerIdService(requests.producer_ids).init_producer_id,
             f"/{BROKER}/DeleteRecords": records.delete_records,
             f"/{BROKER}/DescribeReplicas": records.describe_replicas,
+            **GroupService(requests.groups, requests.metadata.topic_name).calls(),
         }
         self._streams: dict[str, StreamCall] = {
             f"/{BROKER}/ProduceStream": data.produce_stream,
@@ -70,7 +73,7 @@ class BrokerServices:
                 **admin_handlers(self._admin, callers),
             },
             streams=streams,
-            services=(BROKER, ADMIN, *((AUTHENTICATION,) if identities else ())),
+            services=(BROKER, ADMIN, GROUPS, *((AUTHENTICATION,) if identities else ())),
         )
 
     def for_brokers(self, listener: str) -> Handlers:

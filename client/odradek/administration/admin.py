@@ -204,7 +204,7 @@ class Admin(Client):
                 return answer.partitions[0].low_watermark
 
             # Deleting twice up to the same offset is deleting once, so this may be repeated.
-            low_watermarks[partition] = await self._patiently(
+            low_watermarks[partition] = await self._require_running().patiently(
                 f"delete records of {partition}", self._config.default_api_timeout_ms, ask
             )
         return low_watermarks
@@ -492,7 +492,7 @@ class Admin(Client):
                 METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
             )
 
-        return await self._patiently("metadata", self._config.default_api_timeout_ms, ask)
+        return await self._require_running().patiently("metadata", self._config.default_api_timeout_ms, ask)
 
     async def _ask(self, name: str, request: Request, kind: type[R]) -> R:
         """A question that changes nothing: repeated while there is hope."""
@@ -503,7 +503,7 @@ class Admin(Client):
             _raise_if_nobody_is_in_charge(answer)
             return answer
 
-        return await self._patiently(name, self._config.default_api_timeout_ms, ask)
+        return await self._require_running().patiently(name, self._config.default_api_timeout_ms, ask)
 
     async def _change(self, name: str, request: Request, kind: type[R], timeout: float | None) -> R:
         """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
@@ -523,7 +523,9 @@ class Admin(Client):
             return answer
 
         try:
-            return await self._patiently(name, max(timeout_ms, self._config.default_api_timeout_ms), ask)
+            return await self._require_running().patiently(
+                name, max(timeout_ms, self._config.default_api_timeout_ms), ask
+            )
         except _Unknown as unknown:
             raise unknown.error from None
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import Clock, Network
 
 from odradek.cluster.cluster import Cluster
 from odradek.shared.config import ClientConfig
-from odradek.shared.errors import BrokerError, ClientClosed, ClientError
+from odradek.shared.errors import ClientClosed
 from odradek.shared.kafka import missing
 from odradek.shared.security import network_for
-
-R = TypeVar("R")
 
 
 class Client:
@@ -89,19 +87,3 @@ class Client:
         await cluster.close()
         if self._given_network is None:
             await cluster.network.close()
-
-    async def _patiently(self, what: str, timeout_ms: int, attempt: Callable[[], Awaitable[R]]) -> R:
-        """Repeat an attempt while its errors are retriable and there is time; then the last error is raised."""
-        cluster = self._require_running()
-        deadline = cluster.clock.now_ms() + timeout_ms
-        failures = 0
-        while True:
-            try:
-                return await attempt()
-            except (BrokerError, ClientError) as error:
-                failures += 1
-                pause = cluster.search_pause(failures)
-                if not error.retriable or cluster.clock.now_ms() + pause >= deadline:
-                    raise
-                cluster.request_refresh(f"{what}: {error.message}")
-            await cluster.clock.sleep(pause)

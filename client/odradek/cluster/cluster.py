@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -49,6 +49,7 @@ HEDGE_MS = 150
 QUIET_MS = 1_000  # after so long without a refresh the pause between two starts small again
 
 
+A = TypeVar("A")
 R = TypeVar("R", bound=Response)
 
 
@@ -263,6 +264,21 @@ class Cluster:
         return [*dict.fromkeys((*known, *sorted(self.config.bootstrap_servers, key=fenced.__contains__)))]
 
     # --- single questions ------------------------------------------------------------------------------------------
+
+    async def patiently(self, what: str, timeout_ms: int, attempt: Callable[[], Awaitable[A]]) -> A:
+        """Repeat an attempt while its errors are retriable and there is time; then the last error is raised."""
+        deadline = self.clock.now_ms() + timeout_ms
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except OdradekError as error:
+                failures += 1
+                pause = self.search_pause(failures)
+                if not error.retriable or self.clock.now_ms() + pause >= deadline:
+                    raise
+                self.request_refresh(f"{what}: {error.message}")
+            await self.clock.sleep(pause)
 
     async def call_address(self, address: str, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
         """One call to one address. Raises `BrokerUnreachable` or `RequestTimeout`."""

@@ -2,9 +2,9 @@
 `odradek.core.fetch_state`.
 
 Rules of this module. A position is the offset of the next record that the application gets: it moves when a record is
-handed out, not when it is fetched; only the engine knows it, and that is there between start and close. A subscription
-becomes an assignment when records are asked for, and again when its topics have grown. Groups are not there yet, so
-nothing is committed: who comes back seeks.
+handed out, not when it is fetched; only the engine knows it, and that is there between start and close. Without a group
+a subscription becomes an assignment when records are asked for, and again when its topics have grown; with one the
+group's coordinator says what is read (`odradek.consuming.group`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.client import Client
 from odradek.consuming.engine import FetchEngine
+from odradek.consuming.group import Callback, Callbacks, GroupMember
 from odradek.consuming.positions import list_offsets
 from odradek.consuming.records import as_records
-from odradek.core.fetch_state import EARLIEST, LATEST, FetchState, State
+from odradek.core.fetch_state import COMMITTED, EARLIEST, LATEST, FetchState, State
 from odradek.shared.config import BootstrapServers, ConsumerConfig, ConsumerSettings, build, from_dotted
 from odradek.shared.errors import ClientClosed, ConfigError, NotAssigned, OdradekError, RequestTimeout
-from odradek.shared.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
+from odradek.shared.results import ConsumerRecord, K, OffsetAndMetadata, OffsetAndTimestamp, V, Watermarks
 
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
 UNKNOWN_TOPIC_TIMEOUT_MS = 5_000  # Unlike Kafka, which waits without a limit for a topic that does not exist
@@ -49,7 +50,7 @@ class Consumer(Client, Generic[K, V]):
                 ...
 
     Without deserializers keys and values are bytes or None. Settings have Kafka's names in snake_case;
-    `docs/client.md` lists them. Raises `ConfigError` for unknown ones, `UnsupportedFeature` for group_id.
+    `docs/client.md` lists them. Raises `ConfigError` for unknown ones.
     """
 
     def __init__(
@@ -66,7 +67,10 @@ class Consumer(Client, Generic[K, V]):
         super().__init__(config, clock, network)
         self._config = config
         self._engine: FetchEngine | None = None
+        self._group: GroupMember | None = None
         self._topics: list[str] = list(topics)
+        self._pattern = ""
+        self._callbacks = Callbacks()
         self._assigned: list[TopicPartition] = []
         self._resolved: dict[str, list[int]] | None = None  # what was assigned for the subscription
         self._key_deserializer = key_deserializer
@@ -99,17 +103,35 @@ class Consumer(Client, Generic[K, V]):
     async def start(self) -> None:
         """Find the cluster. Raises `BootstrapError`."""
         cluster = await self._open(allow_auto_create_topics=self._config.allow_auto_create_topics)
-        if self._engine is None:
+        if self._engine is not None:
+            return
+        if self._config.group_id:
+            self._group = GroupMember(self._config, cluster, self._set_assignment)
+            self._engine = FetchEngine(self._config, cluster, self._group.fetch_offsets)
+            self._group.start(self._engine, self._engine.fail)
+        else:
             self._engine = FetchEngine(self._config, cluster)
-            if self._assigned:
-                self._engine.assign(self._assigned)
+        if self._assigned:
+            self._engine.assign(self._assigned)
+        self._join()
 
     async def close(self) -> None:
-        """End. Records that were fetched and not handed out are forgotten."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.end()
-        await self._shut()
+        """End. Records that were fetched and not handed out are forgotten.
+
+        With a group and enable_auto_commit, the positions are committed, and the member leaves.
+        """
+        await self._end(cleanly=True)
+
+    async def _end(self, *, cleanly: bool) -> None:
+        try:
+            if self._group is not None:
+                await self._group.end(cleanly=cleanly)
+        finally:
+            self._group = None
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                await engine.end()
+            await self._shut()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -118,32 +140,66 @@ class Consumer(Client, Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._end(cleanly=kind is None)  # else the record that was being worked on is not done with
 
     # --- what is read, and from where on ------------------------------------------------------------------------------
 
-    def subscribe(self, topics: str | Iterable[str]) -> None:
-        """Read all partitions of these topics, also those that are added later. Replaces what was read before."""
-        self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._resolved = None
-        if not self._topics:
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Read all partitions of these topics, also those that are added later. Replaces what was read before.
+
+        With a group its members share them, and a `pattern` (as RE2 has them, of whole names) is resolved by the
+        coordinator. The callbacks are called with lists of partitions, inside of a call that asks for records; they may
+        be coroutine functions. Before `on_revoked` nothing has been given up yet; what `on_lost` names may be read by
+        others already (without it, `on_revoked` hears of that, too).
+        """
+        wanted = [topics] if isinstance(topics, str) else list(topics)
+        if not wanted and not pattern:
             self.unsubscribe()
+            return
+        if not self._config.group_id and (pattern or on_assigned or on_revoked or on_lost):
+            raise ConfigError(
+                "subscribe: patterns and callbacks are for members of a group", hint="set group_id, or name the topics"
+            )
+        self._topics, self._pattern, self._resolved = wanted, pattern or "", None
+        self._callbacks = Callbacks(on_assigned, on_revoked, on_lost)
+        self._join()
+
+    def _join(self) -> None:
+        if self._group is not None and (self._topics or self._pattern):
+            self._group.subscribe(self._topics, self._pattern, self._callbacks)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; those that were read before keep their positions."""
-        self._topics, self._resolved = [], None
+        """Read exactly these partitions; those that were read before keep their positions.
+
+        With a group_id they begin where the group has committed, and the consumer is no member of the group.
+        """
+        if self._group is not None and self._group.is_subscribed:
+            raise ConfigError("assign: the group's coordinator assigns partitions", hint="call unsubscribe() first")
+        self._topics, self._pattern, self._resolved = [], "", None
         self._set_assignment([TopicPartition(*partition) for partition in partitions])
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
-        self.assign(())
+        """Read nothing. A member of a group commits, with enable_auto_commit, and leaves the group."""
+        self._topics, self._pattern, self._resolved = [], "", None
+        if self._group is not None and self._group.is_subscribed:
+            self._group.unsubscribe()
+        else:
+            self._set_assignment([])
 
     def subscription(self) -> list[str]:
         """The topics given to `subscribe`."""
         return [*self._topics]
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read; of a subscription, once the first records were asked for."""
+        """The partitions that are read; of a subscription, not before records were asked for."""
         return [*self._assigned]
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
@@ -154,7 +210,7 @@ class Consumer(Client, Generic[K, V]):
         if offset < 0:
             raise ConfigError(f"seek: offset {offset} is negative", hint="seek_to_beginning() and seek_to_end() exist")
         self._state(partition).seek(offset, leader_epoch)
-        self._touched()
+        self._touched(partition)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the log start offset; without arguments, in all assigned partitions. Raises `NotAssigned`."""
@@ -163,6 +219,11 @@ class Consumer(Client, Generic[K, V]):
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on at the high watermark; without arguments, in all assigned partitions. Raises `NotAssigned`."""
         self._seek_to(partitions, LATEST)
+
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Go on where the group has committed; without arguments, in all assigned partitions. Raises `NotAssigned`."""
+        self._required_group("seek_to_committed")
+        self._seek_to(partitions, COMMITTED)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out and fetch nothing of these partitions until `resume`. Raises `NotAssigned`."""
@@ -190,7 +251,7 @@ class Consumer(Client, Generic[K, V]):
 
     async def _prepare(self) -> None:
         """Turn the subscription into partitions, again when topics have grown. Raises `UnknownTopic`."""
-        if not self._topics:
+        if not self._topics or self._group is not None:
             return
         cluster = self._require_running()
         view = cluster.view
@@ -222,12 +283,21 @@ class Consumer(Client, Generic[K, V]):
         return state
 
     def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
-        for partition in partitions or self._assigned:
+        wanted = partitions or tuple(self._assigned)
+        for partition in wanted:
             self._state(partition).seek_to(timestamp)
-        self._touched()
+        self._touched(*wanted)
 
-    def _touched(self) -> None:
+    def _touched(self, *sought: TopicPartition) -> None:
+        if self._group is not None:
+            self._group.on_seek(sought)
         self._ready_engine().look_again()
+
+    def _required_group(self, what: str) -> GroupMember:
+        self._ready_engine()
+        if self._group is None:
+            raise ConfigError(f"{what}: this consumer has no group", hint="set group_id")
+        return self._group
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -243,7 +313,7 @@ class Consumer(Client, Generic[K, V]):
         """All records from the position on, without end."""
         while True:
             await self._fetch(None, None)
-            while (found := self._take(1, None)) is not None:
+            while (found := self._next(None)) is not None:
                 yield found[0]
 
     async def records(self, *, until: Literal["end"] | None = None) -> AsyncIterator[ConsumerRecord[K, V]]:
@@ -259,7 +329,7 @@ class Consumer(Client, Generic[K, V]):
         ends = await self._ends()
         while not self._at(ends):
             await self._fetch(None, ends)
-            while (found := self._take(1, ends)) is not None:
+            while (found := self._next(ends)) is not None:
                 yield found[0]
 
     async def batches(
@@ -301,7 +371,11 @@ class Consumer(Client, Generic[K, V]):
         await self._until(lambda: self._is_ready(ends), timeout, "records", ends)
 
     def _is_ready(self, ends: Goal | None) -> bool:
-        engine = self._ready_engine()
+        engine, group = self._ready_engine(), self._group
+        if group is not None:
+            group.on_ask()
+            if group.is_settling:
+                return False
         if engine.has_rows(ends) or (ends is not None and self._at(ends)):
             return True
         if (error := engine.error()) is not None:
@@ -328,9 +402,48 @@ class Consumer(Client, Generic[K, V]):
                 await self._ready_engine().news()
                 await self._prepare()
 
+    def _next(self, ends: Goal | None) -> list[ConsumerRecord[K, V]] | None:
+        """The next record, if one is ready: the one before is done with."""
+        if self._group is not None:
+            self._group.on_ask()
+        return self._take(1, ends)
+
     def _take(self, limit: int, ends: Goal | None) -> list[ConsumerRecord[K, V]] | None:
-        found = self._ready_engine().take(limit, ends)
-        return None if found is None else as_records(*found, self._key_deserializer, self._value_deserializer)
+        engine, group = self._ready_engine(), self._group
+        if group is not None and group.is_settling:
+            return None
+        found = engine.take(limit, ends)
+        if found is None:
+            return None
+        if group is not None:
+            group.on_records(*found)
+        return as_records(*found, self._key_deserializer, self._value_deserializer)
+
+    # --- what the group has committed -------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Commit for the group: the positions, or the offsets of the records that come next. Returns what it committed.
+
+        Raises `CommitFailed` when the partitions are another member's by now.
+        """
+        group = self._required_group("commit")
+        if offsets is None:
+            commits = group.positions()
+        else:
+            commits = {
+                TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
+                for partition, each in offsets.items()
+            }
+            if wrong := next((each for each in commits.items() if each[1].offset < 0), None):
+                raise ConfigError(f"commit: offset {wrong[1].offset} of {wrong[0]} is negative")
+        await group.commit(commits, self._config.default_api_timeout_ms)
+        return {partition: each.offset for partition, each in commits.items()}
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """What the group has committed for a partition, whoever did; None where it has nothing."""
+        return await self._required_group("committed").committed(TopicPartition(*partition))
 
     # --- positions and offsets ----------------------------------------------------------------------------------------
 
@@ -408,7 +521,9 @@ class Consumer(Client, Generic[K, V]):
                     return Watermarks(replica.log_start_offset, replica.high_watermark, replica.log_end_offset)
             raise NotAssigned(f"broker {leader} has no replica of {partition}")
 
-        return await self._patiently(f"watermarks of {partition}", self._config.default_api_timeout_ms, ask)
+        return await self._require_running().patiently(
+            f"watermarks of {partition}", self._config.default_api_timeout_ms, ask
+        )
 
     async def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         cluster = self._require_running()
@@ -430,10 +545,12 @@ class Consumer(Client, Generic[K, V]):
                 raise failure
             return found
 
-        return await self._patiently("offsets", self._config.default_api_timeout_ms, ask)
+        return await self._require_running().patiently("offsets", self._config.default_api_timeout_ms, ask)
 
     async def _ends(self) -> Goal:
         await self._prepare()
+        if self._group is not None:
+            await self._until(self._group.has_assignment, None, "assignment")
         view = self._require_running().view
         epochs = {partition: view.leader_of(partition).epoch for partition in self._assigned}
         return Goal(await self.end_offsets(self._assigned), epochs)
@@ -457,6 +574,9 @@ class Consumer(Client, Generic[K, V]):
         return bool(epochs)
 
     def _at(self, ends: Ends) -> bool:
-        """Whether all partitions have been read up to these offsets."""
+        """Whether all partitions have been read up to these offsets; another member's are not waited for."""
         states = {state.name: state for state in self._ready_engine().states()}
-        return all(end <= 0 or (name in states and states[name].position.offset >= end) for name, end in ends.items())
+        gone = self._group is not None
+        return all(
+            end <= 0 or (states[name].position.offset >= end if name in states else gone) for name, end in ends.items()
+        )

@@ -22,7 +22,7 @@ from odradek.cluster.cluster import Cluster
 from odradek.cluster.outages import log_outages
 from odradek.cluster.tasks import start_task
 from odradek.consuming.link import FetchLink
-from odradek.consuming.positions import PositionKeeper
+from odradek.consuming.positions import GroupOffsets, PositionKeeper
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import Chunk, FetchState, State
 from odradek.core.outages import Outages
@@ -35,7 +35,7 @@ WATCH_MS = 1_000  # how often it is looked what holds partitions up, while somet
 class FetchEngine:
     """What runs between start and close of a consumer."""
 
-    def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, group_offsets: GroupOffsets | None = None) -> None:
         self._config = config
         self._cluster = cluster
         self._clock = cluster.clock
@@ -50,13 +50,14 @@ class FetchEngine:
             lambda: [*self._states.values()],
             committed=config.isolation_level == "read_committed",
             changed=self.look_again,
+            group_offsets=group_offsets,
         )
         self._retry = Deadline(cluster.clock, self.look_again)
         self._ended = False
         self._fatal: ClientFailed | None = None
-        self._tasks = [start_task(self._keeper.run(), self._fail)]
+        self._tasks = [start_task(self._keeper.run(), self.fail)]
         cluster.listeners.append(self._on_metadata)
-        cluster.failure_listeners.append(self._fail)
+        cluster.failure_listeners.append(self.fail)
 
     async def end(self) -> None:
         self._ended = True
@@ -67,7 +68,7 @@ class FetchEngine:
         await asyncio.wait(self._tasks)
         self._news.set()
 
-    def _fail(self, error: ClientFailed) -> None:
+    def fail(self, error: ClientFailed) -> None:
         """Nothing new will come: whoever waits for records is told when those that are there have been read."""
         self._fatal = self._fatal or error
         self._news.set()
@@ -81,7 +82,8 @@ class FetchEngine:
             if name not in partitions:
                 state.rewind()
                 self._give_back(state)
-        self._states = {name: old.get(name) or FetchState(name, self._config.auto_offset_reset) for name in partitions}
+        reset, in_group = self._config.auto_offset_reset, bool(self._config.group_id)
+        self._states = {name: old.get(name) or FetchState(name, reset, in_group=in_group) for name in partitions}
         self._turns = deque(self._states.values())
         self._cluster.follow(dict.fromkeys(name.topic for name in self._states))
         for state in self._states.values():
@@ -133,9 +135,9 @@ class FetchEngine:
         link = self._links.get(broker_id)
         if link is None:
             link = self._links[broker_id] = FetchLink(
-                broker_id, self._config, self._cluster, self.states, self._on_answer, self._on_broken, self._fail
+                broker_id, self._config, self._cluster, self.states, self._on_answer, self._on_broken, self.fail
             )
-            self._tasks.append(start_task(link.run(), self._fail))
+            self._tasks.append(start_task(link.run(), self.fail))
         return link
 
     def _on_metadata(self) -> None:

@@ -7,7 +7,7 @@ failed is repeated only by the keeper, which has all the time that the consumer 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -17,9 +17,9 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
 from odradek.core.cluster_view import NO_LEADER
-from odradek.core.fetch_state import FetchState, Position, State
+from odradek.core.fetch_state import COMMITTED, NO_EPOCH, FetchState, Position, State
 from odradek.shared.errors import BrokerUnreachable, ClientError, OdradekError, broker_error
-from odradek.shared.results import OffsetAndTimestamp
+from odradek.shared.results import OffsetAndMetadata, OffsetAndTimestamp
 
 LIST_OFFSETS = "/odradek.v1.Broker/ListOffsets"
 OFFSETS_FOR_LEADER_EPOCH = "/odradek.v1.Broker/OffsetsForLeaderEpoch"
@@ -27,6 +27,10 @@ CALL_TIMEOUT_MS = 2_000  # a frozen leader: ask again, perhaps it is another by 
 
 A = TypeVar("A")
 Offsets = dict[TopicPartition, OffsetAndTimestamp | OdradekError]
+GroupOffsets = Callable[
+    [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | OdradekError | None]]
+]
+"""What a group has committed: asked once, with an error where that did not help."""
 
 
 def _by_leader(cluster: Cluster, partitions: Mapping[TopicPartition, A]) -> dict[int, dict[TopicPartition, A]]:
@@ -86,11 +90,13 @@ class PositionKeeper:
         *,
         committed: bool,
         changed: Callable[[], None],
+        group_offsets: GroupOffsets | None = None,
     ) -> None:
         self._cluster = cluster
         self._states = states
         self._committed = committed
         self._changed = changed
+        self._group_offsets = group_offsets
         self._event = asyncio.Event()
         self._deadline = Deadline(cluster.clock, self._event.set)
 
@@ -123,6 +129,31 @@ class PositionKeeper:
         return False
 
     async def _find_offsets(self, states: dict[TopicPartition, FetchState]) -> None:
+        of_group = {name: state for name, state in states.items() if state.reset_to == COMMITTED}
+        if of_group:
+            await self._find_committed(of_group)
+        await self._find_listed({name: state for name, state in states.items() if name not in of_group})
+
+    async def _find_committed(self, states: dict[TopicPartition, FetchState]) -> None:
+        assert self._group_offsets is not None, states
+        found: Mapping[TopicPartition, OffsetAndMetadata | OdradekError | None] = {}
+        failure: OdradekError | None = None
+        try:
+            found = await self._group_offsets([*states])
+        except OdradekError as error:
+            failure = error
+        for name, state in states.items():
+            outcome = found.get(name, failure)
+            if isinstance(outcome, OdradekError):
+                self._failed(state, outcome)
+            elif outcome is None:
+                state.on_committed(None, NO_EPOCH)
+            else:
+                state.on_committed(outcome.offset, outcome.leader_epoch)
+
+    async def _find_listed(self, states: dict[TopicPartition, FetchState]) -> None:
+        if not states:
+            return
         asked = {name: state.reset_to for name, state in states.items() if state.reset_to is not None}
         timeout_ms = self._patience_ms(states)
         found = await list_offsets(self._cluster, asked, committed=self._committed, timeout_ms=timeout_ms)

@@ -28,6 +28,7 @@ from odradek.shared.errors import LogTruncated, NoOffset, OdradekError, broker_e
 
 LATEST = -1  # timestamps that ListOffsets gives a meaning
 EARLIEST = -2
+COMMITTED = -3  # ours: what the group has committed, or else as auto.offset.reset says
 NO_EPOCH = -1
 REFUSAL_MS = 2_000  # a leader that refuses does so sooner; one that says nothing has nothing new
 
@@ -81,7 +82,7 @@ class FetchState:
         "trouble",
     )
 
-    def __init__(self, name: TopicPartition, reset: OffsetReset) -> None:
+    def __init__(self, name: TopicPartition, reset: OffsetReset, *, in_group: bool = False) -> None:
         self.name = name
         self.reset = reset
         self.state = State.NEEDS_OFFSET
@@ -101,7 +102,10 @@ class FetchState:
         self.failures = 0
         self.retry_at_ms = 0
         self.trouble: OdradekError | None = None  # the last error that will be tried again, while nothing went well
-        self._ask_for_offset()
+        if in_group:
+            self.seek_to(COMMITTED)
+        else:
+            self._ask_for_offset()
 
     # --- positions -------------------------------------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class FetchState:
         self.state = State.FETCHING if epoch == NO_EPOCH else State.VALIDATING
 
     def seek_to(self, timestamp: int) -> None:
-        """`EARLIEST` or `LATEST`, as the leader knows it when it is asked."""
+        """`EARLIEST` or `LATEST`, as the leader knows it when it is asked, or `COMMITTED`."""
         self.reset_to = timestamp
         self.position = Position(-1, NO_EPOCH)
         self.error = None
@@ -149,6 +153,15 @@ class FetchState:
             self.trouble = None
             self.rewind()
             self.state = State.FETCHING
+
+    def on_committed(self, offset: int | None, epoch: int) -> None:
+        """The coordinator said what the group has committed; None: nothing."""
+        if self.state is State.NEEDS_OFFSET and self.reset_to == COMMITTED:
+            self.trouble = None
+            if offset is None:
+                self._ask_for_offset()
+            else:
+                self.seek(offset, epoch)
 
     # --- leaders ---------------------------------------------------------------------------------------------------
 

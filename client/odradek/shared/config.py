@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from odradek_proto.compression import Codec, CodecUnavailable, compress
 
-from odradek.shared.errors import ConfigError, UnsupportedFeature
+from odradek.shared.errors import ConfigError
 from odradek.shared.kafka import SAME, settle_foreign
 from odradek.shared.security import PLAINTEXT, SCRAM, Security, check_security
 
@@ -64,6 +64,11 @@ class ProducerSettings(ClientSettings, total=False):
 
 class ConsumerSettings(ClientSettings, total=False):
     group_id: str
+    group_instance_id: str
+    group_remote_assignor: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_interval_ms: int
     auto_offset_reset: OffsetReset
     isolation_level: Literal["read_uncommitted", "read_committed"]
     fetch_min_bytes: int
@@ -174,6 +179,11 @@ class ConsumerConfig(ClientConfig):
     """Settings of a consumer."""
 
     group_id: str = ""
+    group_instance_id: str = ""  # Kafka: null
+    group_remote_assignor: str = ""  # Kafka: null. The brokers': uniform
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    max_poll_interval_ms: int = 300_000
     auto_offset_reset: OffsetReset = "latest"
     isolation_level: str = "read_uncommitted"
     fetch_min_bytes: int = 1
@@ -189,16 +199,14 @@ class ConsumerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super(ConsumerConfig, self).__post_init__()
-        if self.group_id:
-            raise UnsupportedFeature(
-                "group_id: consumer groups are not there yet",
-                hint="leave group_id out: subscribe() then reads all partitions, assign() those that you name",
-            )
+        if self.group_instance_id and not self.group_id:
+            raise ConfigError("group_instance_id needs group_id")
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset: {self.auto_offset_reset!r} is none of earliest, latest, none")
         if self.isolation_level not in ("read_uncommitted", "read_committed"):
             raise ConfigError(f"isolation_level: {self.isolation_level!r} is none of read_uncommitted, read_committed")
         _require_positive(self, "fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records")
+        _require_positive(self, "auto_commit_interval_ms", "max_poll_interval_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

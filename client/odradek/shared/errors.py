@@ -174,6 +174,17 @@ class UnknownTopic(ClientError, LookupError):
         self.topic = topic
 
 
+class CommitFailed(ClientError):
+    """The partitions belong to another member of the group by now, or the consumer has not joined it yet."""
+
+    def __init__(self, group_id: str, why: str) -> None:
+        super().__init__(
+            f"group {group_id!r}: nothing was committed: {why}",
+            hint="the records since the last commit come again, here or at another member; a consumer that works for "
+            "longer than max_poll_interval_ms without asking for records is taken for dead",
+        )
+
+
 class NotAssigned(ClientError, LookupError):
     """The consumer was asked about a partition that is not assigned to it."""
 

@@ -16,7 +16,6 @@ from odradek.shared.errors import ConfigError, UnsupportedFeature
 
 logger = logging.getLogger("odradek")
 
-NO_GROUPS: Final = "consumer groups are not there yet: the application stores positions itself, and seeks"
 NO_TRANSACTIONS: Final = "transactions are not there yet"
 
 PRODUCER_METHODS: Final = {
@@ -50,16 +49,13 @@ CONSUMER_METHODS: Final = {
     "highwater": "watermarks()",
     "last_stable_offset": "watermarks()",
     "get_watermark_offsets": "watermarks()",
-    **dict.fromkeys(("commit", "committed", "seek_to_committed", "store_offsets", "incremental_assign"), NO_GROUPS),
+    "store_offsets": "commit(offsets) with enable_auto_commit=False",
+    "incremental_assign": "assign(), which keeps the positions of partitions that stay",
 }
 ADMIN_METHODS: Final = {
     "stop": "close()",
     "describe_topic": "describe_topics()",
     "list_offsets": "Consumer.beginning_offsets(), end_offsets() and offsets_for_times()",
-    **dict.fromkeys(
-        ("list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets", "delete_consumer_groups"),
-        NO_GROUPS,
-    ),
 }
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "Producer": PRODUCER_METHODS,
@@ -74,9 +70,9 @@ CLASSES: Final = {
 }
 
 _UNUSED_NAMES = """
-auto.commit.interval.ms auto.include.jmx.reporter client.dns.lookup client.rack compression.gzip.level
-compression.lz4.level compression.zstd.level connections.max.idle.ms enable.auto.commit enable.metrics.push
-exclude.internal.topics group.protocol heartbeat.interval.ms key.deserializer key.serializer max.poll.interval.ms
+auto.include.jmx.reporter client.dns.lookup client.rack compression.gzip.level
+compression.lz4.level compression.zstd.level connections.max.idle.ms enable.metrics.push
+exclude.internal.topics group.protocol heartbeat.interval.ms key.deserializer key.serializer
 metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
 partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms receive.buffer.bytes
@@ -91,7 +87,6 @@ socket.nagle.disable socket.timeout.ms statistics.interval.ms topic.metadata.ref
 _UNUSED: Final = frozenset(_UNUSED_NAMES.split())
 _REFUSED: Final = {
     "transactional.id": NO_TRANSACTIONS,
-    "group.instance.id": NO_GROUPS,
     "interceptor.classes": "interceptors are not there: wrap send() or the loop that reads",
     "partitioner.class": "the partitioner is Kafka's default one: give send() a partition of your own choice",
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
@@ -140,5 +135,5 @@ def settle_foreign(name: str, value: Any, who: str) -> bool:
 def missing(kind: str, name: str) -> AttributeError:
     """The error for an attribute that a client does not have, with what Kafka's clients call by that name."""
     here = METHODS[kind].get(name, "")
-    why = f": {here}" if here in (NO_GROUPS, NO_TRANSACTIONS) else f"; here it is {here}" if here else ""
+    why = f": {here}" if here == NO_TRANSACTIONS else f"; here it is {here}" if here else ""
     return AttributeError(f"{kind!r} object has no attribute {name!r}{why}", name=name)

@@ -57,6 +57,15 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
         return TopicPartition(self.topic, self.partition)
 
 
+class OffsetAndMetadata(NamedTuple):
+    """What a group has committed for a partition: the offset of the record that comes next, the leader epoch of the one
+    before it (-1: not known), and a text of the application's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The first record at or after a timestamp."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import isawaitable
 from typing import Any, Generic, Literal, Self, Unpack
 
 from odradek_proto.topics import TopicPartition
@@ -10,6 +12,7 @@ from odradek_proto.transport.ports import Clock, Network
 
 from odradek.administration.admin import Admin as AsyncAdmin
 from odradek.consuming.consumer import Consumer as AsyncConsumer
+from odradek.consuming.group import Callback
 from odradek.shared.config import AdminSettings, BootstrapServers, ConsumerSettings
 from odradek.shared.errors import OdradekError
 from odradek.shared.results import ConsumerRecord, K, V
@@ -108,19 +111,21 @@ class Consumer(Facade, Generic[K, V]):
         return cls._around(made)
 
     close = blocking(AsyncConsumer[K, V].close)
-    subscribe = calling(AsyncConsumer[K, V].subscribe)
     assign = calling(AsyncConsumer[K, V].assign)
     unsubscribe = calling(AsyncConsumer[K, V].unsubscribe)
     subscription = calling(AsyncConsumer[K, V].subscription)
     assignment = calling(AsyncConsumer[K, V].assignment)
     seek = calling(AsyncConsumer[K, V].seek)
     seek_to_beginning = calling(AsyncConsumer[K, V].seek_to_beginning)
+    seek_to_committed = calling(AsyncConsumer[K, V].seek_to_committed)
     seek_to_end = calling(AsyncConsumer[K, V].seek_to_end)
     pause = calling(AsyncConsumer[K, V].pause)
     resume = calling(AsyncConsumer[K, V].resume)
     paused = calling(AsyncConsumer[K, V].paused)
     poll = blocking(AsyncConsumer[K, V].poll)
     batches = iterating(AsyncConsumer[K, V].batches)
+    commit = blocking(AsyncConsumer[K, V].commit)
+    committed = blocking(AsyncConsumer[K, V].committed)
     position = blocking(AsyncConsumer[K, V].position)
     lag = blocking(AsyncConsumer[K, V].lag)
     partitions_for = blocking(AsyncConsumer[K, V].partitions_for)
@@ -129,6 +134,26 @@ class Consumer(Facade, Generic[K, V]):
     offsets_for_times = blocking(AsyncConsumer[K, V].offsets_for_times)
     offsets_or_errors = blocking(AsyncConsumer[K, V].offsets_or_errors)
     watermarks = blocking(AsyncConsumer[K, V].watermarks)
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """As `odradek.Consumer.subscribe`. The callbacks run in another thread, while nothing is handed out.
+
+        They may call this consumer, but not ask it for records.
+        """
+
+        def apart(callback: Callback | None) -> Callback | None:
+            return None if callback is None else lambda partitions: asyncio.to_thread(_run, callback, partitions)
+
+        told = {"on_assigned": apart(on_assigned), "on_revoked": apart(on_revoked), "on_lost": apart(on_lost)}
+        self._loop.call(lambda: self._client.subscribe(topics, pattern=pattern, **told))
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """All records from the position on, without end."""
@@ -144,3 +169,9 @@ class Consumer(Facade, Generic[K, V]):
         """The partitions of which no record can come at the moment, and why."""
         held_up: dict[TopicPartition, OdradekError] = self._loop.call(lambda: self._client.held_up_by)
         return held_up
+
+
+def _run(callback: Callback, partitions: list[TopicPartition]) -> None:
+    outcome = callback(partitions)
+    if isawaitable(outcome):
+        raise TypeError("a callback of odradek.sync is an ordinary function")

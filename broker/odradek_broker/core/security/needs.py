@@ -34,6 +34,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "Heartbeat": Need(Operation.READ, ResourceType.GROUP),
     "LeaveGroup": Need(Operation.READ, ResourceType.GROUP),
     "ConsumerGroupHeartbeat": Need(Operation.READ, ResourceType.GROUP),
+    "ConsumerGroupHeartbeat of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "OffsetCommit": Need(Operation.READ, ResourceType.GROUP),
     "OffsetCommit of topic": Need(Operation.READ, ResourceType.TOPIC),
     "OffsetFetch": Need(Operation.DESCRIBE, ResourceType.GROUP),
@@ -43,6 +44,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "DeleteGroup": Need(Operation.DELETE, ResourceType.GROUP),
     "DescribeGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
     "DescribeConsumerGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "DescribeConsumerGroup of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "ListGroups": Need(Operation.DESCRIBE, ResourceType.GROUP),  # each that is listed, or DESCRIBE on the cluster
     "CreateTopics": Need(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
     "DeleteTopics": Need(Operation.DELETE, ResourceType.TOPIC),

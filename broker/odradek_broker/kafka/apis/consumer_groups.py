@@ -14,7 +14,6 @@ from odradek_broker.core.groups.messages import (
     DescribeConsumerGroupAnswer,
     DescribedConsumer,
 )
-from odradek_broker.kafka.apis.groups import client_host
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.groups import GroupRequests
 
@@ -45,7 +44,7 @@ class ConsumerGroupsApi:
             server_assignor=asked["server_assignor"],
             owned=None if owned is None else {each["topic_id"]: tuple(sorted(each["partitions"])) for each in owned},
             client_id=request.context.client_id,
-            client_host=client_host(request),
+            client_host=request.context.client_host,
         )
         told = await self._groups.call(request.context, wanted, ConsumerGroupHeartbeatAnswer)
         assignment = None if told.assignment is None else {"topic_partitions": self._partitions(told.assignment)}

@@ -52,7 +52,7 @@ class GroupsApi:
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=asked.get("rebalance_timeout_ms", session_timeout_ms),
             client_id=request.context.client_id,
-            client_host=client_host(request),
+            client_host=request.context.client_host,
             requires_known_member_id=version >= KNOWN_MEMBERS_FROM,
             supports_skipping_assignment=version >= SKIPPING_FROM,
         )
@@ -153,11 +153,6 @@ class GroupsApi:
         told = await asyncio.gather(*asked)
         results = [{"group_id": name, "error_code": each.error} for name, each in zip(names, told, strict=True)]
         return request.answered({"results": results})
-
-
-def client_host(request: Request) -> str:
-    """As Kafka's tools show it: Java writes an address with a slash before it."""
-    return f"/{request.context.peer.rpartition(':')[0].strip('[]')}"
 
 
 def _described(group_id: str, told: DescribeGroupAnswer, version: int) -> Mapping[str, Any]:
