@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ReplicasDescription,
         TopicDescription,
     )
+    from odradek.administration.groups import GroupDescription, GroupListing, MemberDescription
     from odradek.consuming.consumer import Consumer
     from odradek.producing.delivery import Delivery
     from odradek.producing.producer import Producer
@@ -80,7 +81,10 @@ __all__ = [
     "DeliveryTimeout",
     "EpochStart",
     "ErrorCode",
+    "GroupDescription",
+    "GroupListing",
     "LogTruncated",
+    "MemberDescription",
     "NewTopic",
     "NoOffset",
     "NotAssigned",
@@ -119,6 +123,7 @@ _NAMES = {
         "PartitionDescription PartitionReassignment QuorumDescription QuorumReplica RemoteReplicaDescription "
         "ReplicaDescription ReplicasDescription TopicDescription"
     ),
+    "odradek.administration.groups": "GroupDescription GroupListing MemberDescription",
     "odradek.shared.errors": (
         "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed CommitFailed "
         "ConfigError CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "

@@ -41,8 +41,8 @@ from odradek.administration.from_wire import (
     describe_topic,
     topic_request,
 )
+from odradek.administration.groups import GroupAdmin
 from odradek.administration.quotas import alteration, filters_of, quotas_of
-from odradek.cluster.client import Client
 from odradek.cluster.cluster import METADATA
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
 from odradek.shared.errors import (
@@ -67,7 +67,7 @@ ResourceType = Literal["topic", "broker", "broker-logger"]
 R = TypeVar("R", bound=Response)
 
 
-class Admin(Client):
+class Admin(GroupAdmin):
     """Use it with `async with`. Methods raise a `BrokerError` that says what the cluster refused, `BootstrapError`
     when nobody can be reached, `RequestTimeout`. Timeouts are seconds."""
 

@@ -39,6 +39,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "config": "Show and change the settings of topics and brokers.",
         "produce": "Write records: lines, files, JSON, or generated ones.",
         "consume": "Read records.",
+        "group": "Consumer groups: members, lag, and where they go on.",
     },
     "Evidence": {
         "chaos": "Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.",

@@ -17,25 +17,46 @@ from odradek.cli.terminal.screen import Screen
 
 app = typer.Typer(help="Read records.", add_completion=False, rich_markup_mode=None)
 
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC...", help="What to read. A regular expression begins with ^, for example ^orders"),
+]
+Offset = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--offset",
+        metavar="WHERE",
+        help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms); FROM:TO stops "
+        "before TO: 5:10, :end, @TIME:@TIME.",
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help="%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T timestamp in ms, "
+        "%e leader epoch, %K and %S length of key and value (-1: null), %% a percent sign; "
+        r"\n \t \r \0 \\ as usual.",
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "-G",
+        "--group",
+        metavar="GROUP",
+        help="As a member of this group, from where it was; -o beginning or end where it has committed nothing.",
+    ),
+]
+
 
 @app.command()
 def consume(
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC...", help="What to read. A regular expression begins with ^, for example ^orders"
-        ),
-    ],
-    offset: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--offset",
-            metavar="WHERE",
-            help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms); FROM:TO stops "
-            "before TO: 5:10, :end, @TIME:@TIME.",
-        ),
-    ] = "end",
+    topics: Topics,
+    offset: Offset = "end",
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Short for -o beginning.")] = False,
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end of what is there now.")] = False,
     count: Annotated[
@@ -47,17 +68,8 @@ def consume(
             "-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Only this one. May be repeated."
         ),
     ] = None,
-    record_format: Annotated[
-        str,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar="FORMAT",
-            help="%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T timestamp in ms, "
-            "%e leader epoch, %K and %S length of key and value (-1: null), %% a percent sign; "
-            r"\n \t \r \0 \\ as usual.",
-        ),
-    ] = r"%v\n",
+    record_format: Format = r"%v\n",
+    group: Group = None,
     json_lines: Annotated[bool, typer.Option("-J", help="One JSON object a line and record.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -J.")] = False,
     timeout: Annotated[
@@ -73,17 +85,23 @@ def consume(
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
     from odradek.cli.records.format import compile_format, json_line
+    from odradek.cli.records.member import Member
     from odradek.cli.records.reading import Reading
 
     for topic in topics:
         _check(topic)
     span = Span(Start("beginning")) if from_beginning else parse_span(offset)
     ends_by_itself = exit_at_end or span.end is not None
-    if span.begin.kind == "end" and ends_by_itself:
+    if span.begin.kind == "end" and ends_by_itself and group is None:
         _refuse_nothing(bootstrap, topics, f"-o {offset}" if span.end is not None else f"-o {offset} -e")
     show = json_line if json_lines or as_json else compile_format(record_format)
     screen = Screen(quiet=quiet)
-    reading = Reading(bootstrap_servers(bootstrap), span, to_end=exit_at_end, show=show, screen=screen)
+    servers = bootstrap_servers(bootstrap)
+    if group is not None:
+        member = Member(servers, group, span, partitions, show)
+        run(member.run(topics, to_end=exit_at_end, count=count, patience=timeout))
+        return
+    reading = Reading(servers, span, to_end=exit_at_end, show=show, screen=screen)
     seen = run(reading.run(topics, partitions, count=count, patience=timeout))
     if not seen and ends_by_itself:
         screen.say("no records there")

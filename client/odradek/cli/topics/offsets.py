@@ -50,7 +50,7 @@ def offsets(
         chosen = await _chosen(admin, words)
         rows = await _ends(admin, chosen)
         if time_ms is not None:
-            at_time = await _listed(bootstrap, chosen, [time_ms])
+            at_time = await listed(bootstrap, chosen, [time_ms])
             for tp, row in rows.items():
                 answer = at_time[tp][time_ms]
                 row["offset"] = row["timestamp"] = None
@@ -131,36 +131,45 @@ async def _ends(admin: Admin, chosen: Sequence[TopicPartition]) -> dict[TopicPar
 
 async def _below(bootstrap: str | None, chosen: Sequence[TopicPartition], place: Start) -> dict[TopicPartition, int]:
     """Up to where each partition is to be trimmed. Raises what a leader that cannot say so raises."""
+    found: dict[TopicPartition, int] = {}
+    for tp, (first, end, there) in (await places(bootstrap, chosen, place)).items():
+        if place.kind == "offset" and not first <= place.number <= end:
+            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {place.number}")
+        found[tp] = there
+    return found
+
+
+async def places(
+    bootstrap: str | None, chosen: Sequence[TopicPartition], place: Start
+) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Where each log begins and ends, and where a place is in it. Raises what a leader that cannot say so raises."""
     from odradek.cli.records.reading import place_of
     from odradek.core.fetch_state import EARLIEST, LATEST
 
     times = [EARLIEST, LATEST, *([place.number] if place.kind == "time" else [])]
-    found: dict[TopicPartition, int] = {}
-    for tp, answers in (await _listed(bootstrap, chosen, times)).items():
+    found: dict[TopicPartition, tuple[int, int, int]] = {}
+    for tp, answers in (await listed(bootstrap, chosen, times)).items():
         offsets = {}
         for time, answer in answers.items():
             if isinstance(answer, Exception):
                 raise answer
             offsets[time] = answer.offset
-        first, end = offsets[EARLIEST], offsets[LATEST]
-        if place.kind == "offset" and not first <= place.number <= end:
-            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {place.number}")
-        found[tp] = place_of(place, offsets)
+        found[tp] = (offsets[EARLIEST], offsets[LATEST], place_of(place, offsets))
     return found
 
 
-async def _listed(
+async def listed(
     bootstrap: str | None, chosen: Sequence[TopicPartition], times: Sequence[int]
 ) -> Mapping[TopicPartition, dict[int, OffsetAndTimestamp | OdradekError]]:
     """What the leaders say of each time: milliseconds since 1970, or one that has a meaning of its own."""
     from odradek import Consumer
     from odradek.cli.clusters.current import bootstrap_servers
 
-    listed: dict[TopicPartition, dict[int, OffsetAndTimestamp | OdradekError]] = {tp: {} for tp in chosen}
+    found: dict[TopicPartition, dict[int, OffsetAndTimestamp | OdradekError]] = {tp: {} for tp in chosen}
     async with Consumer.from_config({"bootstrap.servers": bootstrap_servers(bootstrap)}) as consumer:
         for topic in dict.fromkeys(tp.topic for tp in chosen):
             await consumer.partitions_for(topic)
         for time in times:
             for tp, answer in (await consumer.offsets_or_errors(dict.fromkeys(chosen, time))).items():
-                listed[tp][time] = answer
-    return listed
+                found[tp][time] = answer
+    return found

@@ -1,0 +1,132 @@
+"""`odradek group`: consumer groups, of Kafka's clients and of odradek's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from odradek_proto.command_line import OutputFormat
+from odradek_proto.words import noun
+
+from odradek.cli.clusters.commands import ask
+from odradek.cli.groups.reset import reset_offsets
+from odradek.cli.groups.view import described, group_text
+from odradek.cli.terminal.confirming import confirm
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
+from odradek.cli.terminal.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_proto.topics import TopicPartition
+
+    from odradek import Admin
+
+app = typer.Typer(
+    help="Consumer groups: members, lag, and where they go on.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("reset-offsets")(reset_offsets)
+
+HEADINGS = {"group": "GROUP", "type": "TYPE", "state": "STATE", "protocol_type": "PROTOCOL"}
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only in this state: Stable, Empty, ... May be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic ones, or only consumer (KIP-848).")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List all groups with their state."""
+    found = ask(bootstrap, timeout, lambda admin: admin.list_consumer_groups(states=state or (), types=kind or ()))
+    rows = [
+        {"group": each.group_id, "type": each.type, "state": each.state, "protocol_type": each.protocol_type}
+        for each in found
+    ]
+    screen = Screen(output, as_json)
+    screen.show_rows(rows, HEADINGS)
+    if screen.for_people and not rows:
+        screen.say("no groups")
+
+
+@app.command("describe")
+def describe(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show members, and for each partition what is committed, where it ends, and the lag between them.
+
+    A partition without a committed offset has no lag; one whose leader does not answer has no end.
+    """
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        return [await described(admin, bootstrap, each) for each in groups]
+
+    found = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json)
+    if screen.for_people:
+        print("\n\n".join(map(group_text, found)))
+    else:
+        screen.show_rows(found, {})
+
+
+@app.command("delete")
+def delete(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete groups without members, with all that they have committed. Elsewhere than on a terminal it needs --yes."""
+    if not yes:
+        confirm("deleting groups", f"deletes {', '.join(groups)} with all committed offsets", groups[0])
+    ask(bootstrap, timeout, lambda admin: admin.delete_consumer_groups(groups))
+    screen = Screen(output, as_json, quiet)
+    if screen.for_people:
+        screen.say(f"deleted {', '.join(groups)}")
+    else:
+        screen.show_rows([{"group": each} for each in groups], {})
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Whose.")],
+    words: Annotated[list[str], typer.Argument(metavar="TOPIC[/PARTITION]...", help="Of what.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Forget what a group has committed for topics that its members do not read."""
+    from odradek.cli.groups.view import chosen
+
+    if not yes:
+        confirm("deleting offsets", f"forgets what {group} has committed for {', '.join(words)}", group)
+
+    async def work(admin: Admin) -> list[TopicPartition]:
+        partitions = await chosen(admin, words)
+        await admin.delete_consumer_group_offsets(group, partitions)
+        return partitions
+
+    gone = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    if screen.for_people:
+        screen.say(f"forgot {len(gone)} {noun(len(gone), 'partition')} of {group}")
+    else:
+        screen.show_rows([{"topic": tp.topic, "partition": tp.partition} for tp in gone], {})

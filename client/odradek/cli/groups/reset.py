@@ -1,0 +1,91 @@
+"""`odradek group reset-offsets`: have a group go on elsewhere. What it would do is shown; --execute does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+
+from odradek.cli.clusters.commands import ask
+from odradek.cli.groups.view import chosen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.parsing import Start, parse_start
+from odradek.cli.terminal.screen import Screen
+from odradek.cli.topics.offsets import places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek import Admin
+
+HEADINGS = {"topic": "TOPIC", "partition": "PARTITION", "committed": "COMMITTED", "new": "NEW"}
+
+
+def reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group; one that is not there is made.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC[/PARTITION]]...", help="Of what. Default: all that it has committed."),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--offset", metavar="WHERE", help="beginning, end, an offset, -N (the last N), @TIME (ISO or ms)."
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many offsets on; below 0, so many back.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Move what a group has committed. Shows what it would do; --execute does it, for a group without members.
+
+    An offset that the log does not have becomes the nearest one that it has.
+    """
+    if (offset is None) == (shift is None):
+        raise CommandFailed("where to?", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
+    if execute and dry_run:
+        raise CommandFailed("--execute and --dry-run: only one of them", exit_code=USAGE)
+    place = None if offset is None else parse_start(offset)
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        rows = await _plan(admin, bootstrap, group, words, place, shift)
+        if execute:
+            from odradek_proto.topics import TopicPartition
+
+            moved = {TopicPartition(row["topic"], row["partition"]): row["new"] for row in rows}
+            await admin.alter_consumer_group_offsets(group, moved)
+        return rows
+
+    rows = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    screen.show_rows(rows, HEADINGS)
+    if not execute:
+        screen.say("nothing was changed: --execute does it")
+
+
+async def _plan(
+    admin: Admin, bootstrap: str | None, group: str, words: Sequence[str] | None, place: Start | None, shift: int | None
+) -> list[dict[str, Any]]:
+    committed = await admin.list_consumer_group_offsets(group)
+    partitions = await chosen(admin, words) if words else sorted(committed)
+    if not partitions:
+        raise CommandFailed(f"group {group!r} has committed nothing", hint="name topics: it begins with them then")
+    rows = []
+    for tp, (begin, end, there) in (await places(bootstrap, partitions, place or Start("end"))).items():
+        before = committed[tp].offset if tp in committed else None
+        if shift is not None:
+            if before is None:
+                raise CommandFailed(f"{tp}: nothing is committed that could be shifted", hint="-o says a place")
+            there = before + shift
+        rows.append(
+            {"topic": tp.topic, "partition": tp.partition, "committed": before, "new": min(max(there, begin), end)}
+        )
+    return rows
