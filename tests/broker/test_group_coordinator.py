@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from odradek_broker.core.groups.messages import (
@@ -41,6 +42,7 @@ class Groups:
             clock=world.clock,
             files=world.files,
             spawn=world._spawn,
+            rebalances=Counter(),
         )
         self.world = world
         self.coordinator = GroupCoordinator(services, world.replicas.replicas.__getitem__)

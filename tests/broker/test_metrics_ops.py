@@ -11,6 +11,7 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from odradek import TopicPartition
 from odradek.sync import Consumer, Producer
 from odradek_broker.testing import Cluster
 
@@ -35,9 +36,13 @@ def pages() -> list[Page]:
         with Producer(cluster.bootstrap) as producer:
             for number in range(30):
                 producer.send("orders", f"value {number}", partition=number % 3)
-        with Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer:
+        with Consumer(
+            cluster.bootstrap, "orders", group_id="readers", auto_offset_reset="earliest", enable_auto_commit=False
+        ) as consumer:
             assert len(list(consumer.records(until="end"))) == 30
-        return [scrape(cluster, broker) for broker in cluster.brokers]
+            consumer.commit()
+            consumer.commit({TopicPartition("orders", 1): 4})
+            return [scrape(cluster, broker) for broker in cluster.brokers]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,26 @@ def labels(pages: list[Page]) -> dict[str, dict[str, set[str]]]:
                 for label, value in carried.items():
                     known.setdefault(label, set()).add(value)
     return found
+
+
+def test_how_far_a_group_is_behind_can_be_told(pages: list[Page]) -> None:
+    """Its coordinator says what it has committed, leaders where the partitions end; one group came to rest at once."""
+    ends: dict[tuple[str, ...], float] = {}
+    committed: dict[tuple[str, ...], float] = {}
+    states: dict[tuple[str, ...], float] = {}
+    rebalances = 0.0
+    for page in pages:
+        for labels, value in page.samples["odradek_replica_hw"]:
+            ends[labels["topic"], labels["partition"]] = max(value, ends.get((labels["topic"], labels["partition"]), 0))
+        for labels, value in page.samples.get("odradek_group_committed_offset", []):
+            committed[labels["group"], labels["topic"], labels["partition"]] = value
+        for labels, value in page.samples["odradek_groups"]:
+            states[labels["type"], labels["state"]] = states.get((labels["type"], labels["state"]), 0) + value
+        rebalances += sum(value for _, value in page.samples["odradek_group_rebalances_total"])
+    lag = {name: ends[name[1:]] - offset for name, offset in committed.items()}
+    assert lag == {("readers", "orders", "0"): 0, ("readers", "orders", "1"): 6, ("readers", "orders", "2"): 0}
+    assert {kind: count for kind, count in states.items() if count} == {("consumer", "Stable"): 1}
+    assert rebalances == 1
 
 
 def panels() -> list[dict[str, Any]]:

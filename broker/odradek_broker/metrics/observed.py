@@ -11,6 +11,7 @@ from typing import Protocol
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator
 from odradek_broker.runtime.membership.broker_session import BrokerSession
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import QuorumNode
@@ -23,6 +24,7 @@ class ObservedBroker(Protocol):
     caught_up: asyncio.Event
     recovered: bool
     replicas: ReplicaManager
+    groups: GroupCoordinator
     session: BrokerSession
     settings: BrokerSettings
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
-from odradek_broker.metrics import cluster, replicas, traffic
+from odradek_broker.metrics import cluster, groups, replicas, traffic
 from odradek_broker.metrics.families import page
 from odradek_broker.metrics.health import why_dead, why_not_ready
 from odradek_broker.metrics.http import Request, Response
@@ -67,6 +67,9 @@ class Pages:
                 yield from replicas.logs(node.broker)
                 yield from replicas.replicas(node.broker)
                 yield from replicas.in_sync(node.broker)
+            yield from groups.groups(node.broker.groups, node.counters.rebalances)
+            if each:
+                yield from groups.committed(node.broker.groups)
         yield from traffic.losses(node.counters)
         yield from traffic.cleaning(node.counters)
         if node.controller is not None:

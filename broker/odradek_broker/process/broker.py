@@ -177,8 +177,9 @@ class Broker:
             clock=self._clock,
             files=self._files,
             spawn=self._spawn,
+            rebalances=self._counters.rebalances,
         )
-        coordinator = GroupCoordinator(services, self.replicas.replicas.__getitem__)
+        self.groups = coordinator = GroupCoordinator(services, self.replicas.replicas.__getitem__)
         self.replicas.on_leadership(OFFSETS_TOPIC, coordinator)
         topic = OffsetsTopic(
             settings,

@@ -9,6 +9,7 @@ zero with the process.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -114,6 +115,7 @@ class Counters:
         self.cleaner = CleanerCounters()
         self.recovery_dropped_bytes = 0
         self.damaged_batches = {"produce": 0, "replication": 0, "disk": 0}  # by where they came from
+        self.rebalances: Counter[str] = Counter()  # of the groups that are coordinated here, by kind
         self.requests: dict[str, Durations] = {}
         self.data_fsyncs = Durations()
         self.metadata_fsyncs = Durations()

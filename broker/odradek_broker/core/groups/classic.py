@@ -453,6 +453,7 @@ class ClassicGroup:
             self._phase.start(self._rebalance_timeout_ms(), self._all_have_joined, lambda _: self._complete_join())
             return
         self.generation_id += 1
+        self._queue.rebalances[self.kind] += 1
         if not self.members:
             self.protocol_name = None
             self._read_subscriptions()

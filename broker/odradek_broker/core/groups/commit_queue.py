@@ -7,6 +7,7 @@ when it was asked, and cannot be taken back. No order of time is needed beyond t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
@@ -24,6 +25,7 @@ class CommitQueue:
         self._asked: dict[object, bool] = {}  # tokens without an answer: whether somebody still waits for it
         self._waiting: dict[int, list[Callable[[], None]]] = {}  # by write id: answers, and what else follows
         self._last_of_group: dict[str, int] = {}  # the last write of each group, while it is not committed
+        self.rebalances: Counter[str] = Counter()  # by kind of group: generations and group epochs that began
         self._written = 0
         self._committed = 0
 

@@ -90,7 +90,9 @@ class ConsumerGroups:
                 text = f"Group {request.group_id} not found."
                 return ConsumerGroupHeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
             group = self._new_group(request.group_id)
+        before_epoch = group.epoch
         written, answer = group.heartbeat(request, self._queue.now_ms, self._queue.wall_ms)
+        self._queue.rebalances[KIND] += group.epoch - before_epoch
         if written:
             self._groups[request.group_id] = group
             self._queue.write((request.group_id,), (*before, *written))
@@ -102,6 +104,7 @@ class ConsumerGroups:
         for group_id in self._deadlines.take_due(self._queue.now_ms):
             group = self._groups[group_id]
             if written := group.on_time(self._queue.now_ms):
+                self._queue.rebalances[KIND] += 1
                 self._queue.write((group_id,), written)
             self._note_deadline(group)
 

@@ -5,7 +5,7 @@ They know nothing of members: whether a commit is allowed, and which offsets are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -28,6 +28,11 @@ class CommittedOffsets:
 
     def of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, {})
+
+    def __iter__(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        for group_id, offsets in self._by_group.items():
+            for tp, committed in offsets.items():
+                yield group_id, tp, committed.offset
 
     def replay(self, record: OffsetRecord) -> None:
         if record.value is not None:

@@ -6,6 +6,7 @@ are looked at. A group belongs to the protocol of its first member; one that is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import assert_never
 
@@ -151,6 +152,17 @@ class GroupCoordinatorShard:
         self._write(self.offsets.of_topics(deleted))
         self.consumers.on_topics_changed()
         return self._queue.end()
+
+    # --- What is counted ------------------------------------------------------------------------------------------
+
+    def take_rebalances(self) -> Counter[str]:
+        """By kind of group, since it was last asked."""
+        taken, self._queue.rebalances = self._queue.rebalances, Counter()
+        return taken
+
+    def states(self) -> Counter[tuple[str, str]]:
+        """How many groups are in which state, by kind and state."""
+        return Counter((each.type, each.state) for each in self._list(ListGroups()).groups)
 
     # --- Classic groups ---------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from odradek_broker.core.groups.messages import (
     OffsetFetch,
     Request,
 )
+from odradek_broker.core.groups.shard import GroupCoordinatorShard
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.runtime.groups.partition import CoordinatorPartition, ShardServices
@@ -72,6 +73,12 @@ class GroupCoordinator:
         """The broker stops, in whatever way: no timer may write into a log that is closed."""
         for partition in self._partitions.values():
             partition.close()
+
+    # --- What is shown ----------------------------------------------------------------------------------------------
+
+    def shards(self) -> list[GroupCoordinatorShard]:
+        """Of the partitions that are loaded."""
+        return [shard for each in self._partitions.values() if (shard := each.shard) is not None]
 
     # --- Metadata ---------------------------------------------------------------------------------------------------
 

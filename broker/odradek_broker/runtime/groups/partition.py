@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 
 from odradek_proto.encoding import encode_batch, estimated_record_size
@@ -61,6 +61,7 @@ class ShardServices(Value, frozen=True):
     clock: Clock
     files: Files
     spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
+    rebalances: Counter[str]  # counted by kind of group, as long as the broker lives
 
 
 class CoordinatorPartition:
@@ -80,8 +81,9 @@ class CoordinatorPartition:
         self._load()
 
     @property
-    def loaded(self) -> bool:
-        return self._shard is not None
+    def shard(self) -> GroupCoordinatorShard | None:
+        """To be looked at; None while it loads."""
+        return self._shard
 
     # --- Loading ----------------------------------------------------------------------------------------------------
 
@@ -181,6 +183,8 @@ class CoordinatorPartition:
                     self._write(effect)
         finally:
             self._carrying_out = False
+        if self._shard is not None:
+            self._services.rebalances.update(self._shard.take_rebalances())
         self._arm()
 
     def _write(self, order: WriteRecords) -> None:
