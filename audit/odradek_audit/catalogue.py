@@ -14,6 +14,7 @@ from odradek_audit.wording import (
     cause_of_epoch,
     cause_of_fork,
     cause_of_gap,
+    cause_of_leader_epoch,
     cause_of_loss,
     cause_of_repetition,
     headline_of_checkpoint,
@@ -235,9 +236,9 @@ METADATA_LEADER_EPOCH = Check(
     "metadata-leader-epoch",
     Kind.METADATA,
     Severity.CRITICAL,
-    "a leader was elected in a leader epoch that another one had",
-    ("C1",),
-    cause="the controller did not raise the leader epoch, so two leaders wrote in one; or the metadata log was changed",
+    "a leader was elected in a leader epoch that another one had, or wrote in one that nobody was given",
+    ("C1", "C2"),
+    cause=cause_of_leader_epoch,
 )
 METADATA_ISR = Check(
     "metadata-isr",

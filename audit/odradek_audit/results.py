@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from odradek_proto.topics import TopicPartition
 
 from odradek_audit.findings import Finding, Note
 
@@ -69,6 +72,20 @@ class PartitionSummary:
     unread: list[str] = field(default_factory=list)
     """Replicas that have the partition, and whose log cannot be read: nothing is known of it."""
 
+    @property
+    def above_bound(self) -> int:
+        """Offsets that no checkpoint or client says to be replicated: they may differ, and were searched for forks."""
+        return max(0, max(self._ends, default=0) - self.bound)
+
+    @property
+    def on_one_replica(self) -> int:
+        """Offsets of the longest log that no other replica has (yet)."""
+        return self._ends[0] - self._ends[1] if len(self._ends) > 1 else 0
+
+    @property
+    def _ends(self) -> list[int]:
+        return sorted((replica.log_end for replica in self.replicas), reverse=True)
+
 
 class CommittedOffset(NamedTuple):
     """The next offset that a consumer group reads of a partition."""
@@ -77,6 +94,14 @@ class CommittedOffset(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class Elected(NamedTuple):
+    """What the metadata log says of a partition's leader epochs: the newest one, and who led in those that it names
+    (-1: nobody)."""
+
+    newest_epoch: int
+    leaders: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -88,3 +113,5 @@ class PartitionResult:
     summary: PartitionSummary
     committed: tuple[CommittedOffset, ...] = ()
     """What a partition of `__consumer_offsets` says of consumer groups."""
+    elected: Mapping[TopicPartition, Elected] = field(default_factory=dict)
+    """What the metadata log says of leader epochs, where it was replayed to its end; by topic id in place of a name."""

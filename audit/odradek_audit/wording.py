@@ -112,6 +112,14 @@ def cause_of_repetition(finding: Finding) -> str:
     return "a batch was appended twice, or appended behind an end that had not been cut"
 
 
+def cause_of_leader_epoch(finding: Finding) -> str:
+    if "decided_for" in finding.evidence:
+        return (
+            "the controller did not raise the leader epoch: two leaders wrote in one; or the metadata log was changed"
+        )
+    return "the epoch in the batches' headers was changed, which no CRC covers; or somebody led whom nobody had elected"
+
+
 def cause_of_loss(finding: Finding) -> str:
     held = finding.evidence.get("held_by", [])
     excerpt = finding.excerpt

@@ -105,6 +105,15 @@ def test_near_miss_is_silent(write_cluster: WriteCluster, name: str, events: lis
     assert report.exit_code == 0
 
 
+def test_what_nobody_sent_in_the_place_of_a_lost_record_is_told_with_the_loss(write_cluster: WriteCluster) -> None:
+    """One changed value is one finding."""
+    events = [event._replace(value=b"x") if event.value == b"b" else event for event in GOOD[:-1]]
+    replicas = write_cluster(abc(), abc())
+    (finding,) = audit(replicas, history=History(events)).findings
+    assert (finding.check, finding.offset, finding.evidence["phantom"]) == ("acknowledged-lost", 1, True)
+    assert "replica 1 holds another value there, which the history never sent" in finding.sentence
+
+
 def test_duplicate_of_an_idempotent_producer_is_found(write_cluster: WriteCluster) -> None:
     """One value at two offsets; without a producer id it is a note, and sent twice it is right."""
     twice, plain = abc().append([b"b"], producer_id=5), abc(-1).append([b"b"])

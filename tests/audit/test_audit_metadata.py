@@ -26,6 +26,7 @@ from tests.audit.sample import SampleLog, SamplePartition
 WriteCluster = Callable[..., dict[str, Path]]
 pb: Any = metadata_pb2  # its messages are made when it is imported
 METADATA = TopicPartition("__cluster_metadata", 0)
+ORDERS = TopicPartition("orders", 0)
 TOPIC = bytes(range(16))
 Batches = Sequence[Sequence[bytes]]
 
@@ -227,6 +228,43 @@ def test_a_leader_in_the_epoch_of_another_is_told(write_cluster: WriteCluster) -
     for record, expected in ((silent, [("metadata-leader-epoch", 8)]), (again, [])):
         value = pb.MetadataRecord(partition_change=record).SerializeToString()
         assert told(judged(write_cluster, [*beginning(odradek), [value]])) == expected
+
+
+@pytest.mark.parametrize(
+    ("epoch", "clean", "said"),
+    [
+        (5, True, ""),
+        (7, True, "the newest leader epoch that the metadata log gave it is 6"),
+        (6, True, "the metadata log says that nobody led in it"),
+        (7, False, ""),
+    ],
+)
+def test_records_of_an_epoch_that_nobody_was_given_are_told(
+    write_cluster: WriteCluster, records: Records, epoch: int, clean: bool, said: str
+) -> None:
+    """C2: 1 leads in epoch 4, then 2 in 5, then nobody in 6. After a kill it is a note."""
+    metadata = log_of([*beginning(records), [records.change(leader=2)], [records.change(leader=-1)]])
+    orders = SampleLog().fill(2, epoch=4).fill(2, epoch=epoch)
+    cluster = {METADATA: SamplePartition(metadata), ORDERS: SamplePartition(orders, topic_id=TOPIC)}
+    report = audit(write_cluster(*[cluster] * 3, clean_shutdown=clean))
+    assert told(report) == ([("metadata-leader-epoch", 8)] if said else [])
+    assert all(said in finding.sentence for finding in report.findings)
+    assert [note.kind for note in report.notes] == ([] if clean else ["metadata"])
+    strangers = {METADATA: SamplePartition(metadata), ORDERS: SamplePartition(orders)}  # of another topic id
+    assert told(audit(write_cluster(*[strangers] * 3, clean_shutdown=clean))) == []
+
+
+def test_a_changed_epoch_is_told_once(write_cluster: WriteCluster, records: Records) -> None:
+    """What differs between replicas is that, and nothing about elections."""
+    orders = SampleLog().fill(4, epoch=4)
+    cluster = {METADATA: SamplePartition(log_of(beginning(records))), ORDERS: SamplePartition(orders, topic_id=TOPIC)}
+    replicas = write_cluster(*[cluster] * 3, clean_shutdown=True)
+    path = replicas["2"] / "orders-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    place = data.index(orders.batches[3].data)
+    data[place + 12 : place + 16] = (9).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert told(audit(replicas)) == [("log-matching", 12)]
 
 
 def test_who_may_not_be_in_an_isr_is_told(write_cluster: WriteCluster, records: Records) -> None:

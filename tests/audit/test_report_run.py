@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek_audit.engine.local import audit
 from odradek_audit.evidence.run import SHOWN_MOMENTS, Moment, shown_of
-from odradek_audit.inputs.events import EVENTS_FILE
+from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE
 from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report.page import page
 from odradek_broker.testing import Cluster
@@ -53,6 +53,33 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     assert "<b>-0" not in html
     start, end = html.index('id="run"'), html.index(": these records are lost")
     assert start < html.index("is elected from the ISR, leader epoch 4", start) < end
+
+
+def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: WriteCluster) -> None:
+    """A blow, and how long clients waited; hostile lines and times of another clock are passed over."""
+    replicas = write_cluster(*[SampleLog().fill(1)] * 2)
+    led = {"event": "leader_elected", "broker": 2, "partition": "t-0", "leader_epoch": 3, "epoch_start_offset": 140}
+    (replicas["2"] / EVENTS_FILE).write_text(json.dumps(led | {"wall_ms": NOON + 900}) + "\n")
+    faults = [
+        {"event": "fault", "broker": 2, "done": "kill", "wall_ms": NOON + 500},
+        {"event": "fault", "broker": 2, "done": ["kill"], "wall_ms": NOON + 501},
+        {"event": "unfenced", "broker_id": 2, "wall_ms": NOON + 502},
+    ]
+    (replicas["2"] / FAULTS_FILE).write_text("".join(json.dumps(each) + "\n" for each in faults))
+    told = []
+    for number, (sent, acked) in enumerate(((0, 10), (20, 30), (40, 2040), (2050, 2060))):
+        value = f"value-{number}-".encode().ljust(100, b".")
+        told += [
+            Event(SEND, "t", 0, value, time_ms=NOON + sent, client="w"),
+            Event(ACK, "t", 0, value, number, time_ms=NOON + acked, client="w"),
+        ]
+    assert [(each.what, each.partition) for each in audit(replicas, history=History(told)).run] == [
+        ("nothing is acknowledged for 2,000 ms", "t-0"),
+        ("fault: broker 2 is killed", ""),
+        ("broker 2 begins leader epoch 3 at offset 140", "t-0"),
+    ]
+    others = [event._replace(time_ms=event.time_ms - NOON) for event in told]
+    assert not any("acknowledged" in each.what for each in audit(replicas, history=History(others)).run)
 
 
 def test_of_many_moments_those_before_the_loss_are_shown() -> None:

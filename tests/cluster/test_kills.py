@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from odradek_audit.engine.local import audit
+from odradek_audit.report import Report
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
 from odradek_chaos.worlds.processes import ProcessesWorld
@@ -25,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cl
 MEDIAN_SILENCE_MS, WORST_SILENCE_MS = 1_000, 2_000
 SPARED_OF_FIFTY, SPARED_OF_TWENTY = 5, 2
 STALL_MS = 1_000  # in which a leader has its turn and acknowledges on any machine, and nobody calls it dead
+STORY_OF_A_CUT = r"broker \d wrote down that it cut its log from \d+ to \d+ in leader epoch \d+.* at \d{4}-.* UTC"
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
 
 
@@ -38,8 +42,13 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         made.stop_all()
 
 
-def play(cluster: LocalCluster, plan: Plan) -> Outcome:
-    return asyncio.run(KillHarness(ProcessesWorld(cluster), plan).run())
+def play(cluster: LocalCluster, plan: Plan, history: Path | None = None) -> Outcome:
+    return asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history=history).run())
+
+
+def audited(cluster: LocalCluster, history: Path) -> Report:
+    cluster.stop_all()
+    return audit({name: str(path) for name, path in cluster.replicas().items()}, history=history, settled=True)
 
 
 def test_fifty_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
@@ -57,10 +66,44 @@ def test_fifty_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalClus
     assert silences[-1] < SESSION_TIMEOUT_MS, report(outcome)
 
 
-def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster) -> None:
-    """The same harness reports losses when a record is acknowledged before anybody else has it."""
-    outcome = play(cluster, Plan(rounds=3, seed=5, acks="1", targets=("leader",), stall_others_ms=STALL_MS))
+def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The same harness reports losses when a record is acknowledged before anybody else has it, and the audit tells of
+    each who cut it, when, to follow whom, and who had acknowledged it; the kills stand beside it."""
+    plan = Plan(rounds=3, seed=5, acks="1", targets=("leader",), stall_others_ms=STALL_MS)
+    outcome = play(cluster, plan, tmp_path / "history.jsonl")
     assert "lost" in outcome.read_back.anomalies, report(outcome)
+    result = audited(cluster, tmp_path / "history.jsonl")
+    assert (result.findings, sum(loss.records for loss in result.losses)) == (
+        [],
+        outcome.read_back.anomalies["lost"].count,
+    )
+    for loss in result.losses:
+        for said in (STORY_OF_A_CUT, "which was elected from the ISR", "had acknowledged what was cut"):
+            assert re.search(said, loss.story), loss
+    told = [moment.what for moment in result.run]
+    assert sum(what.startswith("fault: ") and what.endswith("is killed") for what in told) == 3
+    assert any(what.startswith("nothing is acknowledged for") for what in told)
+
+
+def test_the_old_truncation_loses_what_was_promised_and_each_loss_has_its_story(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Kills of all with truncation to the high watermark: what acks=all promised is cut, and nothing of it is guessed.
+    What got the place of a lost record is told with the loss, and that brokers stayed in ISRs is found."""
+    cluster.settings |= {
+        "odradek.truncation.mode": "high-watermark",
+        "odradek.legacy.fast.restart.keeps.isr": "true",
+    }
+    cluster.save()
+    outcome = play(cluster, Plan(rounds=4, seed=5, targets=("all",)), tmp_path / "history.jsonl")
+    result = audited(cluster, tmp_path / "history.jsonl")
+    assert sum(loss.records for loss in result.losses) == outcome.read_back.anomalies["lost"].count > 0
+    assert {finding.check for finding in result.findings} == {"acknowledged-lost", "metadata-isr"}
+    lost = [finding.cause for finding in result.findings if finding.check == "acknowledged-lost"]
+    for told in (*(loss.story for loss in result.losses), *lost):
+        assert told.startswith("broker ")
+        assert re.search(STORY_OF_A_CUT, told)
+        assert "had acknowledged what was cut" in told
 
 
 def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:

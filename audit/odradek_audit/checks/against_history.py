@@ -59,6 +59,8 @@ class _Log:
         """The last offset of each key, where the history has keys."""
         self.records = 0
         self.undecodable: set[int] = set()
+        self.never_sent: set[int] = set()
+        """Acknowledged offsets that hold a value which the history never sent: told with the loss."""
 
 
 class _Cleaned:
@@ -168,6 +170,7 @@ def _read_log(
     log = _Log()
     told = (history.acknowledged, history.acknowledged_by_leader, history.delivered)
     wanted = {offset for events in told for offset, *_ in events}
+    owed = {offset for offset, *_ in history.acknowledged}
     log_start = partition.replicas[reference_replica].log_start
     for batch in iter_decoded(table, reference_replica, reader):
         if batch.problem:
@@ -188,6 +191,9 @@ def _read_log(
             place = _Place(record.offset, batch.row)
             if digest not in sent and record.value is None and not history.keys:
                 continue  # a history without keys may come from somebody who cannot write down tombstones
+            if digest not in sent and record.offset in owed:
+                log.never_sent.add(record.offset)
+                continue
             if digest not in sent:
                 _report_phantom(table, reference_replica, place, record.value, sink)
                 continue
@@ -309,6 +315,7 @@ def _check_acknowledged(
             client=client,
             line=line,
             held_by=holders,
+            phantom=offset in log.never_sent,
         )
     cleaned.note_unjudged(sink)
     if inputs.log_start == 0 and not cleaned.end and _searched_by_value(log):
@@ -337,6 +344,8 @@ def _in_undecodable(table: BatchTable, log: _Log, offset: int) -> bool:
 
 
 def _what_stands_there(replica: str, log: _Log, offset: int, log_end: int) -> str:
+    if offset in log.never_sent:
+        return f"replica {replica} holds another value there, which the history never sent"
     if offset in log.by_offset:
         return f"replica {replica} holds another value there"
     if offset >= log_end:

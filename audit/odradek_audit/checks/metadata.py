@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from odradek_proto.compression import CodecUnavailable
 from odradek_proto.records import CorruptBatch, decode_records, iter_batches
+from odradek_proto.topics import TopicPartition, topic_id_to_text
 
 from odradek_audit.catalogue import METADATA_ELECTION, METADATA_ISR, METADATA_LEADER_EPOCH
 from odradek_audit.findings import Check, FindingSink
@@ -30,6 +31,7 @@ from odradek_audit.inputs.metadata_records import (
     decode_change,
 )
 from odradek_audit.inputs.records import CONTROL_BIT, iter_decoded
+from odradek_audit.results import Elected
 from odradek_audit.words import plural
 
 NO_LEADER = -1
@@ -44,6 +46,8 @@ class _Partition:
     eligible: tuple[int, ...]
     leader: int
     leader_epoch: int
+    leaders: dict[int, int] = field(default_factory=dict)
+    """Who led in which leader epoch, as far as records told."""
 
 
 @dataclass
@@ -63,8 +67,11 @@ class _Image:
         return f"{self.topics.get(place[0], place[0].hex())}-{place[1]}"
 
 
-def check_metadata(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
-    """Replay one replica's metadata log."""
+def check_metadata(
+    inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
+) -> dict[TopicPartition, Elected]:
+    """Replay one replica's metadata log. Returns what it says of leader epochs, nothing where it was not read to its
+    end."""
     start = inputs.log_start
     image = _Image(whole=start == 0)
     if start:
@@ -73,15 +80,17 @@ def check_metadata(inputs: ReplicaInputs, table: BatchTable, reader: SegmentRead
         for batch in iter_decoded(table, inputs.replica, reader):
             if batch.problem:
                 sink.note("metadata", inputs.replica, f"the metadata log is not judged behind a batch: {batch.problem}")
-                return
+                return {}
             if table.base_offset[batch.row] < start:
                 continue
             changes = [(record.offset, decode_change(record.value or b"")) for record in batch.records]
             _Batch(image, inputs.replica, table.epoch[batch.row], sink).apply(changes)
     except OSError as error:
         sink.note("not-compared", inputs.replica, f"the metadata log was not judged: {error}")
+        return {}
     except CorruptMetadataRecord as error:
         sink.note("not-compared", inputs.replica, f"the metadata log was not judged to its end: {error}")
+        return {}
     if image.unknown:
         sink.note(
             "metadata",
@@ -89,6 +98,11 @@ def check_metadata(inputs: ReplicaInputs, table: BatchTable, reader: SegmentRead
             f"the metadata log begins at offset {inputs.log_start} and no snapshot of replica {inputs.replica} says "
             f"what was before: {plural(image.unknown, 'change')} of partitions not judged",
         )
+        return {}
+    return {
+        TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders)
+        for (topic_id, number), known in image.partitions.items()
+    }
 
 
 def _from_snapshot(image: _Image, inputs: ReplicaInputs, reader: SegmentReader) -> int:
@@ -147,6 +161,7 @@ def _make_partition(image: _Image, change: PartitionChange) -> None:
                 NO_LEADER if change.leader is None else change.leader,
                 change.leader_epoch,
             )
+            _lead(image.partitions[place])
         return
     image.partitions[place] = _Partition(
         before.replicas if change.replicas is None else change.replicas,
@@ -154,7 +169,15 @@ def _make_partition(image: _Image, change: PartitionChange) -> None:
         before.eligible if change.eligible is None else change.eligible,
         before.leader if change.leader is None else change.leader,
         before.leader_epoch + change.leader_epoch,
+        before.leaders,
     )
+    _lead(image.partitions[place])
+
+
+def _lead(partition: _Partition) -> None:
+    """Who led once in an epoch has led in it, also when nobody does any more."""
+    if partition.leaders.get(partition.leader_epoch, NO_LEADER) == NO_LEADER:
+        partition.leaders[partition.leader_epoch] = partition.leader
 
 
 class _Batch:

@@ -6,9 +6,9 @@ cause does not tell. What is taken out stands in the cause's evidence as `conseq
 
 What is wrong with many entries of one index, or of one leader epoch file, is told once, with their number.
 
-Rules of this module. Only a finding about one replica's own log can be a cause, and only where its offsets (or its
-file, for indexes) cover what would be taken out: a difference from another replica that goes on beyond the damaged
-batches stays.
+Rules of this module. A cause is a finding about one replica's own log, or a header that only one replica has (the same
+CRC, another epoch), and only where its offsets (or its file, for indexes) cover what would be taken out: a difference
+from another replica that goes on beyond the damaged batches stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from odradek_audit.catalogue import CHECKS
+from odradek_audit.catalogue import CHECKS, LOG_MATCHING
 from odradek_audit.findings import Finding, Kind
 from odradek_audit.words import plural
 
@@ -26,7 +26,7 @@ CONSEQUENCES_KEPT = 10
 def fold(findings: Sequence[Finding]) -> list[Finding]:
     """The findings of one partition without consequences, in the order given."""
     kept = list(findings)
-    for explains in (_goes_on, _of_own_log, _of_agreement):
+    for explains in (_goes_on, _of_own_log, _of_agreement, _of_header):
         kept = _without(kept, explains)
     return _once_a_file(kept)
 
@@ -60,7 +60,7 @@ def _with_more(finding: Finding, more: int) -> Finding:
 
 
 def _without(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
-    causes = [(place, finding) for place, finding in enumerate(findings) if CHECKS[finding.check].in_the_log]
+    causes = [(place, finding) for place, finding in enumerate(findings) if _may_explain(finding)]
     taken: dict[int, list[Finding]] = {}
     kept = []
     for place, finding in enumerate(findings):
@@ -70,6 +70,10 @@ def _without(findings: list[Finding], explains: Callable[[Finding, Finding], boo
         else:
             taken.setdefault(found, []).append(finding)
     return [_with_consequences(finding, taken.get(place, ())) for place, finding in kept]
+
+
+def _may_explain(finding: Finding) -> bool:
+    return CHECKS[finding.check].in_the_log or finding.check == LOG_MATCHING.name
 
 
 def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:
@@ -107,7 +111,7 @@ def _goes_on(cause: Finding, finding: Finding) -> bool:
 
 def _of_own_log(cause: Finding, finding: Finding) -> bool:
     """What the replica's other files, and its producers, seem to do wrong when a part of its log is damaged."""
-    if cause.replica != finding.replica:
+    if cause.replica != finding.replica or not CHECKS[cause.check].in_the_log:
         return False
     if finding.check == "producer-snapshot-mismatch":
         return cause.offset < int(finding.evidence["snapshot_offset"])
@@ -130,8 +134,18 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
 
 def _of_agreement(cause: Finding, finding: Finding) -> bool:
     """A difference between two replicas where one of them has a damaged batch, and nothing else differs."""
-    if CHECKS[finding.check].kind is not Kind.AGREEMENT:
+    if CHECKS[finding.check].kind is not Kind.AGREEMENT or not CHECKS[cause.check].in_the_log:
         return False
     if cause.replica not in (finding.replica, finding.other_replica):
         return False
     return cause.offset <= finding.offset and finding.end_offset <= _end(cause)
+
+
+def _of_header(cause: Finding, finding: Finding) -> bool:
+    """An epoch that the replica's own leader epoch file does not have, in a header that differs from another replica's
+    in nothing else."""
+    if cause.check != LOG_MATCHING.name or finding.check != "epoch-cache-mismatch" or cause.replica != finding.replica:
+        return False
+    told = cause.evidence
+    same = told.get("crc") == told.get("other_crc") and told.get("batch_offsets") == told.get("other_batch_offsets")
+    return same and cause.offset == finding.offset and finding.evidence.get("recorded_start") == -1

@@ -1,5 +1,6 @@
 """The run as the brokers wrote it down: elections, changes of ISRs, brokers that were fenced, and truncations, in the
-order of their wall times, with those marked that cut what is lost.
+order of their wall times, with those marked that cut what is lost; faults that were injected, and the clients' longest
+silences, beside them.
 
 Brokers' clocks may differ, so the order of neighbours is no proof; epochs are.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek_audit.inputs.events import BrokerEvents, Truncation
+from odradek_audit.inputs.history import Silence
 from odradek_audit.results import Loss
 
 SHOWN_MOMENTS = 60
@@ -25,9 +27,16 @@ class Moment(NamedTuple):
     lost: bool = False
 
 
-def run_of(events: Mapping[str, BrokerEvents], losses: Sequence[Loss]) -> list[Moment]:
+def run_of(
+    events: Mapping[str, BrokerEvents], losses: Sequence[Loss], silences: Iterable[Silence] = ()
+) -> list[Moment]:
     """Everything in its order; what has no time is left out."""
-    found: set[Moment] = set()
+    found = {
+        Moment(
+            each.began_ms, "", f"nothing is acknowledged for {each.length_ms:,} ms", f"{each.topic}-{each.partition}"
+        )
+        for each in silences
+    }
     for broker, each in events.items():
         for election in each.elections:
             how = "from outside of the ISR" if election.unclean else "from the ISR"
@@ -36,17 +45,22 @@ def run_of(events: Mapping[str, BrokerEvents], losses: Sequence[Loss]) -> list[M
                 f"broker {election.leader} is elected {how}, {epoch}" if election.leader >= 0 else f"no leader, {epoch}"
             )
             found.add(Moment(election.wall_ms, broker, what, election.partition))
+        for leader in each.leaderships:
+            if leader.start_offset >= 0:
+                what = f"broker {leader.leader} begins leader epoch {leader.epoch} at offset {leader.start_offset}"
+                found.add(Moment(leader.wall_ms, broker, what, leader.partition))
         for change in each.isr_changes:
             became = ", ".join(map(str, change.to))
             was = ", ".join(map(str, change.before))
             found.add(Moment(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition))
         for presence in each.presences:
             why = f" ({presence.reason})" if presence.reason else ""
-            found.add(Moment(presence.wall_ms, broker, f"broker {presence.broker} {presence.what}{why}"))
+            fault = "fault: " if presence.injected else ""
+            found.add(Moment(presence.wall_ms, broker, f"{fault}broker {presence.broker} {presence.what}{why}"))
         for cut in each.truncations:
             what = f"broker {broker} cuts its log from {cut.end} to {cut.start}"
-            leader = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""
-            found.add(Moment(cut.wall_ms, broker, what + leader, cut.partition, _is_loss(cut, losses)))
+            followed = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""
+            found.add(Moment(cut.wall_ms, broker, what + followed, cut.partition, _is_loss(cut, losses)))
     return sorted(moment for moment in found if moment.wall_ms > 0)
 
 

@@ -86,6 +86,8 @@ class Story:
         said = (
             f"broker {broker} wrote down that it cut its log from {cut.end} to {cut.start} in leader epoch {cut.epoch}"
         )
+        if cut.high_watermark > cut.start:
+            said += f", below its high watermark {cut.high_watermark}"
         election = self._elections.get((cut.partition, cut.epoch))
         if election is not None:
             return f"{said}{rule}{_at(cut.wall_ms)}, to follow {_chosen(election)}"

@@ -2,22 +2,25 @@
 
 Rules of this module. An event makes no finding and takes none away; `evidence.story` tells them. A line that cannot
 be read is passed over. What a broker could not write is counted, and then said, so that nobody takes silence for an
-answer. Kafka's directories have no such file.
+answer. Kafka's directories have no such file. Faults that somebody injected on purpose stand beside it, in
+`odradek-faults.jsonl`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from odradek_audit.inputs.disk import Disk, join
 
 EVENTS_FILE = "odradek-events.jsonl"
 OLDER_EVENTS_FILE = EVENTS_FILE + ".1"
+FAULTS_FILE = "odradek-faults.jsonl"
 LARGEST_READ = 16 * 1024 * 1024
 """The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
+LARGEST_FAULTS = 1024 * 1024
 KEPT = 1000
 LISTED = 20  # brokers of an ISR
 PRESENCE = {
@@ -25,12 +28,20 @@ PRESENCE = {
     "broker_leaving": "begins a controlled shutdown",
     "unfenced": "takes part",
 }
+FAULTS = {
+    "kill": "is killed",
+    "stop": "is told to stop",
+    "pause": "is frozen",
+    "resume": "is thawed",
+    "start": "is started",
+}
 _OF_INTEREST = (
     b"truncated",
     b"leader_chosen",
     b"leader_elected",
     b"isr_changed",
     b"events_missing_before",
+    b'"fault"',
     *(name.encode() for name in PRESENCE),
 )
 
@@ -48,6 +59,7 @@ class Truncation:
     leader: int = -1
     last_epoch: int = -1
     wall_ms: int = -1
+    high_watermark: int = -1
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,8 @@ class Election:
     epoch: int
     unclean: bool = False
     wall_ms: int = -1
+    start_offset: int = -1
+    """Where its epoch began in the leader's own log; a controller does not know it."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +87,14 @@ class IsrChange:
 
 @dataclass(frozen=True)
 class Presence:
-    """What became of a broker's part in the cluster, as the controller or itself says it; `reason` may be empty."""
+    """What became of a broker's part in the cluster, as the controller or itself says it, or what was done to it on
+    purpose (`injected`); `reason` may be empty."""
 
     broker: int
     what: str
     reason: str = ""
     wall_ms: int = -1
+    injected: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,17 @@ def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
     except OSError:
         return None
     lines = content.split(b"\n")
-    return _gather(lines[1:] if cut else lines, cut=cut)
+    events = _gather(lines[1:] if cut else lines, cut=cut)
+    faults = _gather(_faults(disk, directory), cut=False).presences
+    return replace(events, presences=(*(each for each in faults if each.injected), *events.presences))
+
+
+def _faults(disk: Disk, directory: str) -> list[bytes]:
+    path = join(directory, FAULTS_FILE)
+    try:
+        return _end_of(disk, path, LARGEST_FAULTS)[0].splitlines() if disk.is_file(path) else []
+    except OSError:
+        return []
 
 
 def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
@@ -135,7 +161,8 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
         missing += max(0, _number(event, "events_missing_before", 0))
         if event.get("event") == "leader_elected" and "partition" in event:
             broker, epoch, wall_ms = (_number(event, key) for key in ("broker", "leader_epoch", "wall_ms"))
-            leaderships.append(Election(_partition(event), broker, epoch, wall_ms=wall_ms))
+            start = _number(event, "epoch_start_offset")
+            leaderships.append(Election(_partition(event), broker, epoch, wall_ms=wall_ms, start_offset=start))
         elif (read := _read(event)) is not None:
             kept.setdefault(type(read), []).append(read)
     truncations, elections, isr_changes, presences = (
@@ -151,9 +178,9 @@ def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Prese
     match event.get("event"):
         case "truncated":
             start, end, epoch = (_number(event, key) for key in ("to", "from", "leader_epoch"))
-            leader, last_epoch = (_number(event, key) for key in ("leader", "last_epoch"))
+            leader, last_epoch, mark = (_number(event, key) for key in ("leader", "last_epoch", "high_watermark"))
             rule = str(event.get("rule", ""))[:20]
-            return Truncation(_partition(event), start, end, epoch, rule, leader, last_epoch, wall_ms)
+            return Truncation(_partition(event), start, end, epoch, rule, leader, last_epoch, wall_ms, mark)
         case "leader_chosen":
             partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"
             leader, epoch = (_number(event, key) for key in ("leader", "leader_epoch"))
@@ -162,6 +189,8 @@ def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Prese
             return IsrChange(_partition(event), _brokers(event, "from"), _brokers(event, "to"), wall_ms)
         case "broker_fencing" | "broker_leaving" | "unfenced" as name if "broker_id" in event:
             return Presence(_number(event, "broker_id"), PRESENCE[name], str(event.get("reason", ""))[:100], wall_ms)
+        case "fault" if (done := FAULTS.get(str(event.get("done")))) is not None:
+            return Presence(_number(event, "broker"), done, "", wall_ms, injected=True)
     return None
 
 

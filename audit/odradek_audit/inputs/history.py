@@ -14,9 +14,10 @@ tombstones (`"value": null`) aside. A value that is no UTF-8 stands in `value_b6
 `key_b64` instead of `key`; of a compacted topic a history without keys says nothing below where the cleaner has been.
 `partition` may be left out, or null, in a `send` whose partition was not chosen yet. An `ack` whose offset is not known
 has none, or -1. `acks` is "all" or -1, 1, or 0, as a number or as text; "all" when absent. `definite` says that the
-record was certainly not written; when it is false or absent nobody knows. Fields that are not named here are kept by
-nobody and harm nobody: `epoch`, causes, settings. A value that a field cannot have is refused and never read as another
-one: an unknown `acks` taken for 0 would hide what was lost.
+record was certainly not written; when it is false or absent nobody knows. `time_ms` is the client's clock; where it is
+milliseconds since 1970 the audit can tell the longest silences beside what the brokers wrote down. Fields that are not
+named here are kept by nobody and harm nobody: `epoch`, causes, settings. A value that a field cannot have is refused
+and never read as another one: an unknown `acks` taken for 0 would hide what was lost.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ LARGEST_PARTITION = (1 << 31) - 1
 LARGEST_OFFSET = (1 << 63) - 2
 """An int64 as in Kafka, and so is the exclusive end behind it."""
 DIGEST_BYTES = 16
+
+
+WALL_MS = 1_000_000_000_000
+"""Times from here on are taken for milliseconds since 1970; others are some other clock's."""
+SHORTEST_SILENCE_MS, SILENCES_KEPT = 200, 3
 
 
 class CorruptHistory(ValueError):
@@ -229,6 +235,39 @@ def value_digest(value: bytes | None) -> bytes:
     return blake2b(b"\0" if value is None else b"\1" + value, digest_size=DIGEST_BYTES).digest()
 
 
+class Silence(NamedTuple):
+    """Nobody was acknowledged anything of a partition for so long, though records waited. Wall times."""
+
+    length_ms: int
+    began_ms: int
+    topic: str
+    partition: int
+
+
+class _Waiting:
+    """How long a partition keeps its producers waiting: from the first record, or an acknowledgement, to the next."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.longest: list[Silence] = []
+        self._place = topic, partition
+        self._waiting = 0
+        self._since_ms = 0
+
+    def on_send(self, time_ms: int) -> None:
+        if not self._waiting:
+            self._since_ms = time_ms
+        self._waiting += 1
+
+    def on_outcome(self, time_ms: int, *, acknowledged: bool) -> None:
+        self._waiting = max(self._waiting - 1, 0)
+        length_ms = time_ms - self._since_ms
+        if length_ms >= SHORTEST_SILENCE_MS and self._since_ms and (acknowledged or not self._waiting):
+            kept = sorted([*self.longest, Silence(length_ms, self._since_ms, *self._place)], reverse=True)
+            self.longest = kept[:SILENCES_KEPT]
+        if acknowledged:
+            self._since_ms = time_ms
+
+
 @dataclass
 class PartitionHistory:
     """A history's events of one partition, values as digests."""
@@ -275,6 +314,7 @@ class History:
         self.open_failures: dict[str, dict[bytes, int]] = {}
         self.count = 0
         self._send_lines: dict[tuple[str, bytes], int] = {}
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
         for event in events:
             self.add(event)
 
@@ -300,9 +340,26 @@ class History:
             counts[digest] = counts.get(digest, 0) + count
         return counts
 
+    @property
+    def silences(self) -> list[Silence]:
+        """The longest of the run, the longest first, as far as the clients' times are those of a wall clock."""
+        every = (silence for waiting in self._waiting.values() for silence in waiting.longest)
+        return sorted(every, reverse=True)[:SILENCES_KEPT]
+
+    def _listen(self, event: Event) -> None:
+        if event.time_ms < WALL_MS or event.partition == NO_PARTITION or event.type == DELIVER:
+            return
+        key = (event.topic, event.partition)
+        waiting = self._waiting.setdefault(key, _Waiting(*key))
+        if event.type == SEND:
+            waiting.on_send(event.time_ms)
+        else:
+            waiting.on_outcome(event.time_ms, acknowledged=event.type == ACK)
+
     def add(self, event: Event) -> None:
         digest = value_digest(event.content)
         self.count += 1
+        self._listen(event)
         line = event.line or self.count
         if event.type == SEND and event.partition == NO_PARTITION:
             sends = self.open_sends.setdefault(event.topic, {})

@@ -45,8 +45,22 @@ def _reason(report: Report) -> str:
     owed = "records acknowledged with acks=all" if report.losses else "acknowledged records"
     kept = f", and all {count(acknowledged)} {owed} are there" if acknowledged else ""
     if report.absent:
-        return f"{compared}: where there are copies they are equal{kept}. {absence(report)}."
-    return f"{compared}: all are equal{kept}."
+        return f"{compared}: where there are copies they are equal{kept}. {absence(report)}.{left_out(report)}"
+    return f"{compared}: all are equal{kept}.{left_out(report)}"
+
+
+def left_out(report: Report) -> str:
+    """What was not compared, in a sentence behind a space; empty where everything was."""
+    above = sum(each.above_bound for each in report.partitions)
+    alone = sum(each.on_one_replica for each in report.partitions)
+    cleaned = sum(note.kind == "compacted-without-keys" for note in report.notes)
+    parts = [
+        f"{plural(above, 'offset')} above the bounds" if above else "",
+        f"{plural(alone, 'offset')} that one replica alone has" if alone else "",
+        f"{plural(cleaned, 'compacted partition')} with the history" if cleaned else "",
+    ]
+    said = ", ".join(part for part in parts if part)
+    return f" Not compared: {said}." if said else ""
 
 
 def compared_on(report: Report) -> str:

@@ -22,6 +22,7 @@ from odradek_audit.checks.directories import (
     check_missing,
     linked_partitions,
 )
+from odradek_audit.checks.elected import check_elected
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
@@ -64,7 +65,8 @@ class Report:
     events: dict[str, BrokerEvents] = field(default_factory=dict)
     """What brokers wrote down about themselves, by replica; none of Kafka's."""
     run: list[Moment] = field(default_factory=list)
-    """What brokers wrote down of elections, ISRs, fencing and truncations, in the order of their times."""
+    """What brokers wrote down of elections, ISRs, fencing and truncations, in the order of their times, with injected
+    faults and the clients' longest silences."""
     configuration: dict[str, str] = field(default_factory=dict)
     """What the cluster ran with, as far as whoever started the audit said it."""
     made_at: str = ""
@@ -154,8 +156,10 @@ def finish(
     missing, counted = check_missing(layout, wanted)
     absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
+    epochs, unsure = check_elected(layout.partitions, everything)
+    report.notes += unsure
     report.findings = sorted_findings(
-        [*report.findings, *_directory_findings(layout), *missing, *check_groups(everything)]
+        [*report.findings, *_directory_findings(layout), *missing, *check_groups(everything), *epochs]
     )
     if history is not None and not layout.unread:  # which may have them
         gone = _lost_partitions(layout, history, wanted)
@@ -166,7 +170,7 @@ def finish(
         finding if finding.cause else CHECKS[finding.check].explained(finding) for finding in report.findings
     ]
     story = Story(report.events)
-    report.run = run_of(report.events, report.losses)
+    report.run = run_of(report.events, report.losses, history.silences if history is not None else ())
     report.findings = story.explain(report.findings)
     report.losses = story.of_losses(report.losses)
     report.inconclusive = _reasons(report, layout, history)

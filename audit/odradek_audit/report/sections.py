@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.markup import Safe, code, join, name, shown, size, tag
@@ -84,7 +85,7 @@ def not_compared(report: Report) -> Safe:
         )
         more = f"; and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         said.append(join(["No directory, so nothing to compare: ", places, more, "."]))
-    above = sum(_above(partition) for partition in report.partitions)
+    above = sum(partition.above_bound for partition in report.partitions)
     if above:
         said.append(
             shown(
@@ -92,7 +93,7 @@ def not_compared(report: Report) -> Safe:
                 "may differ, and was only searched for forks."
             )
         )
-    alone = sum(_alone(partition) for partition in report.partitions)
+    alone = sum(partition.on_one_replica for partition in report.partitions)
     if alone:
         said.append(shown(f"{plural(alone, 'offset')} of the longest logs, which no other replica has (yet)."))
     unread = sum(replica.unread_bytes for partition in report.partitions for replica in partition.replicas)
@@ -136,26 +137,14 @@ def _events(report: Report) -> list[Safe]:
             )
         if events.cut:
             said.append(shown(f"Of broker {replica}'s events only the last {events.lines:,} were read."))
-    said.append(Safe("Elections were not checked against the metadata log."))
+    if all(partition.topic != METADATA_TOPIC for partition in report.partitions):
+        said.append(Safe("No metadata log was read, so elections were not checked."))
     return said
 
 
 def _missing(report: Report, partition: PartitionSummary) -> list[str]:
     present = {*partition.unread, *(replica.replica for replica in partition.replicas)}
     return [replica for replica in report.replicas if replica not in present]
-
-
-def _ends(partition: PartitionSummary) -> list[int]:
-    return sorted((replica.log_end for replica in partition.replicas), reverse=True)
-
-
-def _above(partition: PartitionSummary) -> int:
-    return max(0, max(_ends(partition), default=0) - partition.bound)
-
-
-def _alone(partition: PartitionSummary) -> int:
-    ends = _ends(partition)
-    return ends[0] - ends[1] if len(ends) > 1 else 0
 
 
 def partition_numbers(report: Report, limit: int) -> Safe:

@@ -26,6 +26,7 @@ from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.harness.waiting import check_alive, wait_until_ready
 from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.worlds.processes import ProcessesWorld
 
 TOPIC = "orders"
 PAYLOAD = b" " + b"." * 180
@@ -139,7 +140,7 @@ class Demo:
         state.begin("kill", f"kill -9 of broker {target}")
         state.in_flight_at_kill = ledger.unacknowledged
         self._down.add(target)
-        self.cluster.kill(target)
+        ProcessesWorld(self.cluster).kill(target)
         killed_ms = self._clock.now_ms()
         state.dead.add(target)
         state.tell(f"kill -9: broker {target}, leader of {TOPIC}/{chosen}; it led {led}", bad=True)
@@ -150,7 +151,7 @@ class Demo:
         state.tell(f"every partition takes records again; longest silence {state.failover_ms} ms")
         await self._clock.sleep(plan.alone_ms)
         state.begin("restart", f"starting broker {target} again")
-        self.cluster.start(target)
+        ProcessesWorld(self.cluster).start(target)
         self._down.discard(target)
         started_ms = self._clock.now_ms()
         state.tell(f"broker {target} starts again with what is on its disk")

@@ -49,7 +49,10 @@ class PartitionProgress:
 
 
 class Ledger:
-    """The history of a run: kept in memory, and written to `path` line by line when one is given."""
+    """The history of a run: kept in memory, and written to `path` line by line when one is given.
+
+    What is written to a file has the time of the wall clock, so that it can be laid beside what the brokers wrote.
+    """
 
     def __init__(self, clock: Clock, path: Path | None = None, *, keep: bool = True) -> None:
         self.events: list[Event] = []
@@ -61,6 +64,7 @@ class Ledger:
         self.on_ack: Callable[[str, int, int], None] | None = None  # told (topic, partition, offset)
         self._of_clients: dict[tuple[str, str, int], int] = {}  # what each client has in flight
         self._clock = clock
+        self._time_ms = clock.now_ms if path is None else clock.wall_ms
         self._keep = keep
         self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1 << 16) if path is not None else None
 
@@ -75,7 +79,7 @@ class Ledger:
             self.progress[key] = PartitionProgress(now_ms)
         self.in_flight[key] = self.in_flight.get(key, 0) + 1
         self._of_clients[mine] = self._of_clients.get(mine, 0) + 1
-        self._add(Event(SEND, topic, partition, value, client=client, acks=acks, time_ms=now_ms))
+        self._add(Event(SEND, topic, partition, value, client=client, acks=acks, time_ms=self._time_ms()))
 
     def ack(self, topic: str, partition: int, value: bytes, client: str, acks: Acks, offset: int) -> None:
         now_ms = self._clock.now_ms()
@@ -84,7 +88,7 @@ class Ledger:
         self.progress[topic, partition].on_ack(now_ms)
         if self.on_ack is not None:
             self.on_ack(topic, partition, offset)
-        self._add(Event(ACK, topic, partition, value, offset=offset, client=client, acks=acks, time_ms=now_ms))
+        self._add(Event(ACK, topic, partition, value, offset=offset, client=client, acks=acks, time_ms=self._time_ms()))
 
     def error(self, topic: str, partition: int, value: bytes, client: str, *, definite: bool) -> None:
         now_ms = self._clock.now_ms()
@@ -92,11 +96,10 @@ class Ledger:
         self.failed += 1
         self.certainly_not_written += definite
         self.progress[topic, partition].on_wait(now_ms)
-        self._add(Event(ERROR, topic, partition, value, client=client, definite=definite, time_ms=now_ms))
+        self._add(Event(ERROR, topic, partition, value, client=client, definite=definite, time_ms=self._time_ms()))
 
     def deliver(self, topic: str, partition: int, value: bytes, client: str, offset: int) -> None:
-        now_ms = self._clock.now_ms()
-        self._add(Event(DELIVER, topic, partition, value, offset=offset, client=client, time_ms=now_ms))
+        self._add(Event(DELIVER, topic, partition, value, offset=offset, client=client, time_ms=self._time_ms()))
 
     def gone(self, client: str) -> None:
         """A client has died: nobody waits for what it had in flight, and nobody will be told of it."""

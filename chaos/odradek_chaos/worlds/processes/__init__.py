@@ -1,10 +1,15 @@
 """Brokers as processes of this machine, started by `odradek cluster up` (`LocalCluster`).
 
-They share the machine's network, so none of them can be cut off: that is for containers.
+They share the machine's network, so none of them can be cut off: that is for containers. What is done to a broker is
+written down in its log directory, `odradek-faults.jsonl`, one JSON object a line, for the audit's timeline: a blow
+before it is dealt, a repair when it is done.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +18,8 @@ from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.command_line import USAGE
 
 from odradek_chaos.worlds.real import Place
+
+FAULTS_FILE = "odradek-faults.jsonl"
 
 
 class ProcessesWorld:
@@ -51,25 +58,38 @@ class ProcessesWorld:
         return False
 
     def start(self, node_id: int) -> None:
-        self.cluster.start(node_id)
+        if not self.cluster.running(node_id):
+            self.cluster.start(node_id)
+            self._write_down(node_id, "start")
 
     def stop(self, node_id: int) -> bool:
+        self._write_down(node_id, "stop")
         return self.cluster.stop(node_id)
 
     def kill(self, node_id: int) -> None:
+        self._write_down(node_id, "kill")
         self.cluster.kill(node_id)
 
     def pause(self, node_id: int) -> None:
+        self._write_down(node_id, "pause")
         self.cluster.pause(node_id)
 
     def resume(self, node_id: int) -> None:
         self.cluster.resume(node_id)
+        self._write_down(node_id, "resume")
 
     def cut(self, node_id: int) -> None:
         _no_network_of_its_own(node_id)
 
     def heal(self, node_id: int) -> None:
         _no_network_of_its_own(node_id)
+
+    def _write_down(self, node_id: int, done: str) -> None:
+        """A line in the broker's log directory; a full disk is no reason to leave the fault out."""
+        line = {"event": "fault", "broker": node_id, "done": done, "wall_ms": time.time_ns() // 1_000_000}
+        file = Path(self.cluster.nodes[node_id].log_directory) / FAULTS_FILE
+        with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps(line) + "\n")
 
 
 class CannotBeCut(ClusterError):
