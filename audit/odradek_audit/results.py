@@ -49,6 +49,8 @@ class Loss:
     records: int
     first_offset: int
     end_offset: int
+    acknowledged_ms: tuple[int, int] = (-1, -1)
+    """Wall times of the first and the last acknowledgement, by the clients' clocks; -1 where they do not say."""
     story: str = ""
     """Which broker cut them, to follow whom, as the brokers wrote it down."""
 

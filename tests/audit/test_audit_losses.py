@@ -38,7 +38,16 @@ def test_records_gone_from_every_replica_are_counted(
     assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5)]
     assert report.exit_code == exit_code
     assert json.loads(json.dumps(report.summary()))["losses"] == [
-        {"topic": "t", "partition": 0, "acks": str(acks), "records": 3, "first_offset": 2, "end_offset": 5, "story": ""}
+        {
+            "topic": "t",
+            "partition": 0,
+            "acks": str(acks),
+            "records": 3,
+            "first_offset": 2,
+            "end_offset": 5,
+            "acknowledged_ms": [-1, -1],
+            "story": "",
+        }
     ]
 
 

@@ -51,7 +51,6 @@ def by_spark(replicas: Mapping[str, Path], history: History | None) -> list[str]
     (inputs,) = layout.partitions
     pieces = [packed for task in part_tasks(LocalDisk(), [inputs]) for _, packed in spark.pack_part(LocalDisk(), task)]
     result = Closely(inputs, history_of(history, inputs), False, False).check(spark.unpacked(pieces), LocalDisk())
-    assert spark.result_from_json(spark.result_to_json(result)) == result
     return sentences(result.findings, result.notes)
 
 

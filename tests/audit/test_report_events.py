@@ -98,6 +98,35 @@ def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteClus
     assert "How records were lost" in page(report)
 
 
+@pytest.mark.parametrize(
+    ("mark", "so"), [(1, "so nobody had called it replicated"), (2, "which is above what was cut")]
+)
+def test_when_it_was_acknowledged_and_how_far_it_was_replicated(
+    write_cluster: WriteCluster, mark: int, so: str
+) -> None:
+    """By the clients' wall clock, and what a broker wrote down of its progress before the cut, not after it."""
+    replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2)
+    noon = 1_795_262_400_000
+    progress = {"event": "progress", "offsets": {"t-0": [3, mark], "u-0": [9, 9], "v-0": ["x", 1], "w-0": 7}}
+    lines = [
+        progress | {"wall_ms": noon + 10},
+        CUT | {"wall_ms": noon + 20, "from": 3},
+        {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 30},
+        {"event": "progress", "offsets": [1]},
+    ]
+    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in lines))
+    told = [
+        Event(SEND, "t", 0, b"a"),
+        *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=noon + at, acks=1) for at in (1, 2)),
+    ]
+    (loss,) = audit(replicas, history=History(told)).losses
+    assert loss.story.startswith("acknowledged at 2026-11-21 12:00:00.001 UTC to 2026-11-21 12:00:00.002 UTC; broker 1")
+    assert (
+        f"the highest high watermark that a broker wrote down before was {mark} "
+        f"(broker 1 at 2026-11-21 12:00:00.010 UTC), {so}"
+    ) in loss.story
+
+
 def test_offsets_that_are_given_again_are_told_with_the_loss(write_cluster: WriteCluster) -> None:
     """What a client sent later stands where its lost record stood: a consequence, and no second damage."""
     log = SampleLog().append([b"a"], epoch=4).append([b"d"], epoch=5)

@@ -4,11 +4,16 @@ controller may take (C1, C3, C4)?
 The log is replayed, from its beginning or from the oldest snapshot that it goes on behind; batches are atomic. What the
 records before the log's beginning said, and no snapshot repeats, is not judged, and a note says so. The log that the
 replicas agree on is judged once, on the reference replica.
+
+Then the other logs by it (C2): a leader writes only in an epoch that the metadata log has given it, and has that record
+on its own disk before. So an epoch that the metadata log does not reach, or in which it names no leader, is a changed
+header or a leader that nobody elected. Judged is the log that counts, and only where nothing else was found at the
+place: one damage, one finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,8 +22,8 @@ from odradek_proto.records import CorruptBatch, decode_records, iter_batches
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 
 from odradek_audit.catalogue import METADATA_ELECTION, METADATA_ISR, METADATA_LEADER_EPOCH
-from odradek_audit.findings import Check, FindingSink
-from odradek_audit.inputs.facts import BatchTable, ReplicaInputs, SegmentReader
+from odradek_audit.findings import Check, Finding, FindingSink, Note
+from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, SegmentReader
 from odradek_audit.inputs.metadata_records import (
     CorruptMetadataRecord,
     Fenced,
@@ -31,7 +36,7 @@ from odradek_audit.inputs.metadata_records import (
     decode_change,
 )
 from odradek_audit.inputs.records import CONTROL_BIT, iter_decoded
-from odradek_audit.results import Elected
+from odradek_audit.results import Elected, PartitionResult, PartitionSummary
 from odradek_audit.words import plural
 
 NO_LEADER = -1
@@ -291,3 +296,60 @@ class _Batch:
 
 def _list(brokers: Iterable[int]) -> str:
     return f"[{', '.join(map(str, brokers))}]"
+
+
+# --- Leader epochs of other logs --------------------------------------------------------------------------------------
+
+
+def check_elected(
+    partitions: Iterable[PartitionInputs], results: Sequence[PartitionResult]
+) -> tuple[list[Finding], list[Note]]:
+    """Findings of brokers that stopped cleanly; of others notes, for their metadata log may have been copied first."""
+    elected = {place: each for result in results for place, each in result.elected.items()}
+    by_place = {TopicPartition(each.summary.topic, each.summary.partition): each for each in results}
+    findings: list[Finding] = []
+    notes: list[Note] = []
+    for inputs in partitions if elected else ():
+        place = TopicPartition(inputs.topic, inputs.partition)
+        found = by_place.get(place)
+        replica = inputs.replicas.get(found.summary.reference_replica) if found is not None else None
+        if found is None or replica is None:
+            continue
+        known = elected.get(TopicPartition(replica.topic_id, inputs.partition))
+        for finding in _unelected(found.summary, known) if known is not None else ():
+            if any(_tells(other, finding) for other in found.findings):
+                continue
+            if replica.clean_shutdown:
+                findings.append(finding)
+            else:
+                notes.append(Note("metadata", *place, finding.replica, finding.sentence, finding.offset))
+    return findings, notes
+
+
+def _unelected(summary: PartitionSummary, known: Elected) -> Iterable[Finding]:
+    name = summary.reference_replica
+    epochs = next((each.epochs for each in summary.replicas if each.replica == name), [])
+    for epoch, first in epochs:
+        if epoch > known.newest_epoch:
+            said = f"the newest leader epoch that the metadata log gave it is {known.newest_epoch}"
+        elif known.leaders.get(epoch, epoch) == NO_LEADER:
+            said = "the metadata log says that nobody led in it"
+        else:
+            continue
+        yield Finding(
+            METADATA_LEADER_EPOCH.name,
+            METADATA_LEADER_EPOCH.severity,
+            topic=summary.topic,
+            partition=summary.partition,
+            replica=name,
+            sentence=f"{summary.topic}-{summary.partition}: replica {name} holds records of leader epoch {epoch} from "
+            f"offset {first} on, and {said}",
+            offset=first,
+            end_offset=first + 1,
+            epoch=epoch,
+        )
+
+
+def _tells(told: Finding, finding: Finding) -> bool:
+    """Whether a finding about the same place was reported already."""
+    return told.epoch == finding.epoch or told.offset <= finding.offset < max(told.end_offset, told.offset + 1)

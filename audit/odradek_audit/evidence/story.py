@@ -42,9 +42,7 @@ class Story:
     def of_losses(self, losses: Iterable[Loss]) -> list[Loss]:
         """The losses, each with its story where there is one."""
         return [
-            replace(
-                loss, story="; ".join(self._told(f"{loss.topic}-{loss.partition}", loss.first_offset, loss.end_offset))
-            )
+            replace(loss, story="; ".join([*_acknowledged(loss), *self._told(_place(loss), *_offsets(loss))]))
             if self._events and loss.first_offset >= 0
             else loss
             for loss in losses
@@ -69,11 +67,27 @@ class Story:
         for epoch in sorted({cut.last_epoch for _, cut in cuts if cut.last_epoch >= 0}):
             if (leader := self._leaders.get((partition, epoch))) is not None:
                 yield f"broker {leader}, the leader of epoch {epoch}, had acknowledged what was cut"
+        if cuts:
+            yield from self._replicated(partition, first, cuts[0][1].wall_ms)
         unclean = [each for (of, _), each in sorted(self._elections.items()) if of == partition and each.unclean]
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"
         if self._missing:
             yield f"{plural(self._missing, 'event is', 'events are')} missing, so this may not be all"
+
+    def _replicated(self, partition: str, first: int, before_ms: int) -> Iterator[str]:
+        """How far the brokers knew the partition to be replicated, before it was cut."""
+        known = [
+            (each.high_watermark, -each.wall_ms, broker)
+            for broker in sorted(self._events)
+            for each in self._events[broker].progress
+            if each.partition == partition and each.wall_ms <= before_ms
+        ]
+        if known:
+            mark, at, broker = max(known)
+            so = "which is above what was cut" if mark > first else "so nobody had called it replicated"
+            who = f"broker {broker}{_at(-at)}"
+            yield f"the highest high watermark that a broker wrote down before was {mark} ({who}), {so}"
 
     def _cuts(self, partition: str, first: int, end: int) -> Iterator[tuple[str, Truncation]]:
         for broker in sorted(self._events):
@@ -92,6 +106,21 @@ class Story:
         if election is not None:
             return f"{said}{rule}{_at(cut.wall_ms)}, to follow {_chosen(election)}"
         return f"{said}{rule}{_at(cut.wall_ms)}" + (f", to follow broker {cut.leader}" if cut.leader >= 0 else "")
+
+
+def _place(loss: Loss) -> str:
+    return f"{loss.topic}-{loss.partition}"
+
+
+def _offsets(loss: Loss) -> tuple[int, int]:
+    return loss.first_offset, loss.end_offset
+
+
+def _acknowledged(loss: Loss) -> Iterator[str]:
+    first, last = loss.acknowledged_ms
+    if first > 0:
+        until = f" to{_at(last).removeprefix(' at')}" if last > first else ""
+        yield f"acknowledged{_at(first)}{until}"
 
 
 def _chosen(election: Election) -> str:

@@ -9,9 +9,10 @@ answer. Kafka's directories have no such file. Faults that somebody injected on 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek_audit.inputs.disk import Disk, join
 
@@ -22,6 +23,7 @@ LARGEST_READ = 16 * 1024 * 1024
 """The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
 LARGEST_FAULTS = 1024 * 1024
 KEPT = 1000
+PROGRESS_KEPT = 50_000
 LISTED = 20  # brokers of an ISR
 PRESENCE = {
     "broker_fencing": "is fenced by the controller",
@@ -42,6 +44,7 @@ _OF_INTEREST = (
     b"isr_changed",
     b"events_missing_before",
     b'"fault"',
+    b'"progress"',
     *(name.encode() for name in PRESENCE),
 )
 
@@ -97,6 +100,15 @@ class Presence:
     injected: bool = False
 
 
+class Progress(NamedTuple):
+    """How far a broker's replica was, at a moment."""
+
+    partition: str
+    wall_ms: int
+    log_end_offset: int
+    high_watermark: int
+
+
 @dataclass(frozen=True)
 class BrokerEvents:
     """The events of one broker. `missing` counts those that it could not write; `cut` says that the file is longer."""
@@ -110,6 +122,8 @@ class BrokerEvents:
     """Leader epochs in which this broker itself led; whether an election was unclean they do not say."""
     isr_changes: tuple[IsrChange, ...] = ()
     presences: tuple[Presence, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    """The newest `PROGRESS_KEPT`, in their order."""
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
@@ -148,6 +162,7 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
     kept: dict[type, list[Truncation | Election | IsrChange | Presence]] = {}
     leaderships: list[Election] = []
+    progress: deque[Progress] = deque(maxlen=PROGRESS_KEPT)
     for line in lines:
         count += bool(line)
         if not any(name in line for name in _OF_INTEREST):
@@ -159,7 +174,9 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
         if not isinstance(event, dict):
             continue
         missing += max(0, _number(event, "events_missing_before", 0))
-        if event.get("event") == "leader_elected" and "partition" in event:
+        if event.get("event") == "progress":
+            progress.extend(_progress(event))
+        elif event.get("event") == "leader_elected" and "partition" in event:
             broker, epoch, wall_ms = (_number(event, key) for key in ("broker", "leader_epoch", "wall_ms"))
             start = _number(event, "epoch_start_offset")
             leaderships.append(Election(_partition(event), broker, epoch, wall_ms=wall_ms, start_offset=start))
@@ -168,8 +185,15 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     truncations, elections, isr_changes, presences = (
         tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, Presence)
     )
-    told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, presences)
+    told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, presences, tuple(progress))
     return BrokerEvents(count, missing, cut, *told)
+
+
+def _progress(event: Mapping[str, Any]) -> Iterator[Progress]:
+    offsets, wall_ms = event.get("offsets"), _number(event, "wall_ms")
+    for partition, marks in offsets.items() if isinstance(offsets, dict) else ():
+        if isinstance(marks, list) and len(marks) == 2 and all(type(mark) is int for mark in marks):
+            yield Progress(partition[:300], wall_ms, *marks)
 
 
 def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Presence | None:

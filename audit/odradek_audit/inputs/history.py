@@ -291,6 +291,8 @@ class PartitionHistory:
     order: list[tuple[str, int, int, int]] = field(default_factory=list)
     """(client, offset, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in the
     order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
+    ack_times: dict[int, int] = field(default_factory=dict)
+    """When each acknowledged offset was acknowledged, where the clients' times are those of a wall clock."""
     keys: dict[int, bytes] = field(default_factory=dict)
     """Digests of the keys of acknowledged and delivered records, by offset, where the history has keys."""
     labels: dict[bytes, str] = field(default_factory=dict)
@@ -390,6 +392,8 @@ class History:
         if event.acks not in (ACKS_ALL, ACKS_LEADER):
             return
         owed = event.acks == ACKS_ALL
+        if event.time_ms >= WALL_MS and event.offset >= 0:
+            partition.ack_times[event.offset] = event.time_ms
         if event.offset >= 0 and owed:
             sent_at = self._send_lines.get((event.topic, digest), line)
             partition.order.append((event.client, event.offset, sent_at, line))

@@ -22,9 +22,9 @@ from odradek_audit.checks.directories import (
     check_missing,
     linked_partitions,
 )
-from odradek_audit.checks.elected import check_elected
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
+from odradek_audit.checks.metadata import check_elected
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.evidence.run import Moment, run_of, shown_of
 from odradek_audit.evidence.story import Story

@@ -9,12 +9,10 @@ to the driver is proofs, findings and summaries. The history travels as a broadc
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek_audit.engine.local import (
     Closely,
@@ -28,7 +26,6 @@ from odradek_audit.engine.local import (
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.two_passes import Key, Passes
-from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import BatchFacts, BatchTable
 from odradek_audit.inputs.history import History
@@ -36,7 +33,7 @@ from odradek_audit.inputs.layout import read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
-from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary, ReplicaSummary
+from odradek_audit.results import PartitionResult
 from odradek_audit.spark.launch import polled
 
 if TYPE_CHECKING:
@@ -130,13 +127,13 @@ def _second_pass(
             yield from pack_part(disk, task)
             done.add(task.size)
 
-    def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, str]:
+    def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, PartitionResult]:
         key, pieces = grouped
-        return key, result_to_json(broadcast.value[key].check(unpacked(pieces), disk))
+        return key, broadcast.value[key].check(unpacked(pieces), disk)
 
     wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
     packed = context.parallelize(groups, len(groups)).flatMap(scan)
-    return {key: result_from_json(text) for key, text in packed.groupByKey(wide).map(check).collect()}
+    return dict(packed.groupByKey(wide).map(check).collect())
 
 
 def pack_part(disk: Disk, task: PartTask) -> Iterator[tuple[Key, Packed]]:
@@ -165,29 +162,3 @@ def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:
     for replica, _, _, packed in sorted(pieces, key=lambda piece: piece[:3]):
         tables.setdefault(replica, BatchTable()).extend_packed(packed)
     return tables
-
-
-def result_to_json(result: PartitionResult) -> str:
-    """A result as text, for the way from a worker to the driver."""
-    return json.dumps(
-        {
-            "findings": [asdict(finding) for finding in result.findings],
-            "notes": [asdict(note) for note in result.notes],
-            "summary": asdict(result.summary),
-            "committed": result.committed,
-        }
-    )
-
-
-def result_from_json(text: str) -> PartitionResult:
-    """Undo `result_to_json`."""
-    raw: dict[str, Any] = json.loads(text)
-    summary = raw["summary"]
-    summary["replicas"] = [ReplicaSummary(**replica) for replica in summary["replicas"]]
-    summary["losses"] = [Loss(**loss) for loss in summary["losses"]]
-    return PartitionResult(
-        [Finding.from_json(json.dumps(finding)) for finding in raw["findings"]],
-        [Note(**note) for note in raw["notes"]],
-        PartitionSummary(**summary),
-        tuple(CommittedOffset(*each) for each in raw["committed"]),
-    )

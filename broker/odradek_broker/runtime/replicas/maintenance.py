@@ -19,6 +19,7 @@ from odradek_proto.transport.ports import Clock, Files
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.progress import ProgressLog
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.checkpoint_file import Draft
 from odradek_broker.storage.directory import LogDirectory
@@ -50,6 +51,7 @@ class Maintenance:
         self._files = files
         self._replicas = replicas
         self._directory = directory
+        self._progress = ProgressLog(replicas.events)
         self._deleted = asyncio.Event()  # something waits for its removal that did not wait before
         directory.on_deleted = self._deleted.set
 
@@ -79,7 +81,8 @@ class Maintenance:
             self._replicas.check_isrs()
 
     async def checkpoint_high_watermarks(self) -> None:
-        """R-31: all partitions of the directory in one file."""
+        """R-31: all partitions of the directory in one file. What is known then goes into the evidence, too."""
+        self._progress.write(self._replicas.replicas.values())
         if chance("high-watermark-checkpoint-late", 0.3):
             return
         if await self._replace(self._directory.draft_high_watermarks()):

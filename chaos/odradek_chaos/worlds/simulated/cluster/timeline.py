@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimClu
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
 
 EVENT_FILE = f"{LOG_DIRECTORY}/odradek-events.jsonl"
+PROGRESS = "progress"
 WORLD = 0  # the broker id of what concerns no single broker
 HIDDEN_FACTS = ("event", "broker", "mono_ms", "wall_ms", "rule", "partition")
 
@@ -100,6 +101,8 @@ class Timeline:
                 continue  # torn by a power loss
             if not isinstance(facts, dict) or facts.get("broker") != broker_id or "event" not in facts:
                 continue  # the rest of a line that a full disk cut
+            if facts["event"] == PROGRESS:
+                continue  # the world sees the offsets themselves, at every moment
             shown = {name: value for name, value in facts.items() if name not in HIDDEN_FACTS}
             time_us = facts["mono_ms"] * 1000  # one clock for all: virtual time
             partition = str(facts.get("partition", ""))
