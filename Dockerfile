@@ -34,6 +34,8 @@ COPY client /src/client
 COPY broker /src/broker
 COPY chaos /src/chaos
 COPY audit /src/audit
+COPY docs /src/docs
+COPY examples /src/examples
 # Under a prefix of its own, so that it is a small layer above that of the packages.
 RUN /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --no-deps --prefix /own /wheels/*.whl \

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check format proto lock sim torture mutants bench clean
+.PHONY: help demo test test-slow test-all check format proto lock docs pictures sim torture mutants bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,20 @@ lock: $(STAMP)  ## pin what is installed by CI and the images, with hashes
 	@$(LOCK) --extra dev -o ops/dev.lock
 	@$(LOCK) --extra fast --extra compression --extra metrics --extra security -o ops/docker/broker.lock
 	@$(LOCK) --extra fast --extra compression --extra metrics --extra security --extra audit -o ops/docker/audit.lock
+	@$(LOCK:pyproject.toml=ops/docs/requirements.in) -o ops/docs/requirements.lock
+
+DOCS := $(VENV)/docs
+docs: $(DOCS)/.installed  ## the documents as a site with search and API, in .venv/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q --strict
+	@echo "odradek: the site is $(VENV)/site/index.html"
+
+$(DOCS)/.installed: ops/docs/requirements.lock
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r ops/docs/requirements.lock
+	@touch $@
+
+pictures: $(STAMP)  ## draw the lesson of the README anew
+	@$(BIN)/python ops/docs/picture.py lost-write > docs/images/lost-write.svg
 
 SEED ?= 7
 SIM_OPTIONS ?=

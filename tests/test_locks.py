@@ -25,13 +25,20 @@ def wanted(extras: tuple[str, ...]) -> list[Requirement]:
     return found
 
 
+def unmet(requirements: list[Requirement], lock: str) -> set[str]:
+    pins = {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer((ROOT / lock).read_text())}
+    return {
+        str(each) for each in requirements if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))
+    }
+
+
 @pytest.mark.parametrize("lock", sorted(LOCKS))
 def test_a_lock_fits_the_project(lock: str) -> None:
     """A requirement that was added or raised is pinned, too."""
-    pins = {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer((ROOT / lock).read_text())}
-    unmet = {
-        str(each)
-        for each in wanted(LOCKS[lock])
-        if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))
-    }
-    assert unmet == set()
+    assert unmet(wanted(LOCKS[lock]), lock) == set()
+
+
+def test_the_lock_of_the_documents_fits() -> None:
+    """The same for what builds their site."""
+    lines = (ROOT / "ops/docs/requirements.in").read_text().splitlines()
+    assert unmet([Requirement(line) for line in lines], "ops/docs/requirements.lock") == set()

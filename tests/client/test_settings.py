@@ -82,7 +82,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:
         (ProducerConfig, "auto.offset.reset", "'auto.offset.reset' is a setting of consumers"),
         (AdminConfig, "acks", "'acks' is a setting of producers"),
         (AdminConfig, "allow_auto_create_topics", "is a setting of producers and consumers"),
-        (ProducerConfig, "frobnicate", "docs/client.md lists all settings"),
+        (ProducerConfig, "frobnicate", "`odradek docs client` lists all settings"),
     ],
 )
 def test_an_unknown_setting_always_has_a_hint(kind: Any, name: str, hint: str) -> None:

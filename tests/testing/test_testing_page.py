@@ -1,4 +1,4 @@
-"""docs/testing.md: its programs run as they stand there, and it leaves no method out."""
+"""The pages that show tests: their programs run as they stand there, and docs/testing.md leaves no method out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from odradek_broker.testing import Cluster
 
 pytest_plugins = ["pytester"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "testing.md"
+PAGES = ("README.md", "docs/tutorial.md", "docs/ci.md", "docs/testing.md")
 PROGRAM = re.compile(r"^```python\n# (test_\w+)\.py\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_programs_of_the_page_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_programs_of_a_page_pass(page: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a complete file; pytest runs them all with the plugin."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    programs = dict(PROGRAM.findall(PAGE.read_text()))
-    assert len(programs) == PAGE.read_text().count("```python")
+    text = (ROOT / page).read_text()
+    programs = dict(PROGRAM.findall(text))
+    assert programs
+    assert len(programs) == text.count("```python\n# test_")
     pytester.makepyfile(**programs)
     result = pytester.runpytest_subprocess("-p", "odradek_broker.testing.plugin")
     result.assert_outcomes(passed=sum(source.count("def test_") for source in programs.values()))

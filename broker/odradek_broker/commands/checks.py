@@ -61,7 +61,7 @@ def of_settings(path: Path | None, environment: Mapping[str, str]) -> list[Facts
     try:
         loaded = load(path, environment=environment, overrides=() if given or _names_node(path) else (NODE_ID,))
     except ConfigError as error:
-        return [_fact("problem", "settings", about, str(error), "docs/configuration.md lists all settings")]
+        return [_fact("problem", "settings", about, str(error), "`odradek docs configuration` lists all settings")]
     return [
         _fact("note", "settings", about, line.removeprefix("warning: "), "they may be left out")
         for line in loaded.unheard()

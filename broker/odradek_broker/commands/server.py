@@ -103,7 +103,7 @@ def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
     try:
         return config.load(path, environment=os.environ, overrides=overrides or ())
     except config.ConfigError as error:
-        hint = "`odradek server config --help`; docs/configuration.md lists all settings"
+        hint = "`odradek server config --help`; `odradek docs configuration` lists all settings"
         raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
 
 

@@ -30,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 MOST_BROKERS = 9
-SETTINGS_HINT = "docs/configuration.md lists all settings"
+SETTINGS_HINT = "`odradek docs configuration` lists all settings"
 NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"
 SET_FOR_EACH = {  # what follows from where each broker is, and what to do instead
     "node.id": "leave it out: -n says how many brokers there are, and they are numbered from 1",

@@ -49,6 +49,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
     "Tools": {
         "bench": "Measure a cluster.",
         "doctor": "Find out what is wrong with this machine or a cluster, and what to do.",
+        "docs": "Read the documents and the examples of this version.",
         "version": "Show the version of odradek and of what it stands on.",
     },
 }

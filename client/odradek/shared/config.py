@@ -328,7 +328,7 @@ def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> Confi
         hint = f"{name!r} is a setting of {' and '.join(owners)}"
     else:
         nearest = _nearest(name, names)
-        hint = f"did you mean {nearest!r}?" if nearest else "docs/client.md lists all settings"
+        hint = f"did you mean {nearest!r}?" if nearest else "`odradek docs client` lists all settings"
     return ConfigError(f"unknown {_who(kind)} setting {name!r}", hint=hint)
 
 
