@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
@@ -11,6 +13,7 @@ from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.controller.topics import create_topics
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
     BROKER_CONFIGS,
@@ -327,3 +330,54 @@ def test_nothing_of_a_compacted_topic_goes_by_age_or_size(policy: str, retention
     image = MetadataImage(topic_configs={"orders": {"cleanup.policy": policy, "retention.bytes": "1000"}})
     found = log_settings(BrokerSettings(node_id=1), image, "orders")
     assert (found.retention_ms, found.retention_bytes) == (retention_ms, -1 if retention_ms < 0 else 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "policy"),
+    [
+        ({"append": {"cleanup.policy": "compact"}}, ErrorCode.NONE, "delete,compact"),
+        ({"append": {"cleanup.policy": "delete"}}, ErrorCode.NONE, "delete"),
+        ({"append": {"cleanup.policy": "compact, delete"}}, ErrorCode.NONE, "delete,compact"),
+        ({"subtract": {"cleanup.policy": "delete"}}, ErrorCode.INVALID_CONFIG, "delete"),  # an empty list
+        ({"subtract": {"cleanup.policy": "compact"}}, ErrorCode.NONE, "delete"),
+        ({"append": {"retention.ms": "5"}}, ErrorCode.INVALID_CONFIG, "delete"),
+        ({"subtract": {"no.such.config": "5"}}, ErrorCode.INVALID_CONFIG, "delete"),
+    ],
+)
+def test_lists_are_appended_to_and_subtracted_from(change: dict[str, Any], error: ErrorCode, policy: str) -> None:
+    """From the default, where nothing is set."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    request = admin_messages.AlterConfigsRequest(resource_type="topic", resource_name="orders", **change)
+    decision = alter_configs(image, SETTINGS, request)
+    write(image, decision.records)
+    assert decision.answer.error_code == error
+    assert effective_config(image, "orders", "cleanup.policy", {}).value == policy
+
+
+def test_what_a_replacement_does_not_name_goes_back_to_its_default() -> None:
+    """In one batch of the controller, so that nothing that another sets meanwhile is lost unseen."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    assert alter(image, "topic", "orders", {"retention.ms": "5", "segment.ms": "6"}) is ErrorCode.NONE
+    request = admin_messages.AlterConfigsRequest(
+        resource_type="topic", resource_name="orders", set={"segment.ms": "7"}, replace=True
+    )
+    write(image, alter_configs(image, SETTINGS, request).records)
+    assert image.topic_configs["orders"] == {"segment.ms": "7"}
+
+
+def test_nothing_is_too_young_and_too_old_to_be_compacted() -> None:
+    """Kafka's check, of what holds after the change, wherever it comes from."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    assert alter(image, "topic", "orders", {"min.compaction.lag.ms": "100"}) is ErrorCode.NONE
+    assert alter(image, "topic", "orders", {"max.compaction.lag.ms": "99"}) is ErrorCode.INVALID_CONFIG
+    assert alter(image, "topic", "orders", {"max.compaction.lag.ms": "100"}) is ErrorCode.NONE
+    assert alter(image, "topic", "orders", {"min.compaction.lag.ms": "101"}) is ErrorCode.INVALID_CONFIG
+    topic = admin_messages.NewTopic(
+        name="new", partitions=1, replication_factor=1,
+        configs={"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+    )  # fmt: skip
+    created = create_topics(image, SETTINGS, admin_messages.CreateTopicsRequest(topics=[topic]), random.Random(1))
+    assert created.answer.topics[0].error_code == ErrorCode.INVALID_CONFIG

@@ -304,6 +304,34 @@ def test_a_topic_can_only_grow(topic: str, count: int, error: ErrorCode) -> None
         assert len(decision.records) == 0
 
 
+@pytest.mark.parametrize(
+    ("first", "placed", "error"),
+    [
+        (2, [(3, 1), (1, 3)], ErrorCode.NONE),
+        (2, [(3, 1)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),  # two are new
+        (1, [(3, 1), (1, 3)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),  # one of them exists
+        (2, [(3, 1), (1,)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),  # the others have two replicas
+        (2, [(3, 1), (1, 1)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [(3, 1), (1, 9)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),  # nobody
+    ],
+)
+def test_new_partitions_go_where_the_caller_says(first: int, placed: list[tuple[int, ...]], error: ErrorCode) -> None:
+    """Validated alone, nothing is written."""
+    image = image_of([1, 2, 3])
+    orders = add_topic(image, "orders", partition_of([1, 2]), partition_of([2, 1]))
+    request = admin_messages.CreatePartitionsRequest(
+        topic="orders",
+        count=4,
+        assignments=[replace(each, partition=first + each.partition) for each in assigned(*placed)],
+        validate_only=True,
+    )
+    validated = create_partitions(image, request, random.Random(1))
+    assert (validated.answer.error_code, len(validated.records)) == (error, 0)
+    write(image, create_partitions(image, replace(request, validate_only=False), random.Random(1)).records)
+    grown = [orders.partitions[number].replicas for number in sorted(orders.partitions)[2:]]
+    assert grown == ([] if error else placed)
+
+
 def test_a_topic_that_is_reassigned_grows_with_the_replicas_of_the_target() -> None:
     """Its replica list also holds those that leave (R-145)."""
     image = image_of([1, 2, 3, 4])

@@ -126,6 +126,40 @@ def test_records_are_deleted_up_to_an_offset(
     assert error_of(admin.delete_records([TopicPartition(odradek_topic, 0, 99)])) == "OFFSET_OUT_OF_RANGE"
 
 
+def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
+    admin: AdminClient, odradek_cluster: Cluster, topic: str
+) -> None:
+    """POLICY_VIOLATION, as in Kafka; with `delete` among its policies they are."""
+    odradek_cluster.create_topic(topic, partitions=1, configs={"cleanup.policy": "compact"})
+    assert error_of(admin.delete_records([TopicPartition(topic, 0, 0)])) == "POLICY_VIOLATION"
+    odradek_cluster.create_topic(f"{topic}-both", partitions=1, configs={"cleanup.policy": "compact,delete"})
+    done(admin.delete_records([TopicPartition(f"{topic}-both", 0, 0)]))
+    policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND)
+    done(admin.incremental_alter_configs([ConfigResource(TOPIC, topic, incremental_configs=[policy])]))
+    assert configs_of(admin, topic)["cleanup.policy"].value == "compact,delete"
+
+
+def test_producers_and_transactions_are_described(
+    odradek_cluster: Cluster, odradek_bootstrap: str, odradek_topic: str
+) -> None:
+    """What `kafka-transactions` asks: who wrote to a partition; of transactions there are none."""
+    with Producer(odradek_bootstrap, enable_idempotence=True) as producer:
+        for _ in range(3):
+            written = producer.send(odradek_topic, b"book", partition=0)
+    leader = odradek_cluster.leader_of(odradek_topic, written.partition)
+    address = odradek_cluster.kafka_addresses[leader]
+    answer = ask(address, 61, 0, {"topics": [{"name": odradek_topic, "partition_indexes": [0, 99]}]})
+    there, unknown = answer["topics"][0]["partitions"]
+    (known,) = there["active_producers"]
+    assert known["last_sequence"] == 2
+    assert known["current_txn_start_offset"] == -1
+    assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    listed = ask(address, 66, 2, {"state_filters": ["Ongoing", "Nonsense"], "producer_id_filters": []})
+    assert (listed["unknown_state_filters"], listed["transaction_states"]) == (["Nonsense"], [])
+    (described,) = ask(address, 65, 0, {"transactional_ids": ["tx"]})["transaction_states"]
+    assert described["error_code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
 def test_the_cluster_and_its_quorum_are_described(
     admin: AdminClient, odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
 ) -> None:

@@ -19,6 +19,7 @@ TIMES = {
     "timeout_ms",
     "throttle_time_ms",
     "transaction_timeout_ms",
+    "transaction_start_time_ms",
     "retention_time_ms",
     "session_timeout_ms",
     "rebalance_timeout_ms",

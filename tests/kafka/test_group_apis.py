@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.kafka.apis.group_offsets import GroupOffsetsApi
 from odradek_broker.kafka.apis.groups import GroupsApi
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.request import Client, Request
-from odradek_broker.requests.groups import GroupRequests
+from odradek_broker.requests.access import Access
+from odradek_broker.requests.context import Principal, RequestContext
+from odradek_broker.requests.groups import GROUP, GroupRequests
 from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
+from odradek_proto.errors import ErrorCode
 
 from tests.broker.replica_world import CALLER, World, run
 from tests.broker.test_group_coordinator import Groups
@@ -98,5 +102,22 @@ def test_where_a_fetch_of_offsets_says_that_all_of_it_failed(version: int, told:
         for topic in answer.get("topics", ()):
             topic["partitions"] = [each["error_code"] for each in topic["partitions"]]
         assert answer == told
+
+    run(story)
+
+
+def test_who_may_not_use_a_group_does_not_make_the_topic_of_groups() -> None:
+    """The refusal comes first: without an offsets topic to ask for, nothing else can be said."""
+
+    async def story(world: World) -> None:
+        requests = GroupRequests(
+            coordinator=Groups(world).coordinator,
+            image=lambda: world.image,
+            offsets_topic=cast(OffsetsTopic, None),
+            access=Access(Authorizer()),
+        )
+        mallory = RequestContext(peer="10.0.0.9:1", principal=Principal("User", "mallory"), listener="KAFKA")
+        found = await requests.find_coordinator(mallory, GROUP, ["g", "h"])
+        assert [each.error for each in found] == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
 
     run(story)

@@ -49,6 +49,9 @@ class OwnConfigs:
             return None
         if error := self._not_mine(request.resource_name):
             return admin_messages.AlterConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=error)
+        if request.append or request.subtract or request.replace:
+            text = "a level is one word: set it, or unset it"
+            return admin_messages.AlterConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
         try:
             set_levels(request.set, request.unset, validate_only=request.validate_only)
         except ValueError as invalid:

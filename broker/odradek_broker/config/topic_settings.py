@@ -76,6 +76,7 @@ def _compaction(reader: _TopicReader) -> CompactionSettings:
         min_compaction_lag_ms=reader.integer("min.compaction.lag.ms"),
         max_compaction_lag_ms=reader.integer("max.compaction.lag.ms"),
         delete_retention_ms=reader.integer("delete.retention.ms"),
+        deletes=reader.has_policy(DELETE),
     )
 
 

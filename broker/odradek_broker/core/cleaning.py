@@ -27,6 +27,7 @@ class CompactionSettings(Value, frozen=True):
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = (1 << 63) - 1
     delete_retention_ms: int = 86_400_000
+    deletes: bool = False  # cleanup.policy is `compact,delete`
 
 
 class SegmentFacts(Value, frozen=True):

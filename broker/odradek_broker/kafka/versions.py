@@ -8,6 +8,7 @@ versions 0 to 2 close the connection: older librdkafka takes anything else for a
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from odradek_proto.transport.ports import Clock
@@ -25,7 +26,7 @@ from odradek_broker.kafka.apis.groups import GroupsApi
 from odradek_broker.kafka.apis.metadata import MetadataApi
 from odradek_broker.kafka.apis.offsets import OffsetsApi
 from odradek_broker.kafka.apis.produce import ProduceApi
-from odradek_broker.kafka.apis.producer_ids import ProducerIdsApi
+from odradek_broker.kafka.apis.producer_ids import ProducerIdsApi, TransactionsApi
 from odradek_broker.kafka.apis.quotas import QuotasApi
 from odradek_broker.kafka.apis.records import RecordsApi
 from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE, SaslApi
@@ -36,6 +37,7 @@ from odradek_broker.kafka.messages.codec import definition
 from odradek_broker.kafka.messages.endpoints import NodeEndpoint, split_address
 from odradek_broker.kafka.messages.request import Api, Body, Request
 from odradek_broker.requests.layer import Requests
+from odradek_broker.requests.metadata import MetadataRequests
 
 PRODUCE, FETCH = 0, 1
 
@@ -43,24 +45,15 @@ PRODUCE, FETCH = 0, 1
 def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: bool = False) -> dict[int, Api]:
     """Every API of a listener for Kafka's clients, by its key."""
     metadata = requests.metadata
-
-    def endpoints(listener: str, broker_ids: Iterable[int]) -> list[NodeEndpoint]:
-        brokers = {broker.broker_id: broker for broker in metadata.brokers(listener)}
-        return [
-            NodeEndpoint(known.broker_id, *split_address(known.endpoints[listener]), known.rack or None)
-            for broker_id in broker_ids
-            if (known := brokers.get(broker_id)) is not None
-        ]
-
+    endpoints = partial(_endpoints, metadata)
     produce = ProduceApi(requests.produce, topic_name=metadata.topic_name, endpoints=endpoints)
     fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints, throttle=requests.throttle)
-    offsets = OffsetsApi(requests.offsets)
-    admin = Admin(requests.admin)
+    offsets, admin = OffsetsApi(requests.offsets), Admin(requests.admin)
     topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
-    acls, quotas = AclsApi(admin), QuotasApi(admin)
+    acls, quotas, transactions = AclsApi(admin), QuotasApi(admin), TransactionsApi(requests.groups)
     consumer_groups = ConsumerGroupsApi(requests.groups, metadata.topic_name)
     apis: dict[int, Api] = {}
     rows = [
@@ -104,12 +97,24 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(51, users.alter),
         _row(55, cluster.describe_quorum),
         _row(60, cluster.describe),
+        _row(61, records.describe_producers),
+        _row(65, transactions.describe),
+        _row(66, transactions.list_transactions),
         _row(68, consumer_groups.heartbeat),
         _row(69, consumer_groups.describe),
         _row(75, topics.describe),
     ]
     apis.update({row.key: row for row in rows})
     return apis
+
+
+def _endpoints(metadata: MetadataRequests, listener: str, broker_ids: Iterable[int]) -> list[NodeEndpoint]:
+    brokers = {broker.broker_id: broker for broker in metadata.brokers(listener)}
+    return [
+        NodeEndpoint(known.broker_id, *split_address(known.endpoints[listener]), known.rack or None)
+        for broker_id in broker_ids
+        if (known := brokers.get(broker_id)) is not None
+    ]
 
 
 def _row(key: int, answer: Callable[[Request], Coroutine[Any, Any, Body]], *, any_version: bool = False) -> Api:

@@ -82,17 +82,25 @@ class GroupRequests:
         if kind != GROUP:
             text = f"there are no coordinators of kind {kind}"
             return [FoundCoordinator(key, ErrorCode.INVALID_REQUEST, text) for key in keys]
-        if not await self._offsets_topic.wait():
-            text = f"{OFFSETS_TOPIC} is not there yet"
-            return [FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for key in keys]
-        return [self._find(context, key) for key in keys]
+        refused = {key: error for key in keys if (error := self._refused(context, "FindCoordinator", key))}
+        is_there = len(refused) < len(set(keys)) and await self._offsets_topic.wait()
+        return [
+            FoundCoordinator(key, refused[key], refused[key].message)
+            if key in refused
+            else self._find(context, key)
+            if is_there
+            else FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")
+            for key in keys
+        ]
 
     def _refused(self, context: RequestContext, api: str, name: str) -> ErrorCode:
         return self._access.refusal(context, api, name) if self._access.is_on else ErrorCode.NONE
 
+    def refusal_to_describe(self, context: RequestContext, transactional_id: str) -> ErrorCode:
+        """NONE, or the error for whoever may not."""
+        return self._refused(context, "DescribeTransactions", transactional_id)
+
     def _find(self, context: RequestContext, key: str) -> FoundCoordinator:
-        if refused := self._refused(context, "FindCoordinator", key):
-            return FoundCoordinator(key, refused, refused.message)
         image = self._image()
         partitions = image.topics[OFFSETS_TOPIC].partitions
         number = partition_for(key, len(partitions))

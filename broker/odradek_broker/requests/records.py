@@ -1,6 +1,7 @@
-"""DescribeReplicas and DeleteRecords: what this broker's replicas hold, and the cutting of their beginning.
+"""DescribeReplicas, DescribeProducers, DeleteRecords: what this broker's replicas hold, and cutting their beginning.
 
 - DescribeReplicas answers from memory for every replica here, leaders with what they know of the others.
+- DescribeProducers: the producers that a replica here remembers, leader or not, as in Kafka (KIP-664).
 - DeleteRecords: the leader only; answered when its log start offset and those of all replicas on live brokers have
   moved (R-125), or with REQUEST_TIMED_OUT: then the leader's has, and the others take it with their next fetches.
 """
@@ -17,6 +18,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.in_sync import RemoteReplicaStatus
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.producers import ProducerEntry
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.replicas.manager import ReplicaManager
@@ -82,6 +84,13 @@ class RecordRequests:
         ]
         return BrokerReplicas(self._broker_id, registration.broker_epoch if registration is not None else -1, found)
 
+    def describe_producers(self, context: RequestContext, tp: TopicPartition) -> Sequence[ProducerEntry] | ErrorCode:
+        """By producer id."""
+        replica = self._access.lookup(self._replicas.lookup, context, "DescribeProducers")(tp, b"")
+        if isinstance(replica, ErrorCode):
+            return replica
+        return sorted(replica.state.producers, key=lambda entry: entry.producer_id)
+
     async def delete_records(
         self, context: RequestContext, partitions: Sequence[DeleteRecords], timeout_ms: int
     ) -> list[DeletedRecords]:
@@ -102,7 +111,9 @@ class RecordRequests:
             if not moved.done():  # the caller may have given up
                 moved.set_result(error)
 
-        leader = replica.leader
+        leader, compaction = replica.leader, replica.log.settings.compaction
+        if leader is not None and compaction is not None and not compaction.deletes:
+            return _answered(DeletedRecords(wanted.topic_partition, ErrorCode.POLICY_VIOLATION))
         delayed = replica.delete_records(wanted.offset, timeout_ms, answer)
         return _deleted(replica, leader, moved, delayed)
 

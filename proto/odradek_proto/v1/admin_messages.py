@@ -58,6 +58,8 @@ class CreatePartitionsRequest(Message, frozen=True):
     topic: str = ""
     count: int = 0  # the new total
     timeout_ms: int = 0
+    assignments: Sequence[ReplicaAssignment] = ()  # of the new partitions; none: the controller places them
+    validate_only: bool = False
 
 
 class CreatePartitionsResponse(Message, frozen=True):
@@ -100,6 +102,9 @@ class AlterConfigsRequest(Message, frozen=True):
     set: Mapping[str, str] = {}
     unset: Sequence[str] = ()
     validate_only: bool = False
+    append: Mapping[str, str] = {}  # to lists, and what is taken out of them, with commas
+    subtract: Mapping[str, str] = {}
+    replace: bool = False  # what is not named goes back to its default
 
 
 class AlterConfigsResponse(Message, frozen=True):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
+from odradek_proto.values import replace
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision, Refusal, config_record
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, topic_sources
-from odradek_broker.core.metadata.config_types import parse
+from odradek_broker.core.metadata.config_types import ConfigType, parse
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.metadata.topic_configs import (
@@ -25,6 +26,7 @@ from odradek_broker.core.metadata.topic_configs import (
     TOPIC_CONFIGS,
     unknown_config,
     validate_broker_config,
+    validate_lags,
     validate_topic_config,
 )
 
@@ -36,7 +38,9 @@ def alter_configs(
 ) -> Decision[admin_messages.AlterConfigsResponse]:
     """Set and unset values of one topic, one broker (its id as text) or all brokers (the empty name)."""
     try:
-        records = _records(image, request)
+        _check_resource(image, request.resource_type, request.resource_name)
+        request = _plain(image, settings, request)
+        records = _records(image, settings, request)
         if settings.elr_enable and request.resource_type == "broker":
             _check_one_minimum(request)
         if not request.validate_only:
@@ -85,8 +89,38 @@ def describe_configs(
     return admin_messages.DescribeConfigsResponse(entries=entries)
 
 
-def _records(image: MetadataImage, request: admin_messages.AlterConfigsRequest) -> list[MetadataRecord]:
-    _check_resource(image, request.resource_type, request.resource_name)
+def _plain(
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
+) -> admin_messages.AlterConfigsRequest:
+    """The same change as values that are set and unset: lists as they become, and what is left out of a replacement."""
+    topic = request.resource_type == "topic"
+    known, configs = (ALL_TOPIC_CONFIGS, image.topic_configs) if topic else (BROKER_CONFIGS, image.broker_configs)
+    current = configs.get(request.resource_name, {})
+    values, unset = dict(request.set), list(request.unset)
+    for name, more in sorted([*request.append.items(), *request.subtract.items()]):
+        if name not in known:
+            raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
+        if known[name].type is not ConfigType.LIST:
+            reason = f"{name} is no list: nothing is appended to it or taken out of it; set its value"
+            raise Refusal(ErrorCode.INVALID_CONFIG, reason)
+        default = settings.node_defaults.get(name, known[name].default)
+        before, named = _items(current.get(name, default)), _items(more)
+        if name in request.append:
+            values[name] = ",".join(before + [each for each in named if each not in before])
+        else:
+            values[name] = ",".join(each for each in before if each not in named)
+    if request.replace:
+        unset += [name for name in sorted(current) if name not in values and name not in unset]
+    return replace(request, set=values, unset=unset, append={}, subtract={})
+
+
+def _items(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _records(
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
+) -> list[MetadataRecord]:
     topic = request.resource_type == "topic"
     both = sorted(set(request.set) & set(request.unset))
     if both:
@@ -104,6 +138,12 @@ def _records(image: MetadataImage, request: admin_messages.AlterConfigsRequest) 
     current = configs.get(request.resource_name, {})
     wanted: dict[str, str | None] = {name: value for name, value in request.set.items() if current.get(name) != value}
     wanted |= {name: None for name in request.unset if name in current}
+    if topic:
+        after = {name: value for name, value in {**current, **wanted}.items() if value is not None}
+        try:
+            validate_lags(image, after, settings.node_defaults)
+        except ValueError as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
     return [
         config_record(request.resource_type, request.resource_name, name, value)
         for name, value in sorted(wanted.items())

@@ -18,7 +18,7 @@ from odradek_broker.core.controller.reassignment import target_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
 from odradek_broker.core.metadata.records import MetadataRecord
-from odradek_broker.core.metadata.topic_configs import validate_topic_config
+from odradek_broker.core.metadata.topic_configs import validate_lags, validate_topic_config
 
 METADATA_TOPIC = "__cluster_metadata"
 MAX_PARTITIONS_PER_BATCH = 10_000  # Kafka's: a batch of the metadata log must not grow without a limit
@@ -47,7 +47,7 @@ def create_topics(
             _check_name(image, taken, topic.name)
             placed = _assignments(image, settings, topic, room, rng)
             topic_id = _new_topic_id(image, rng)
-            created = _create(image, topic, placed, topic_id)
+            created = _create(image, settings, topic, placed, topic_id)
             size = batch_bytes(created)
             check_batch_bytes(size, room_bytes, "create fewer topics at a time")
         except Refusal as refusal:
@@ -99,13 +99,13 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, request: admin_messages.CreatePartitionsRequest, rng: random.Random
 ) -> Decision[admin_messages.CreatePartitionsResponse]:
-    """Grow a topic to `count` partitions, with the replication factor that it has."""
+    """Grow a topic to `count` partitions, with the replication factor that it has; the caller may place them."""
     try:
         records = _grow(image, request, rng)
     except Refusal as refusal:
         answer = admin_messages.CreatePartitionsResponse(error_code=refusal.error, error_message=refusal.message)
         return Decision((), answer)
-    return Decision(records, admin_messages.CreatePartitionsResponse())
+    return Decision(() if request.validate_only else records, admin_messages.CreatePartitionsResponse())
 
 
 def refused_topic(name: str, refusal: Refusal) -> admin_messages.CreatedTopic:
@@ -158,14 +158,20 @@ def _given_assignments(image: MetadataImage, topic: admin_messages.NewTopic) -> 
     """Partitions numbered from 0 without a gap, all with the same number of known brokers, none twice."""
     if topic.partitions != COUNT_DEFAULT or topic.replication_factor != COUNT_DEFAULT:
         raise Refusal(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
-    given = {assignment.partition: tuple(assignment.broker_ids) for assignment in topic.assignments}
-    if len(given) < len(topic.assignments) or sorted(given) != list(range(len(given))):
-        raise Refusal(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gap or repetition"
-        )
-    placed = [given[partition] for partition in range(len(given))]
-    for partition, replicas in enumerate(placed):
-        if not replicas or len(set(replicas)) < len(replicas) or len(replicas) != len(placed[0]):
+    return _checked(image, topic.assignments, 0, len(topic.assignments[0].broker_ids))
+
+
+def _checked(
+    image: MetadataImage, assignments: Sequence[admin_messages.ReplicaAssignment], first: int, factor: int
+) -> Assignments:
+    """Where a caller puts partitions, those from `first` on."""
+    given = {assignment.partition: tuple(assignment.broker_ids) for assignment in assignments}
+    if len(given) < len(assignments) or sorted(given) != list(range(first, first + len(given))):
+        reason = f"partitions must be numbered from {first} without gap or repetition"
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    placed = [given[partition] for partition in sorted(given)]
+    for partition, replicas in enumerate(placed, first):
+        if not replicas or len(set(replicas)) < len(replicas) or len(replicas) != factor:
             reason = (
                 f"partition {partition}: {list(replicas)} is empty, repeats a broker or is not as long as the others"
             )
@@ -192,15 +198,21 @@ def _place(image: MetadataImage, partitions: int, factor: int, rng: random.Rando
 
 
 def _create(
-    image: MetadataImage, topic: admin_messages.NewTopic, placed: Assignments, topic_id: bytes
+    image: MetadataImage,
+    settings: ControllerSettings,
+    topic: admin_messages.NewTopic,
+    placed: Assignments,
+    topic_id: bytes,
 ) -> list[MetadataRecord]:
-    records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
-    for name, value in sorted(topic.configs.items()):
-        try:
+    configs = sorted(topic.configs.items())
+    try:
+        for name, value in configs:
             validate_topic_config(name, value)
-        except ValueError as error:
-            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-        records.append(config_record("topic", topic.name, name, value))
+        validate_lags(image, topic.configs, settings.node_defaults)
+    except ValueError as error:
+        raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+    records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += [config_record("topic", topic.name, name, value) for name, value in configs]
     return records + _partition_records(image, topic_id, 0, placed)
 
 
@@ -237,7 +249,13 @@ def _grow(
         raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
     _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
     factor = len(target_replicas(topic.partitions[0]))
-    placed = _place(image, request.count - existing, factor, rng)
+    if request.assignments and len(request.assignments) != request.count - existing:
+        reason = f"{request.count - existing} partitions are new, {len(request.assignments)} are placed"
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    if request.assignments:
+        placed = _checked(image, request.assignments, existing, factor)
+    else:
+        placed = _place(image, request.count - existing, factor, rng)
     records = _partition_records(image, topic.topic_id, existing, placed)
     check_batch_bytes(batch_bytes(records), MAX_BATCH_BYTES, "add fewer partitions at a time")
     return records

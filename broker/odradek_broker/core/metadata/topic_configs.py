@@ -30,6 +30,8 @@ CLUSTER_DEFAULT: Final = ""  # the broker resource that stands for all brokers
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"  # of its values: the newest record of each key stays
 DELETE: Final = "delete"  # and the other one: records go by age and size
+MIN_LAG: Final = "min.compaction.lag.ms"
+MAX_LAG: Final = "max.compaction.lag.ms"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
 
 _NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
@@ -78,7 +80,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
         _define("flush.messages", _L, LONG_MAX, "log.flush.interval.messages", at_least(1)),
         _define("flush.ms", _L, LONG_MAX, "log.flush.interval.ms", at_least(0)),
         _define("index.interval.bytes", _I, 4096, "log.index.interval.bytes", at_least(0)),
-        _define("max.compaction.lag.ms", _L, LONG_MAX, "log.cleaner.max.compaction.lag.ms", at_least(1)),
+        _define(MAX_LAG, _L, LONG_MAX, "log.cleaner.max.compaction.lag.ms", at_least(1)),
         _define("max.message.bytes", _I, 1_048_588, "message.max.bytes", _message_bytes),
         _define("message.timestamp.after.max.ms", _L, 3_600_000, "log.message.timestamp.after.max.ms", at_least(0)),
         _define("message.timestamp.before.max.ms", _L, LONG_MAX, "log.message.timestamp.before.max.ms", at_least(0)),
@@ -92,7 +94,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
         _define(
             "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, "log.cleaner.min.cleanable.ratio", between(0.0, 1.0)
         ),
-        _define("min.compaction.lag.ms", _L, 0, "log.cleaner.min.compaction.lag.ms", at_least(0)),
+        _define(MIN_LAG, _L, 0, "log.cleaner.min.compaction.lag.ms", at_least(0)),
         _define("min.insync.replicas", _I, 1, "min.insync.replicas", at_least(1)),
         _define("preallocate", _B, _NO, "log.preallocate", only(False, "files are never preallocated")),
         _define(
@@ -142,6 +144,15 @@ def validate_topic_config(name: str, value: str) -> None:
 def validate_broker_config(name: str, value: str) -> None:
     """The same for a setting of a broker, or of all brokers."""
     _validate(BROKER_CONFIGS, "broker", name, value)
+
+
+def validate_lags(image: MetadataImage, values: Mapping[str, str], node_defaults: Mapping[str, str]) -> None:
+    """The same for what a topic has of its own: nothing can be too young and too old to be compacted at once."""
+    least, most = (
+        int(values.get(name) or effective_config(image, "", name, node_defaults).value) for name in (MIN_LAG, MAX_LAG)
+    )
+    if least > most:
+        raise ValueError(f"{MIN_LAG}={least} is above {MAX_LAG}={most}: lower the one or raise the other")
 
 
 def _validate(definitions: Mapping[str, ConfigDefinition], kind: str, name: str, value: str) -> None:

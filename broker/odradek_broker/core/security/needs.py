@@ -26,6 +26,8 @@ NEEDS: Final[Mapping[str, Need]] = {
     "OffsetForLeaderEpoch": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "Metadata": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "InitProducerId": Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),  # or WRITE on any topic (KIP-679)
+    "DescribeProducers": Need(Operation.READ, ResourceType.TOPIC),
+    "DescribeTransactions": Need(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     "DeleteRecords": Need(Operation.DELETE, ResourceType.TOPIC),
     "DescribeLogDirs": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
     "FindCoordinator": Need(Operation.DESCRIBE, ResourceType.GROUP),

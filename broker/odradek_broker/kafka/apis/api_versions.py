@@ -11,7 +11,7 @@ from odradek_broker.kafka.messages.primitives import Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
 
 KEY = 18
-FEATURES = {"group.version": 1}  # and their levels: the protocol of KIP-848
+FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27)}  # smallest and present levels: KIP-848, Kafka 4.1
 FROM_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 
@@ -45,12 +45,16 @@ class ApiVersionsApi:
 
 def _features(version: int) -> Mapping[str, object]:
     """Those that clients decide by (K-32). Before version 4 a client cannot read that levels begin with 0."""
-    supported = [{"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()]
+    supported = [
+        {"name": name, "min_version": least, "max_version": level}
+        for name, (least, level) in FEATURES.items()
+        if least > 0 or version >= FROM_LEVEL_0
+    ]
     finalized = [
-        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in FEATURES.items()
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, (_, level) in FEATURES.items()
     ]
     return {
-        "supported_features": supported if version >= FROM_LEVEL_0 else [],
+        "supported_features": supported,
         "finalized_features_epoch": 0,
         "finalized_features": finalized,
     }

@@ -7,13 +7,13 @@ from typing import Any
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
+from odradek_proto.values import replace
 
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
 from odradek_broker.kafka.messages.request import Body, Request
 
 RESOURCES = {2: "topic", 4: "broker", 8: "broker-logger"}  # Kafka's ConfigResource.Type
 SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6}
-OF_RESOURCE = {"topic": ("topic",), "broker": ("broker", "cluster"), "broker-logger": ("broker-logger",)}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
     {
@@ -24,7 +24,7 @@ THROTTLES = frozenset(  # of reassignments, which are not throttled: there is ne
         "follower.replication.throttled.replicas",
     }
 )
-SET, DELETE = 0, 1  # of IncrementalAlterConfigs; 2 and 3 append to a list and subtract from it
+SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last two are about lists
 
 
 class ConfigsApi:
@@ -64,15 +64,29 @@ class ConfigsApi:
         asked = request.read()
         responses = []
         for resource in asked["resources"]:
-            kinds = {config["config_operation"] for config in resource["configs"]}
-            if kinds - {SET, DELETE}:
-                told = failed(ErrorCode.INVALID_REQUEST, "APPEND and SUBTRACT are not there: set the whole list")
+            configs = resource["configs"]
+            names = [config["name"] for config in configs]
+            said: list[dict[str, str | None]] = [{}, {}, {}, {}]
+            for config in configs:
+                if config["config_operation"] in range(len(said)):
+                    said[config["config_operation"]][config["name"]] = config["value"]
+            if len(set(names)) < len(names) or sum(len(each) for each in said) < len(names):
+                told = failed(ErrorCode.INVALID_REQUEST, "a config is named twice, or its operation is none of Kafka's")
+            elif nothing := [
+                name for kind in (SET, APPEND, SUBTRACT) for name, value in said[kind].items() if value is None
+            ]:
+                told = failed(
+                    ErrorCode.INVALID_REQUEST, f"null for {nothing}: DELETE sets a config back to its default"
+                )
             else:
-                wanted = {
-                    config["name"]: config["value"] if config["config_operation"] == SET else None
-                    for config in resource["configs"]
-                }
-                told = await self._alter(request, resource, wanted, validate_only=asked["validate_only"])
+                change = admin_messages.AlterConfigsRequest(
+                    set=_values(said[SET]),
+                    unset=[name for name in said[DELETE] if name not in THROTTLES],
+                    append=_values(said[APPEND]),
+                    subtract=_values(said[SUBTRACT]),
+                    validate_only=asked["validate_only"],
+                )
+                told = await self._alter(request, resource, change)
             responses.append(_told(resource, told))
         return request.answered({"responses": responses})
 
@@ -81,40 +95,33 @@ class ConfigsApi:
         asked = request.read()
         responses = []
         for resource in asked["resources"]:
-            wanted: dict[str, str | None] = {config["name"]: config["value"] for config in resource["configs"]}
-            kind = RESOURCES.get(resource["resource_type"], "")
-            try:
-                present = await self._read(request, kind, resource["resource_name"]) if kind else None
-            except NoController as nobody:
-                responses.append(_told(resource, nobody.told()))
-                continue
-            mine = ("cluster",) if kind == "broker" and not resource["resource_name"] else OF_RESOURCE.get(kind, ())[:1]
-            for entry in () if present is None else present.entries:
-                if entry.source in mine:
-                    wanted.setdefault(entry.name, None)
-            told = await self._alter(request, resource, wanted, validate_only=asked["validate_only"])
+            values = {config["name"]: config["value"] for config in resource["configs"]}
+            change = admin_messages.AlterConfigsRequest(
+                set=_values(values), replace=True, validate_only=asked["validate_only"]
+            )
+            if RESOURCES.get(resource["resource_type"]) == "broker-logger":
+                told = failed(ErrorCode.INVALID_REQUEST, "levels of loggers are set by IncrementalAlterConfigs alone")
+            else:
+                told = await self._alter(request, resource, change)
             responses.append(_told(resource, told))
         return request.answered({"responses": responses})
 
     async def _alter(
-        self, request: Request, resource: Mapping[str, Any], wanted: Mapping[str, str | None], *, validate_only: bool
+        self, request: Request, resource: Mapping[str, Any], change: admin_messages.AlterConfigsRequest
     ) -> dict[str, object]:
-        """None unsets."""
         kind = RESOURCES.get(resource["resource_type"])
         if kind is None:
             return _unknown_resource(resource)
-        change = admin_messages.AlterConfigsRequest(
-            resource_type=kind,
-            resource_name=resource["resource_name"],
-            set={name: value for name, value in wanted.items() if value is not None},
-            unset=[name for name, value in wanted.items() if value is None and name not in THROTTLES],
-            validate_only=validate_only,
-        )
+        change = replace(change, resource_type=kind, resource_name=resource["resource_name"])
         try:
             answer = await self._admin.call(request, "AlterConfigs", change)
         except NoController as nobody:
             return nobody.told()
         return failed(answer.error_code, answer.error_message)
+
+
+def _values(configs: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in configs.items() if value is not None}
 
 
 def _unknown_resource(resource: Mapping[str, Any]) -> dict[str, object]:

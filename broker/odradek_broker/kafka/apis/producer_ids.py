@@ -1,11 +1,16 @@
-"""InitProducerId: identities for idempotent producers."""
+"""InitProducerId: identities for idempotent producers. Who asks for transactions (KIP-664) hears of none."""
 
 from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.groups import GroupRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
+
+STATES = (  # Kafka's TransactionState
+    "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty", "PrepareEpochFence", "Dead",
+)  # fmt: skip
 
 
 class ProducerIdsApi:
@@ -29,3 +34,30 @@ class ProducerIdsApi:
                 "producer_epoch": given.producer_epoch,
             }
         )
+
+
+class TransactionsApi:
+    def __init__(self, groups: GroupRequests) -> None:
+        self._groups = groups
+
+    async def describe(self, request: Request) -> Body:
+        """This broker coordinates none of them."""
+        rows = [
+            {
+                "error_code": self._groups.refusal_to_describe(request.context, name)
+                or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                "transactional_id": name,
+                "transaction_state": "",
+                "transaction_timeout_ms": 0,
+                "transaction_start_time_ms": 0,
+                "producer_id": 0,
+                "producer_epoch": 0,
+                "topics": [],
+            }
+            for name in request.read()["transactional_ids"]
+        ]
+        return request.answered({"transaction_states": rows})
+
+    async def list_transactions(self, request: Request) -> Body:
+        unknown = [state for state in request.read()["state_filters"] if state not in STATES]
+        return request.answered({"unknown_state_filters": unknown, "transaction_states": []})

@@ -1,9 +1,10 @@
-"""DeleteRecords, and DescribeLogDirs: what this broker's replicas hold."""
+"""DeleteRecords, DescribeProducers and DescribeLogDirs: what this broker's replicas hold."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.kafka.apis.admin import MOST_TIMEOUT_MS
@@ -43,6 +44,33 @@ class RecordsApi:
             for topic in asked["topics"]
         ]
         return request.answered({"topics": topics})
+
+    async def describe_producers(self, request: Request) -> Body:
+        topics = [
+            {
+                "name": topic["name"],
+                "partitions": [self._producers(request, topic["name"], index) for index in topic["partition_indexes"]],
+            }
+            for topic in request.read()["topics"]
+        ]
+        return request.answered({"topics": topics})
+
+    def _producers(self, request: Request, topic: str, index: int) -> dict[str, Any]:
+        found = self._requests.describe_producers(request.context, TopicPartition(topic, index))
+        if isinstance(found, ErrorCode):
+            return {"partition_index": index, "error_code": found, "error_message": found.message}
+        producers = [
+            {
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "last_sequence": each.last_sequence,
+                "last_timestamp": each.last_timestamp,
+                "coordinator_epoch": each.coordinator_epoch,
+                "current_txn_start_offset": each.transaction_first_offset,
+            }
+            for each in found
+        ]
+        return {"partition_index": index, "active_producers": producers}
 
     async def describe_log_dirs(self, request: Request) -> Body:
         """Of all replicas here, or of those that are named."""

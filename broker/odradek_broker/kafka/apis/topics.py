@@ -66,7 +66,12 @@ class TopicsApi:
             topics: list[dict[str, Any]] = [{"name": name, "topic_id": NO_UUID} for name in asked["topic_names"]]
         else:
             topics = asked["topics"]
-        keys = [topic["name"] or self._metadata.topic_name(topic["topic_id"]) or topic["topic_id"] for topic in topics]
+        keys = [
+            self._metadata.topic_name(topic["topic_id"]) or topic["topic_id"]
+            if topic["name"] is None
+            else topic["name"]
+            for topic in topics
+        ]
         times = Counter(keys)
         wanted = admin_messages.DeleteTopicsRequest(
             topics=[key for key, count in times.items() if isinstance(key, str) and count == 1],
@@ -81,7 +86,7 @@ class TopicsApi:
         except NoController as nobody:
             results |= dict.fromkeys(wanted.topics, nobody.told())
         responses = {
-            key: {"name": key if isinstance(key, str) else None, "topic_id": topic["topic_id"], **results[key]}
+            key: {"name": _told_name(topic, key, results[key]), "topic_id": topic["topic_id"], **results[key]}
             for key, topic in zip(keys, topics, strict=True)
         }
         return request.answered({"responses": list(responses.values())})
@@ -92,12 +97,17 @@ class TopicsApi:
         return request.answered({"results": results})
 
     async def _grow(self, request: Request, topic: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, object]:
-        if asked["validate_only"]:
-            return failed(ErrorCode.INVALID_REQUEST, "CreatePartitions cannot only be validated")
-        if topic["assignments"] is not None:
-            return failed(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the controller places new partitions: name no brokers")
+        placed = [each["broker_ids"] for each in topic["assignments"] or ()]
+        first = max(0, topic["count"] - len(placed))  # what cannot be is refused by the controller
         wanted = admin_messages.CreatePartitionsRequest(
-            topic=topic["name"], count=topic["count"], timeout_ms=asked["timeout_ms"]
+            topic=topic["name"],
+            count=topic["count"],
+            timeout_ms=asked["timeout_ms"],
+            assignments=[
+                admin_messages.ReplicaAssignment(partition=number, broker_ids=broker_ids)
+                for number, broker_ids in enumerate(placed, first)
+            ],
+            validate_only=asked["validate_only"],
         )
         try:
             answer = await self._admin.call(request, "CreatePartitions", wanted, asked["timeout_ms"])
@@ -126,6 +136,12 @@ class TopicsApi:
             topics.append(_described(topic, wanted))
             limit -= len(wanted)
         return request.answered({"topics": topics})
+
+
+def _told_name(topic: Mapping[str, Any], key: str | bytes, result: Mapping[str, object]) -> str | None:
+    """Of a topic that was named by its id: nobody learns the name who may not delete it."""
+    hidden = topic["name"] is None and result["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return None if hidden or isinstance(key, bytes) else key
 
 
 def _described(topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:

@@ -479,6 +479,40 @@ response
         coordinator_epoch int32
         current_txn_start_offset int64 =-1
 """,
+        65: """
+DescribeTransactions 0-0 flexible 0
+request
+  transactional_ids [string]
+response
+  throttle_time_ms int32
+  transaction_states []
+    error_code int16
+    transactional_id string
+    transaction_state string
+    transaction_timeout_ms int32
+    transaction_start_time_ms int64
+    producer_id int64
+    producer_epoch int16
+    topics []
+      topic string
+      partitions [int32]
+""",
+        66: """
+ListTransactions 0-2 flexible 0
+request
+  state_filters [string]
+  producer_id_filters [int64]
+  duration_filter int64 1+ =-1
+  transactional_id_pattern string 2+ ? =null
+response
+  throttle_time_ms int32
+  error_code int16
+  unknown_state_filters [string]
+  transaction_states []
+    transactional_id string
+    producer_id int64
+    transaction_state string
+""",
         75: """
 DescribeTopicPartitions 0-0 flexible 0
 request
