@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import typing
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -35,3 +37,10 @@ def header_size(key: int, what: str, version: int, frame: bytes) -> int:
 
 def is_flexible(key: int, version: int) -> bool:
     return bool(schema(key, "request", version).__flexible__)
+
+
+def inside(cls: Any, field: str) -> Any:
+    """The class of a structure, or of the elements of an array, in a message of kio."""
+    found = typing.get_type_hints(cls).get(field)
+    arguments = [each for each in typing.get_args(found) if dataclasses.is_dataclass(each)]
+    return arguments[0] if arguments else found

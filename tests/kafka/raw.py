@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 from typing import Self
@@ -30,9 +29,9 @@ def string(text: bytes) -> bytes:
 class Raw:
     """A connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, silence_s: float = SILENCE_S) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=SILENCE_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=silence_s)
 
     def __enter__(self) -> Self:
         return self
@@ -42,11 +41,6 @@ class Raw:
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
-
-    def say_no_more(self) -> None:
-        """Whatever is not answered by then will not be."""
-        with contextlib.suppress(OSError):  # it is closed already
-            self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> bytes | None:
         """The next answer, without its size; None when the connection was closed instead."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import random
-import typing
 import uuid
 from typing import Any
 
@@ -30,13 +29,6 @@ def make(cls: Any, **values: Any) -> Any:
     return cls(**{name: value for name, value in values.items() if name in names})
 
 
-def inside(cls: Any, field: str) -> Any:
-    """The class of a structure, or of the elements of an array, in a message of kio."""
-    found = typing.get_type_hints(cls).get(field)
-    arguments = [each for each in typing.get_args(found) if dataclasses.is_dataclass(each)]
-    return arguments[0] if arguments else found
-
-
 def name_of(rng: random.Random) -> str:
     return "t" * rng.choice((1, 9, 200))
 
@@ -53,7 +45,7 @@ def test_produce_requests_are_read_as_kio_writes_them(version: int) -> None:
     """Every field, and records that are views of the frame, not copies."""
     rng = random.Random(version)
     cls = oracle.schema(PRODUCE, "request", version)
-    topic_cls = inside(cls, "topic_data")
+    topic_cls = oracle.inside(cls, "topic_data")
     for _ in range(ROUNDS):
         topics = [
             make(
@@ -61,7 +53,11 @@ def test_produce_requests_are_read_as_kio_writes_them(version: int) -> None:
                 name=name_of(rng),
                 topic_id=uuid.UUID(int=rng.getrandbits(128)),
                 partition_data=tuple(
-                    make(inside(topic_cls, "partition_data"), index=rng.randrange(1 << 31), records=records_of(rng))
+                    make(
+                        oracle.inside(topic_cls, "partition_data"),
+                        index=rng.randrange(1 << 31),
+                        records=records_of(rng),
+                    )
                     for _ in range(rng.randrange(3))
                 ),
             )
@@ -98,8 +94,8 @@ def test_produce_answers_are_what_kio_writes(version: int) -> None:
     """Hints at the leader included (KIP-951)."""
     rng = random.Random(version)
     cls = oracle.schema(PRODUCE, "response", version)
-    topic_cls = inside(cls, "responses")
-    partition_cls = inside(topic_cls, "partition_responses")
+    topic_cls = oracle.inside(cls, "responses")
+    partition_cls = oracle.inside(topic_cls, "partition_responses")
     for _ in range(ROUNDS):
         nodes = some_nodes(rng)
         topics = [
@@ -156,12 +152,12 @@ def some_nodes(rng: random.Random) -> list[NodeEndpoint]:
 
 
 def leader(partition_cls: Any, leader_id: int, epoch: int) -> dict[str, Any]:
-    cls = inside(partition_cls, "current_leader")
+    cls = oracle.inside(partition_cls, "current_leader")
     return {} if cls is None else {"current_leader": cls(leader_id=leader_id, leader_epoch=epoch)}
 
 
 def their_nodes(cls: Any, nodes: list[NodeEndpoint]) -> dict[str, Any]:
-    node_cls = inside(cls, "node_endpoints")
+    node_cls = oracle.inside(cls, "node_endpoints")
     if node_cls is None:
         return {}
     return {
@@ -184,8 +180,8 @@ def test_fetch_requests_are_read_as_kio_writes_them(version: int) -> None:
     """The tags of followers included: nobody else sends them."""
     rng = random.Random(version)
     cls = oracle.schema(FETCH, "request", version)
-    topic_cls, forgotten_cls = inside(cls, "topics"), inside(cls, "forgotten_topics_data")
-    partition_cls, state_cls = inside(topic_cls, "partitions"), inside(cls, "replica_state")
+    topic_cls, forgotten_cls = oracle.inside(cls, "topics"), oracle.inside(cls, "forgotten_topics_data")
+    partition_cls, state_cls = oracle.inside(topic_cls, "partitions"), oracle.inside(cls, "replica_state")
     for _ in range(ROUNDS):
         topics = [
             make(
@@ -254,9 +250,9 @@ def test_fetch_answers_are_what_kio_writes(version: int) -> None:
     """Divergence and leader included, and large records are the buffers that were given."""
     rng = random.Random(version)
     cls = oracle.schema(FETCH, "response", version)
-    topic_cls = inside(cls, "responses")
-    partition_cls = inside(topic_cls, "partitions")
-    end_cls = inside(partition_cls, "diverging_epoch")
+    topic_cls = oracle.inside(cls, "responses")
+    partition_cls = oracle.inside(topic_cls, "partitions")
+    end_cls = oracle.inside(partition_cls, "diverging_epoch")
     for _ in range(ROUNDS):
         nodes = some_nodes(rng)
         topics = [
