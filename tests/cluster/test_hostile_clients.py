@@ -6,36 +6,28 @@ are literals without compression (RFC 7541, 6.2.2). docs/limits.md says what is 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import resource
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
-from odradek import Admin, NewTopic, OdradekError, Producer
-from odradek.broker_errors import TopicAlreadyExists
-from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+from tests.cluster.hostile import (
+    BYTES_PER_CONNECTION,
+    CONNECTIONS,
+    CONNECTIONS_OF_EACH_KIND,
+    MIB,
+    TOPIC,
+    Abuses,
+    Broker,
+    broker,
+    rise_under,
+)
 
-KIB, MIB = 1024, 1024 * 1024
-# What one connection may cost: some 48 KiB for itself and its stream, the 64 KiB that HTTP/2 lets it send unread, the
-# message that was made of them and is looked at, its copy, and what the allocator has not given back. As measured it is
-# 122 KiB at the most, 146 on a busy machine: which connections are looked at together is chance. Without a bound each
-# would hold megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
-BYTES_PER_CONNECTION = 256 * KIB
-CONNECTIONS = 1_000
-CONNECTIONS_OF_EACH_KIND = 50
-HONEST_WRITES = 20
-HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
-TOPIC = "honest"
-CONNECT_S = 60  # the kernel accepts at once, unless its queue is full because the broker had no turn for a while
-DATA_BYTES = 24 * MIB  # what fetches that never read may ask for
+__all__ = ["broker"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
@@ -106,7 +98,7 @@ GIANT_NAME = message(produce([("n" * 50_000, 0, len(BATCH))], BATCH))
 GIANT_NAMES = message(fetch([("n" * 25_000, 0), ("m" * 25_000, 1)]))
 THOUSANDS = message(fetch([(TOPIC, number) for number in range(4_000)]))
 
-ABUSES: dict[str, Callable[[int], bytes]] = {
+ABUSES: Abuses = {
     "silent": lambda _: b"",
     "half a preface": lambda _: PREFACE[:14],
     "half a frame header": lambda _: opening() + call("ProduceStream") + b"\x00\x40",
@@ -137,87 +129,15 @@ ABUSES: dict[str, Callable[[int], bytes]] = {
 }  # fmt: skip
 
 
-class Broker:
-    """One broker process that is a cluster of its own."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-        self.bootstrap = cluster.bootstrap
-        host, _, port = cluster.bootstrap.rpartition(":")
-        self.address = (host, int(port))
-
-    def resident_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self._cluster.nodes[1].pid}/statm").read_text().split()[1])
-        return pages * resource.getpagesize()
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
-    try:
-        cluster.start_all()
-        asyncio.run(fill(cluster.bootstrap))
-        yield Broker(cluster)
-    finally:
-        cluster.stop_all()
-
-
-async def fill(bootstrap: str) -> None:
-    """Wait for the broker, make the topic, and give the hostile fetches something to fetch."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                async with Admin(bootstrap) as admin:
-                    await admin.create_topics([NewTopic(TOPIC, 1, 1)])
-                break
-            except TopicAlreadyExists:  # an answer was lost
-                break
-            except OdradekError:
-                continue
-    async with Producer(bootstrap, bootstrap_timeout_ms=CONNECT_S * 1_000) as producer:
-        for _ in range(DATA_BYTES // 10_000):
-            await producer.enqueue(TOPIC, b"d" * 10_000)
-
-
-def attack(broker: Broker, connections: contextlib.ExitStack, count: int, say: Callable[[int], bytes]) -> None:
-    """Connect and say it without waiting; a connection that the broker has cut already is as good as one more."""
-    for number in range(count):
-        connection = connections.enter_context(socket.create_connection(broker.address, timeout=CONNECT_S))
-        connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            connection.send(say(number))
-
-
-async def write_honestly(broker: Broker) -> None:
-    """Acknowledged writes over connections that are made while the attack goes on."""
-    patient = Producer[bytes, bytes](broker.bootstrap, acks="all", bootstrap_timeout_ms=HONEST_DEADLINE_S * 1_000)
-    async with asyncio.timeout(HONEST_DEADLINE_S), patient as producer:
-        for _ in range(HONEST_WRITES):
-            await producer.send(TOPIC, b"honest")
-
-
-def rise_under(broker: Broker, names: Sequence[str], count: int) -> int:
-    """The most that the broker's memory rose while honest writes went on."""
-    before = broker.resident_bytes()
-    most = 0
-    with contextlib.ExitStack() as connections:
-        for name in names:
-            attack(broker, connections, count, ABUSES[name])
-        for _ in range(3):
-            asyncio.run(write_honestly(broker))
-            most = max(most, broker.resident_bytes() - before)
-    return most
-
-
 @pytest.mark.slow
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
     """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
-    assert rise_under(broker, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
+    assert rise_under(broker, broker.bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
     """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""
-    assert rise_under(broker, [abuse], CONNECTIONS) < CONNECTIONS * BYTES_PER_CONNECTION
+    assert rise_under(broker, broker.bootstrap, ABUSES, [abuse], CONNECTIONS) < CONNECTIONS * BYTES_PER_CONNECTION

@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from odradek_broker.core.security.quotas import BURST_S, Quotas
-from odradek_broker.kafka.connection import MOST_UNANSWERED, MOST_WITHOUT_RECORDS
+from odradek_broker.kafka.connection import HEAVY_BYTES, MOST_UNANSWERED, MOST_WITHOUT_RECORDS
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
-from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, KafkaLimits
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
 from odradek_proto.security.quotas import DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
 from odradek_proto.transport.ports import Buffer, TimerHandle
 from odradek_proto.transport.tcp import FULL_BYTES
 
-PRODUCE, SLOW, JOIN = 0, 3, 11
+PRODUCE, FETCH, SLOW, JOIN = 0, 1, 3, 11
 BUG = 666  # a Produce that fails as no Produce should
 
 
@@ -111,9 +111,9 @@ class Wire:
 
 
 class Door:
-    """A listener with APIs whose answers the test gives: Produce, which overlaps, and two that do not.
+    """A listener with APIs whose answers the test gives: Produce, which overlaps, and some that do not.
 
-    Of these the second waits for others, as JoinGroup does, and gives its frame back before it waits.
+    Of these one waits for others, as JoinGroup does, and gives its frame back before it waits; one reads records.
     """
 
     def __init__(
@@ -121,12 +121,14 @@ class Door:
     ) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
         self.done: dict[int, Done] = {}
+        self.granted: dict[int, int] = {}  # bytes of records
         self.slow: dict[int, asyncio.Future[Body]] = {}
         self.clock = HandClock()
         rows = [
             Api(PRODUCE, "Produce", 0, 13, 9, start=self._produce),
             Api(SLOW, "Slow", 0, 3, 9, self._answer),
             Api(JOIN, "Join", 0, 3, 9, self._join),
+            Api(FETCH, "Fetch", 0, 3, 9, self._fetch),
         ]
         throttle = Throttle(self.clock)
         throttle.update(quotas or {})
@@ -163,6 +165,11 @@ class Door:
         self.started.append((request.key, number))
         self.slow[number] = asyncio.get_running_loop().create_future()
         return self.slow[number]
+
+    async def _fetch(self, request: Request) -> Body:
+        answer = self._begin(request)
+        self.granted[self.started[-1][1]] = request.reserve(1 << 30)
+        return await answer
 
     def connect(self) -> Client:
         return Client(self)
@@ -342,7 +349,7 @@ def test_who_sends_a_large_frame_slowly_is_ended_when_others_wait_for_room() -> 
     """Not before, and nobody who was quick."""
 
     async def story() -> None:
-        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        door = Door(KafkaLimits(queued_bytes=2 << 20))
         slow, quick, waits = door.connect(), door.connect(), door.connect()
         frame = asked(PRODUCE, 1, 900_000)
         slow.send(frame[:70_000])
@@ -362,11 +369,74 @@ def test_who_sends_a_large_frame_slowly_is_ended_when_others_wait_for_room() -> 
     asyncio.run(story())
 
 
+def test_large_requests_leave_room_for_small_ones() -> None:
+    """However many clients send large frames and do not finish them."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        hostile, small = [door.connect() for _ in range(9)], door.connect()
+        for client in hostile:
+            client.send(asked(PRODUCE, 1, 250_000)[:70_000])
+        assert [client.wire.paused for client in hostile] == [False] * 3 + [True] * 6
+        small.ask((PRODUCE, 2), filling=10_000)
+        assert door.started == [(PRODUCE, 2)]
+
+    asyncio.run(story())
+
+
+def test_answers_that_are_read_at_once_have_less_room_each() -> None:
+    """What was asked for together cannot fill the memory together, and what is written makes room again."""
+
+    async def story() -> None:
+        door = Door()
+        clients = [door.connect() for _ in range(500)]
+        for number, client in enumerate(clients):
+            client.ask((FETCH, number))
+        await turns()
+        assert door.granted[0] == KafkaLimits().max_answer_bytes
+        assert sum(door.granted.values()) <= UNTAKEN_BYTES + len(clients)
+        for number, client in enumerate(clients):
+            if number % 2:
+                client.receiver.on_lost()
+            else:
+                door.slow[number].set_result([b"found"])
+        await turns()
+        again = door.connect()
+        again.ask((FETCH, 1_000))
+        await turns()
+        assert door.granted[1_000] == KafkaLimits().max_answer_bytes
+
+    asyncio.run(story())
+
+
+def test_requests_that_name_much_take_turns_with_everybody_else() -> None:
+    """One in each turn of the loop, though all came together; who has gone does not keep the others waiting."""
+
+    async def story() -> None:
+        door = Door()
+        clients = [door.connect() for _ in range(9)]
+        for number, client in enumerate(clients):
+            client.ask((SLOW, number), filling=HEAVY_BYTES)
+        clients[3].receiver.on_lost()
+        small = door.connect()
+        begun = []
+        while len(door.started) < 8:
+            before = len(door.started)
+            await turns(1)
+            begun.append(len(door.started) - before)
+        assert max(begun) <= 2  # `turns` takes two of the loop's
+        small.ask((SLOW, 100))
+        await turns(2)
+        assert door.started[-1] == (SLOW, 100)
+
+    asyncio.run(story())
+
+
 def test_a_connection_that_ends_gives_back_what_it_held() -> None:
     """In the middle of a frame, and with requests that nobody will take the answers of."""
 
     async def story() -> None:
-        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        door = Door(KafkaLimits(queued_bytes=round((1 << 20) / LARGE_SHARE)))
         first, second = door.connect(), door.connect()
         first.ask((PRODUCE, 1), filling=300_000)
         first.send(asked(PRODUCE, 2, 700_000)[:70_000])

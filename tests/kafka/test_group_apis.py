@@ -39,7 +39,7 @@ async def ask(requests: GroupRequests, key: int, version: int, message: Mapping[
     groups, offsets = GroupsApi(requests), GroupOffsetsApi(requests)
     answer = {COMMIT: offsets.commit, FETCH: offsets.fetch, JOIN: groups.join, LEAVE: groups.leave}
     answer[DESCRIBE] = groups.describe
-    body = await answer[key](Request(key, version, Reader(memoryview(bytes(writer.out))), CALLER, Client(), 1_000_000))
+    body = await answer[key](Request(key, version, Reader(memoryview(bytes(writer.out))), CALLER, Client()))
     return reader_of(key, RESPONSE, version)(Reader(memoryview(b"".join(body))))
 
 

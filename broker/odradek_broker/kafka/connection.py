@@ -36,6 +36,7 @@ PRODUCE, API_VERSIONS = 0, 18
 BEFORE_SASL = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})  # what a client may ask that is nobody yet
 MOST_UNANSWERED = 32
 MOST_UNANSWERED_BYTES = 16 * 1024 * 1024
+HEAVY_BYTES = 4 * 1024  # of a frame that may name so much that a thousand of them at once would hold up everybody
 MOST_WITHOUT_RECORDS = 4 * 1024 * 1024  # bytes of a frame of any API but Produce: names and numbers alone
 
 _HEADER = struct.Struct(">hhi")  # API key, version, correlation id
@@ -45,13 +46,14 @@ _ANSWER = struct.Struct(">ii")  # size, correlation id
 class _Slot:
     """The place of one answer in the order."""
 
-    __slots__ = ("body", "due", "header", "size", "throttle_ms")
+    __slots__ = ("body", "due", "header", "reserved", "size", "throttle_ms")
 
     def __init__(self, size: int, header: bytes) -> None:
         self.size = size  # of the request's frame
         self.header = header  # correlation id and, in flexible versions, an empty set of tags
         self.due = False
         self.throttle_ms = 0  # for how long nothing is read after it
+        self.reserved = 0  # bytes of record batches that the answer may have
         self.body: Body | None = None
 
 
@@ -233,12 +235,17 @@ class KafkaConnection:
             else:
                 self._release(size)
 
-        answer_bytes, throttle, context = self._shared.answer_bytes(), self._shared.throttle, self._context
+        def reserve(size: int) -> int:
+            granted = self._shared.reserve(size)
+            slot.reserved += granted
+            return granted
+
+        throttle, context = self._shared.throttle, self._context
         if throttle.is_on:
             slot.throttle_ms = throttle.owed(context)
             if key == PRODUCE:
                 slot.throttle_ms = max(slot.throttle_ms, throttle.produced(context, len(frame)))
-        request = Request(key, version, reader, context, self.client, answer_bytes, release, slot.throttle_ms)
+        request = Request(key, version, reader, context, self.client, reserve, release, slot.throttle_ms)
         self._slots.append(slot)
         started = self._shared.time()
 
@@ -250,6 +257,8 @@ class KafkaConnection:
                 self._took_sasl()
             if self._gone:
                 self._shared.release(slot.size)
+                self._shared.unreserve(slot.reserved)
+                slot.reserved = 0
             self._shared.observe(api, started)
             self._flush_soon()
 
@@ -282,6 +291,8 @@ class KafkaConnection:
     async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
         assert api.answer is not None
         try:
+            if slot.size > HEAVY_BYTES:
+                await self._shared.turn()
             throttle, work = self._shared.throttle, api.answer(request)
             slot.body = await (throttle.run(request.context, work) if throttle.is_on else work)
             slot.throttle_ms = request.throttle_ms
@@ -301,10 +312,11 @@ class KafkaConnection:
         """Write every answer whose turn it is, then start what waited for that."""
         self._flush_due = False
         out: list[Buffer] = []
-        slots = self._slots
+        slots, reserved = self._slots, 0
         while slots and slots[0].due:
             slot = slots.popleft()
             self._release(slot.size)
+            reserved += slot.reserved
             if slot.throttle_ms and not self._gone:
                 self._read_nothing_for(slot.throttle_ms)
             if slot.body is not None and not self._gone:
@@ -316,6 +328,7 @@ class KafkaConnection:
             self._connection.write(out)
             if self._full:  # `on_full` came in the middle of this write, or an answer follows that made it full
                 self._count_untaken(self._connection.unsent_bytes)
+        self._shared.unreserve(reserved)
         if self._closing and not slots:
             self._connection.close()
         else:

@@ -8,11 +8,13 @@ of it are there, and the rest is read into that: its record batches are never co
 from __future__ import annotations
 
 import struct
+from mmap import mmap
 
 from odradek_broker.kafka.messages.primitives import Malformed
 
 ARRIVAL_BYTES = 256 * 1024  # of the shared buffer: the most that one read takes
 OWN_BUFFER_BYTES = 64 * 1024
+HUGE_BYTES = 1024 * 1024  # a buffer whose memory is not taken before its bytes have arrived
 SMALLEST_FRAME = 8  # key, version, correlation id
 _SIZE = struct.Struct(">i")
 _KEY = struct.Struct(">h")
@@ -105,7 +107,8 @@ class FrameReader:
 
     def grant(self) -> None:
         """There is room for the large frame that is `wanted`."""
-        large = memoryview(bytearray(self.wanted))
+        # Pages of the system's own are there once something is written to them.
+        large = memoryview(mmap(-1, self.wanted) if self.wanted > HUGE_BYTES else bytearray(self.wanted))
         self._got = len(self._partial) - 4
         large[: self._got] = memoryview(self._partial)[4:]
         self._large, self._partial, self.wanted = large, bytearray(), 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -16,7 +18,9 @@ from odradek_broker.runtime.counters import Counters
 
 logger = logging.getLogger(__name__)
 
-UNTAKEN_BYTES = 64 * 1024 * 1024  # of answers that slow clients leave lying; then everybody gets a batch at a time
+UNTAKEN_BYTES = 64 * 1024 * 1024  # of answers that are read or that slow clients leave lying; then one batch for each
+SHARE_OF_ROOM = 4  # an answer has at most so much of what is left of it: many at once are smaller
+LARGE_SHARE = 0.75  # of the memory for frames, for large ones: small requests always have some
 MOST_WARNED = 256  # kinds of clients whose malformed requests are logged, each once
 MOST_LOGGED = 1_000  # characters of one line, in which clients have names of their choice
 
@@ -61,6 +65,7 @@ class Shared:
         self.limits = limits
         self.arrival = memoryview(bytearray(ARRIVAL_BYTES))
         self.untaken_bytes = 0
+        self._reserved_bytes = 0  # of answers that are not written yet
         self.refused_requests = 0
         self._apis = apis
         self._clock = clock
@@ -69,6 +74,7 @@ class Shared:
         self._held_bytes = 0
         self._is_open = False
         self._waiting: dict[Waiting, None] = {}
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._warned: set[str] = set()
 
     def now_ms(self) -> int:
@@ -123,8 +129,8 @@ class Shared:
         return False
 
     def hold(self, connection: Waiting, size: int, *, anyway: bool = False) -> bool:
-        """Count a frame's bytes; the first frame always fits."""
-        if not anyway and self._held_bytes and self._held_bytes + size > self.limits.queued_bytes:
+        """Count a frame's bytes. Large frames are refused while others have their room; the first always fits."""
+        if not anyway and self._held_bytes and self._held_bytes + size > LARGE_SHARE * self.limits.queued_bytes:
             self._waiting[connection] = None
             return False
         self._held_bytes += size
@@ -149,9 +155,33 @@ class Shared:
         self._waiting.pop(connection, None)
         self.release(held_bytes)
 
-    def answer_bytes(self) -> int:
-        """How much one answer may hold; its first batch may be larger (KIP-74)."""
-        return self.limits.max_answer_bytes if self.untaken_bytes < UNTAKEN_BYTES else 1
+    def reserve(self, size: int) -> int:
+        """How much of it one answer may hold, until `unreserve`; its first batch may be larger (KIP-74)."""
+        room = (UNTAKEN_BYTES - self.untaken_bytes - self._reserved_bytes) // SHARE_OF_ROOM
+        granted = max(1, min(size, self.limits.max_answer_bytes, room))
+        self._reserved_bytes += granted
+        return granted
+
+    def unreserve(self, size: int) -> None:
+        """The answer is written, or will not be."""
+        self._reserved_bytes -= size
+
+    # --- Time -------------------------------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Wait for a turn of the loop: who names much gets one after the other, and all else goes on between."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        if len(self._turns) == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        await turn
+
+    def _next_turn(self) -> None:
+        if not self._turns[0].done():  # its client may have gone
+            self._turns[0].set_result(None)
+        self._turns.popleft()
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     # --- The log ----------------------------------------------------------------------------------------------------
 

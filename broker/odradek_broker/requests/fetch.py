@@ -8,7 +8,7 @@ partition that has anything gives at least one whole batch (KIP-74).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -53,6 +53,7 @@ class FetchRequest(Value, frozen=True):
     max_bytes: int
     read_committed: bool = False
     at_followers: bool = False  # a follower answers, too, up to its own high watermark
+    reserve: Callable[[int], int] = lambda size: size  # asked before batches are read: how many of so many bytes
 
 
 class FetchedPartition(Value, frozen=True):
@@ -179,7 +180,7 @@ class _Fetch:
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     async def read(self) -> list[FetchedPartition]:
-        left = max(1, min(self._request.max_bytes, self._requests.max_bytes))
+        left = self._request.reserve(max(1, min(self._request.max_bytes, self._requests.max_bytes)))
         fetched = []
         empty = True
         for each in self._partitions:

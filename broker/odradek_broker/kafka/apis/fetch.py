@@ -73,9 +73,10 @@ class FetchApi:
                 partitions,
                 asked.max_wait_ms if all_known else 0,
                 asked.min_bytes,
-                min(asked.max_bytes, request.answer_bytes),
+                asked.max_bytes,
                 asked.isolation_level == READ_COMMITTED,
                 request.version >= FOLLOWERS_FROM,
+                request.reserve,
             ),
         )
         size = sum([len(buffer) for each in fetched for buffer in each.buffers])

@@ -36,8 +36,8 @@ class MetadataApi:
         ids = [topic["topic_id"] for topic in topics or () if topic["name"] is None]
         cluster = await self._requests.metadata(
             request.context,
-            None if everything else names,
-            ids,
+            None if everything else list(dict.fromkeys(names)),  # each once, as in Kafka
+            list(dict.fromkeys(ids)),
             asked.get("allow_auto_topic_creation", True),
         )
         return request.answered(_described(cluster, request.context.listener, request.version))

@@ -41,7 +41,7 @@ class Request:
     reader: Reader
     context: RequestContext
     client: Client
-    answer_bytes: int  # the most that the answer's record batches may be together; the first is always whole
+    reserve: Callable[[int], int] = lambda size: size  # of so many bytes of record batches the answer may have these
     release: Callable[[], None] = lambda: None  # its frame counts no longer: what was read is bounded by who keeps it
     throttle_ms: int = 0  # for how long its client has exceeded a quota: the answer says so, and nothing is read
 

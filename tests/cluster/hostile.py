@@ -1,0 +1,117 @@
+"""A real broker process under attack: its memory, and honest writes while a thousand connections mean harm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+from odradek import Admin, NewTopic, OdradekError, Producer
+from odradek.broker_errors import TopicAlreadyExists
+from odradek_broker.local.cluster import LocalCluster
+
+KIB, MIB = 1024, 1024 * 1024
+# What one connection may cost: some 48 KiB for itself and its stream, the 64 KiB that HTTP/2 lets it send unread, the
+# message that was made of them and is looked at, its copy, and what the allocator has not given back. As measured it is
+# 122 KiB at the most, 146 on a busy machine: which connections are looked at together is chance. Without a bound each
+# would hold megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
+BYTES_PER_CONNECTION = 256 * KIB
+CONNECTIONS = 1_000
+CONNECTIONS_OF_EACH_KIND = 50
+HONEST_WRITES = 20
+HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
+TOPIC = "honest"
+CONNECT_S = 60  # the kernel accepts at once, unless its queue is full because the broker had no turn for a while
+DATA_BYTES = 24 * MIB  # what fetches that never read may ask for
+
+
+Abuses = Mapping[str, Callable[[int], bytes]]
+"""What a connection of each kind says at once; the argument is its number."""
+
+
+class Broker:
+    """One broker process that is a cluster of its own."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self.bootstrap = cluster.bootstrap
+        self.kafka_bootstrap = cluster.kafka_bootstrap
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self._cluster.nodes[1].pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
+    try:
+        cluster.start_all()
+        asyncio.run(fill(cluster.bootstrap))
+        yield Broker(cluster)
+    finally:
+        cluster.stop_all()
+
+
+async def fill(bootstrap: str) -> None:
+    """Wait for the broker, make the topic, and give the hostile fetches something to fetch."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                async with Admin(bootstrap) as admin:
+                    await admin.create_topics([NewTopic(TOPIC, 1, 1)])
+                break
+            except TopicAlreadyExists:  # an answer was lost
+                break
+            except OdradekError:
+                continue
+    async with Producer(bootstrap, bootstrap_timeout_ms=CONNECT_S * 1_000) as producer:
+        for _ in range(DATA_BYTES // 10_000):
+            await producer.enqueue(TOPIC, b"d" * 10_000)
+
+
+def attack(address: str, connections: contextlib.ExitStack, count: int, say: Callable[[int], bytes]) -> None:
+    """Connect and say it without waiting; a connection that the broker has cut already is as good as one more."""
+    host, _, port = address.rpartition(":")
+    for number in range(count):
+        connection = connections.enter_context(socket.create_connection((host, int(port)), timeout=CONNECT_S))
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.send(say(number))
+
+
+async def write_honestly(bootstrap: str) -> None:
+    """Acknowledged writes over connections that are made while the attack goes on."""
+    patient = Producer[bytes, bytes](bootstrap, acks="all", bootstrap_timeout_ms=HONEST_DEADLINE_S * 1_000)
+    async with asyncio.timeout(HONEST_DEADLINE_S), patient as producer:
+        for _ in range(HONEST_WRITES):
+            await producer.send(TOPIC, b"honest")
+
+
+def write_honestly_as_kafka(bootstrap: str) -> None:
+    """The same by a client of Kafka's protocol."""
+    producer = KafkaProducer({"bootstrap.servers": bootstrap, "acks": "all"})
+    delivered: list[object] = []
+    for _ in range(HONEST_WRITES):
+        producer.produce(TOPIC, b"honest", on_delivery=lambda error, _: delivered.append(error))
+    assert producer.flush(HONEST_DEADLINE_S) == 0
+    assert delivered == [None] * HONEST_WRITES
+
+
+def rise_under(broker: Broker, address: str, abuses: Abuses, names: Sequence[str], count: int) -> int:
+    """The most that the broker's memory rose while honest writes went on, by both protocols."""
+    before = broker.resident_bytes()
+    most = 0
+    with contextlib.ExitStack() as connections:
+        for name in names:
+            attack(address, connections, count, abuses[name])
+        for _ in range(3):
+            asyncio.run(write_honestly(broker.bootstrap))
+            write_honestly_as_kafka(broker.kafka_bootstrap)
+            most = max(most, broker.resident_bytes() - before)
+    return most
