@@ -77,7 +77,7 @@ HOURS ?= 2
 torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/torture.md
 	@$(BIN)/python -m tests.simulation.torture --hours $(HOURS)
 
-mutants: $(STAMP)  ## break the protocol on purpose, 77 times by hand and 100 times by machine: which check notices?
+mutants: $(STAMP)  ## break the protocol on purpose, 111 times by hand and 100 times by machine: which check notices?
 	@rm -f $(VENV)/reach.json
 	@$(BIN)/python -m tests.mutants --reach $(VENV)/reach.json
 	@$(BIN)/python -m tests.mutants --generated 100 --reach $(VENV)/reach.json

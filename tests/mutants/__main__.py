@@ -24,7 +24,9 @@ from tests.mutants.reach import Reach, read, trace
 from tests.mutants.tree import Patch, applied, patches
 from tests.mutants.verdict import Journal, Verdict
 
-TESTS = ("tests/scripts", "tests/broker", "tests/groups")
+TESTS = (
+    "tests/scripts", "tests/broker", "tests/groups", "tests/kafka/test_connection.py", "tests/kafka/test_framing.py",
+)  # fmt: skip
 PATIENCE_S = 900  # for one mutant; whoever takes longer stands still, and that is noticed, too
 
 
