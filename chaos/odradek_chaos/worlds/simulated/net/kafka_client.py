@@ -1,4 +1,4 @@
-"""A client of Kafka's protocol on a simulated machine: one connection, one request at a time, over the byte streams."""
+"""A client of Kafka's protocol on a simulated machine: one connection, over the byte streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = struct.Struct(">hhi")
 
 
 class KafkaConnection:
-    """Raises what the network raises, `ValueError` for an answer that is none, and TimeoutError; then it is closed."""
+    """Raises what the network raises, and TimeoutError; then it is closed. An answer that is none is a mistake."""
 
     def __init__(self, stream: Stream, client_id: str) -> None:
         self._stream = stream
@@ -32,18 +32,26 @@ class KafkaConnection:
 
     async def ask(self, key: int, version: int, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request; whoever limits the time closes the connection behind it."""
-        self._correlation_id += 1
         flexible = version >= definition(key).flexible_from
         writer = Writer()
         writer_of(key, REQUEST, version)(writer, request)
+        number = await self.send(key, version, b"".join(writer.buffers()), flexible=flexible)
+        return reader_of(key, RESPONSE, version)(Reader(await self.receive(number), 1 if flexible else 0))
+
+    async def send(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> int:
+        """Ask without waiting for the answer, which `receive` with the number that this returns reads."""
+        self._correlation_id += 1
         name = struct.pack(">h", len(self._client_id)) + self._client_id
         header = _HEADER.pack(key, version, self._correlation_id) + name + (b"\0" if flexible else b"")
-        body = header + b"".join(writer.buffers())
-        await self._stream.send(len(body).to_bytes(4, "big") + body)
+        await self._stream.send((len(header) + len(body)).to_bytes(4, "big") + header + body)
+        return self._correlation_id
+
+    async def receive(self, number: int) -> memoryview:
+        """The next answer, behind its correlation id. Answers come in the order of the requests (K-8)."""
         frame = await self._frame()
-        if int.from_bytes(frame[:4], "big") != self._correlation_id:
-            raise ValueError(f"the answer to {self._correlation_id} is to {frame[:4].hex()}")
-        return reader_of(key, RESPONSE, version)(Reader(memoryview(frame), 5 if flexible else 4))
+        answered = int.from_bytes(frame[:4], "big")
+        assert answered == number, f"the answer to request {number} is to {answered}"
+        return memoryview(frame)[4:]
 
     async def _frame(self) -> bytes:
         while len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4], "big"):

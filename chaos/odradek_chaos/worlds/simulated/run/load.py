@@ -26,6 +26,7 @@ from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
 from odradek_chaos.worlds.simulated.plan.script import Send
 from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
+from odradek_chaos.worlds.simulated.run.kafka_writer import KafkaWriter
 from odradek_chaos.worlds.simulated.run.members import GROUP, Member
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
@@ -45,7 +46,7 @@ class Load:
         self.observers = observers
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
         self.ledger.on_ack = self._acknowledged
-        self.writers: list[Writer] = []
+        self.writers: list[Writer | KafkaWriter] = []
         self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
         self.script: tuple[Send, ...] | None = None
         self.sends: list[Send] = []  # as they were handed to a producer
@@ -102,6 +103,12 @@ class Load:
             self._start(f"g{number}", self._take_part)
             self.world.faults.client_names.append(f"g{number}")
 
+    def start_kafka_writer(self) -> None:
+        """Where there is a listener for it."""
+        if self.world.plan.options.members:
+            self._start("k1", self._write_as_kafka)
+            self.world.faults.client_names.append("k1")
+
     def group_is_stable(self) -> bool:
         """Every member is in the newest generation, and together they own everything."""
         names = [name for name in self._machines if name.startswith("g")]
@@ -126,7 +133,7 @@ class Load:
         for writer in self.writers:
             writer.stop()
         for name, machine in self._machines.items():
-            if name.startswith("w"):
+            if name.startswith(("w", "k")):
                 await machine.wait()
 
     async def read_everything(self) -> list[Record]:
@@ -180,10 +187,27 @@ class Load:
             writer.on_error = self._note_error
             await (writer.run() if self.script is None else self._follow_script(writer))
 
+    async def _write_as_kafka(self, ports: NodePorts) -> None:
+        writer = KafkaWriter(
+            ports,
+            self.ledger,
+            self._client_of(ports.node),
+            self._kafka_addresses(),
+            acks="all" if self.world.plan.options.acks == "all" else 1,
+            pause_ms=self._pause_ms,
+            on_send=self._note_wait,
+        )
+        self.writers.append(writer)
+        if self.ended:
+            writer.stop()
+        await writer.run(self.world.partitions)
+
+    def _kafka_addresses(self) -> list[str]:
+        return [f"{machine.name}:{KAFKA_PORT}" for machine in self.world.cluster.machines.values()]
+
     async def _take_part(self, ports: NodePorts) -> None:
-        brokers = [f"{machine.name}:{KAFKA_PORT}" for machine in self.world.cluster.machines.values()]
         member = self._members[ports.node] = Member(
-            ports, self.group, self.world.partitions, brokers, lambda: self.world.faults.faulty
+            ports, self.group, self.world.partitions, self._kafka_addresses(), lambda: self.world.faults.faulty
         )
         await member.run()
 
@@ -198,8 +222,11 @@ class Load:
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])
         self.sends.append(Send(self.world.loop.now_us, number, partition))
-        if not self.ledger.in_flight.get((TOPIC, partition)):
-            self.world.faults.unavailability.awaited(self.world.loop.now_us, TOPIC, partition)
+        self._note_wait(TopicPartition(TOPIC, partition))
+
+    def _note_wait(self, tp: TopicPartition) -> None:
+        if not self.ledger.in_flight.get((tp.topic, tp.partition)):
+            self.world.faults.unavailability.awaited(self.world.loop.now_us, tp.topic, tp.partition)
 
     def _note_error(self, error: OdradekError) -> None:
         """A leader knows every batch that may come again, and takes none of them for one that came too early."""

@@ -209,6 +209,7 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     if world.plan.options.compaction:
         load.states.start()
     load.start_members()
+    load.start_kafka_writer()
     result.faults_began_us = world.loop.now_us
     await _faults(world, script)
     if world.plan.core:
