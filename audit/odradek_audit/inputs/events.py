@@ -36,6 +36,8 @@ FAULTS = {
     "pause": "is frozen",
     "resume": "is thawed",
     "start": "is started",
+    "slow": "is made to fetch late",
+    "heal": "fetches as before",
 }
 _OF_INTEREST = (
     b"truncated",

@@ -25,6 +25,7 @@ from pathlib import Path
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
 from odradek_broker.local.secured import make_secrets, remove_secrets, secret_environment, secure_settings
+from odradek_broker.process import slow
 
 STATE_FILE = "cluster.json"
 METRICS_SETTING = "odradek.metrics.listener"
@@ -268,6 +269,7 @@ class LocalCluster:
         if self.running(node_id):
             return node
         Path(node.log_directory).mkdir(parents=True, exist_ok=True)
+        slow.remove(Path(node.log_directory))
         command = [sys.executable, "-m", "odradek_broker"]
         metrics = {METRICS_SETTING: f"HTTP://{node.metrics}"} if node.metrics else {}
         security = secure_settings(self.directory, node_id) if self.secure else {}
@@ -359,6 +361,22 @@ class LocalCluster:
 
     def resume(self, node_id: int) -> None:
         self.signal(node_id, signal.SIGCONT)
+
+    def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
+        """Have a node fetch late from leaders for a while; 0 and 0: not any more. Raises `ClusterError`."""
+        if self.paused(node_id):  # what tells it would thaw it
+            raise ClusterError(
+                f"broker {node_id} is frozen", hint=f"`odradek chaos resume --broker {node_id}` thaws it"
+            )
+        place = Path(self._node(node_id).log_directory)
+        slow.remove(place) if not delay_ms else slow.write(place, delay_ms, for_ms)
+        self.signal(node_id, signal.SIGCONT)
+
+    def slowed(self, node_id: int) -> bool:
+        """Whether a node that runs has been told to fetch late, and its time is not over."""
+        with contextlib.suppress(OSError, ValueError):
+            return self.running(node_id) and slow.read(Path(self._node(node_id).log_directory)) != slow.NOTHING
+        return False
 
     def stop(self, node_id: int, timeout_s: float = 30) -> bool:
         """Controlled shutdown; kill -9 after the timeout. Returns whether it stopped cleanly."""

@@ -354,6 +354,11 @@ class Node:
 
     # --- Stop -------------------------------------------------------------------------------------------------------
 
+    def slow_fetches(self, delay_ms: int, for_ms: int) -> None:
+        """Fetch late from leaders for a while, as a follower on a slow machine does."""
+        if self.broker is not None:
+            self.broker.replicas.fetch_delay.set(delay_ms, for_ms)
+
     def leave(self) -> None:
         """It is to stop: a start that is under way opens no more logs, and returns. Call `stop` then."""
         self._leaving = True

@@ -32,6 +32,7 @@ from odradek_broker.config.listeners import (
 from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.config.sources import LoadedConfig
+from odradek_broker.process import slow
 from odradek_broker.process.logs import LogFileUnusable, configured
 from odradek_broker.process.node import Node
 from odradek_broker.process.open_files import raise_open_files_limit
@@ -150,6 +151,8 @@ async def serve(settings: BrokerSettings) -> int:
         loop.add_signal_handler(number, on_signal)
     try:
         await node.start()
+        loop.add_signal_handler(signal.SIGCONT, _look_how_slow, node)
+        _look_how_slow(node)
     except (OSError, ValueError, RuntimeError, StorageError) as error:
         logger.error("node %d cannot start: %s", settings.node_id, error)
         return FAILED
@@ -161,6 +164,19 @@ async def serve(settings: BrokerSettings) -> int:
     code = await _until_stopped(node, stop, impatient)
     files.close()
     return code
+
+
+def _look_how_slow(node: Node) -> None:
+    """Whether somebody has ordered, or taken back, that this broker fetches late."""
+    place = Path(node.settings.log_dirs)
+    try:
+        order = slow.read(place)
+    except (OSError, ValueError) as error:
+        say(f"{WARNING}{place / slow.FILE} is not obeyed: {error}")
+        return
+    if order != slow.NOTHING:
+        say(f"{WARNING}fetches from leaders are {order.delay_ms} ms late for {order.left_ms} ms, as {slow.FILE} orders")
+    node.slow_fetches(*order)
 
 
 def _announce_addresses(node: Node) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -27,6 +27,7 @@ from odradek_chaos.cli import rounds as rounds_cli
 from odradek_chaos.cli import trace as trace_cli
 from odradek_chaos.cli import write as writing_cli
 from odradek_chaos.cli.simulation import simulates
+from odradek_chaos.worlds.real import SLOW_DELAY_MS, SLOW_FOR_MS, SLOW_MOST_S
 
 if TYPE_CHECKING:
     from odradek_chaos.cli.selecting import Target
@@ -66,8 +67,11 @@ STRIKES = {
     "cut": "Take a container's network away, both ways: whoever talks to it hears nothing any more.",
 }
 REPAIRS = {
-    "resume": ("pause", "Thaw a frozen broker. Without a choice: all that are frozen."),
-    "heal": ("cut", "Give a container its network back. Without a choice: all that were cut off."),
+    "resume": (("pause",), "Resume a paused broker, or all paused brokers if none is named."),
+    "heal": (
+        ("cut", "slow"),
+        "Give a container its network back; let a slow follower fetch as before. Without a choice: all of them.",
+    ),
 }
 
 
@@ -108,6 +112,13 @@ class Place(NamedTuple):
         return "".join(f" {shlex.quote(word)}" for word in said)
 
 
+class Done(NamedTuple):
+    """What was done, in the past tense, and to whom."""
+
+    verb: str
+    target: Target
+
+
 Act = Callable[["RealWorld", Choice, Screen, Place], None]
 
 
@@ -138,31 +149,71 @@ def _striking(name: str) -> Act:
         fault = _fault(name)
         target = _chosen(world, choice)
         fault.inject(world, target.broker)
-        _tell(fault.done, [target], screen)
-        if screen.for_people:
-            screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
+        _tell_struck(fault, target, screen, place)
 
     return inject
 
 
-def _repairing(name: str) -> Act:
+def _tell_struck(fault: Fault, target: Target, screen: Screen, place: Place) -> None:
+    _tell([Done(fault.done, target)], screen)
+    if screen.for_people:
+        screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
+
+
+def _repairing(names: Sequence[str]) -> Act:
     def repair(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
         from odradek_chaos.cli.selecting import Target
 
-        fault = _fault(name)
-        if choice.given:
-            targets = [_chosen(world, choice)]
-            if not fault.suffers(world, targets[0].broker):
-                screen.say(f"broker {targets[0].broker} {fault.was.replace('was ', 'was not ')}")
-                targets = []
-        else:
-            suffering = [node_id for node_id in world.nodes if fault.suffers(world, node_id)]
-            targets = [Target(node_id, fault.was, world.place(node_id)) for node_id in suffering]
-        for target in targets:
-            fault.repair(world, target.broker)
-        _tell(fault.undone, targets, screen)
+        chosen = _chosen(world, choice) if choice.given else None
+        looked_at = [chosen.broker] if chosen is not None else world.nodes
+        suffering = [
+            (fault, node_id) for fault in map(_fault, names) for node_id in looked_at if fault.suffers(world, node_id)
+        ]
+        if chosen is not None and not suffering:
+            well = " and ".join(_fault(name).was.replace("was ", "was not ") for name in names)
+            screen.say(f"broker {chosen.broker} {well}")
+        for fault, node_id in suffering:
+            fault.repair(world, node_id)
+        _tell(
+            [
+                Done(fault.undone, chosen or Target(node_id, fault.was, world.place(node_id)))
+                for fault, node_id in suffering
+            ],
+            screen,
+        )
 
     return repair
+
+
+@app.command("slow")
+def slow(
+    leader: Leader = None,
+    follower: Follower = None,
+    controller: Controller = False,
+    broker: Broker = None,
+    delay: Annotated[
+        float, seconds("--delay", "How late each fetch from a leader is.", most=SLOW_MOST_S)
+    ] = SLOW_DELAY_MS / 1000,
+    for_seconds: Annotated[float, seconds("--for", "How long; it ends by itself.", most=SLOW_MOST_S)] = SLOW_FOR_MS
+    / 1000,
+    world: Where = World.PROCESSES,
+    data: DataDirectory = None,
+    project: Project = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a broker fetch late from leaders, as a follower on a slow machine does; its session goes on.
+
+    Where its leaders are written to, a follower that is late by more than replica.lag.time.max.ms leaves the ISR. It
+    comes back when --for is over, or by `heal`. The broker reads the order from a file in its log directory.
+    """
+    choice = Choice(leader, follower, controller, broker)
+    choice.check(optional=False)
+    found, screen, place = _world(world, data, project), Screen(output, as_json, quiet), Place(world, data, project)
+    target = _chosen(found, choice)
+    found.slow(target.broker, round(delay * 1000), round(for_seconds * 1000))
+    _tell_struck(_fault("slow"), target, screen, place)
 
 
 for _name, _help in STRIKES.items():
@@ -198,14 +249,14 @@ def restart(
     screen.say_each(_lost_disks(found, chosen))
     for node_id in chosen:
         found.start(node_id)
-    targets = [Target(node_id, because, found.place(node_id)) for node_id in chosen]
+    done = [Done("started", Target(node_id, because, found.place(node_id))) for node_id in chosen]
     if wait:
         import asyncio
 
         from odradek_chaos.harness.waiting import wait_until_ready
 
         asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
-    _tell("started", targets, screen)
+    _tell(done, screen)
     if screen.for_people:
         _tell_down(found, screen, Place(world, data, project))
 
@@ -250,15 +301,15 @@ def _chosen(world: RealWorld, choice: Choice) -> Target:
     return run(select(world, *choice), DEFAULT_TIMEOUT_S)
 
 
-def _tell(verb: str, targets: list[Target], screen: Screen) -> None:
+def _tell(done: list[Done], screen: Screen) -> None:
     if not screen.for_people:
-        rows = [{"action": verb, "broker": each.broker, **each.place, "because": each.because} for each in targets]
+        rows = [{"action": verb, "broker": to.broker, **to.place, "because": to.because} for verb, to in done]
         screen.show_rows(rows, {})
         return
-    for target in targets:
+    for verb, target in done:
         place = ", ".join(f"{kind} {name}" for kind, name in target.place.items())
         screen.say(f"{verb} broker {target.broker} ({place}): {target.because}")
-    if not targets:
+    if not done:
         screen.say("nothing to do")
 
 

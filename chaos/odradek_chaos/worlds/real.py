@@ -14,6 +14,11 @@ Place = Mapping[str, str | int]
 """Where a broker runs, by kind of place: `{"pid": 4711}`, `{"container": "odradek-2", "pid": 4711}`."""
 
 
+SLOW_DELAY_MS = 15_000  # above replica.lag.time.max.ms: 10 s
+SLOW_FOR_MS = 60_000
+SLOW_MOST_S = 3_600  # as the broker bounds both
+
+
 class Watched(Protocol):
     """Brokers that run outside of this process, as far as one must see them to wait for them."""
 
@@ -74,6 +79,12 @@ class RealWorld(Watched, Protocol):
         ...
 
     def heal(self, node_id: int) -> None: ...
+
+    def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
+        """Let it fetch from leaders so late for a while; 0 and 0: not any more."""
+        ...
+
+    def slowed(self, node_id: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,17 @@ FAULTS: Mapping[str, Fault] = {
             was="was cut off",
             remedy="heal",
             remedied="gives it its network back",
+        ),
+        Fault(
+            "slow",
+            lambda world, node_id: world.slow(node_id, SLOW_DELAY_MS, SLOW_FOR_MS),
+            lambda world, node_id: world.slow(node_id, 0, 0),
+            lambda world, node_id: world.slowed(node_id),
+            done="slowed down",
+            undone="sped up",
+            was="was slow",
+            remedy="heal",
+            remedied="lets it fetch as before",
         ),
     )
 }

@@ -24,6 +24,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
 from odradek_broker.runtime.duplex import run_duplex
+from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.replica import Replica
 
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
@@ -67,6 +68,7 @@ class Fetcher:
         max_bytes: int,
         min_bytes: int,
         spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
+        delay: FetchDelay,
     ) -> None:
         self.leader_id = leader_id
         self._address = address
@@ -78,6 +80,7 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._min_bytes = min_bytes
         self._spawn = spawn
+        self._delay = delay
         self._partitions: dict[TopicPartition, Replica] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
@@ -202,6 +205,8 @@ class Fetcher:
     async def _send_requests(self, stream: Stream) -> None:
         while True:
             await self._wakeup.wait()
+            if self._delay.delay_ms:
+                await self._delay.wait()
             header = self._gather()
             if header is None:
                 continue

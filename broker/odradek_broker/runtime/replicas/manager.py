@@ -23,6 +23,7 @@ from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.core.partition.roles import impossible_epoch, new_role, role_goes_on
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.leader_probes import LeaderProbes
@@ -74,6 +75,7 @@ class ReplicaManager:
         self._on_directory_failed = on_directory_failed
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._leaderships = Leaderships()
+        self.fetch_delay = FetchDelay(clock)
         self._fetchers: dict[int, Fetcher] = {}
         self.probes = LeaderProbes(
             self._fetchers,
@@ -325,6 +327,7 @@ class ReplicaManager:
                 max_bytes=self._settings.replica_fetch_response_max_bytes,
                 min_bytes=self._settings.replica_fetch_min_bytes,
                 spawn=self._spawn,
+                delay=self.fetch_delay,
             )
             self._fetchers[leader_id] = fetcher
         return fetcher

@@ -60,6 +60,12 @@ def _is_within(host: str, subnet: IPv4Network | IPv6Network) -> bool:
         return False
 
 
+class CannotBeSlowed(ClusterError):
+    """Asked of a world whose brokers cannot be told to fetch late."""
+
+    exit_code = USAGE
+
+
 class ComposeWorld:
     """The brokers of one compose project as a world of real brokers."""
 
@@ -156,6 +162,15 @@ class ComposeWorld:
         bound to. Where none is, its address may be another one."""
         if self.is_cut(node_id):
             self._join_networks(node_id)
+
+    def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
+        raise CannotBeSlowed(
+            f"broker {node_id} is a container: only processes of this machine can be slowed down",
+            hint="`odradek chaos pause` makes it silent, `odradek chaos cut` takes its network away",
+        )
+
+    def slowed(self, node_id: int) -> bool:
+        return False
 
     def health(self, node_id: int) -> str:
         """What Docker's own check of a container says: starting, healthy or unhealthy; empty when it has none."""

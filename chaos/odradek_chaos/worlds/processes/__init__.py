@@ -84,6 +84,13 @@ class ProcessesWorld:
     def heal(self, node_id: int) -> None:
         _no_network_of_its_own(node_id)
 
+    def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
+        self.cluster.slow(node_id, delay_ms, for_ms)
+        self._write_down(node_id, "slow" if delay_ms else "heal")
+
+    def slowed(self, node_id: int) -> bool:
+        return self.cluster.slowed(node_id)
+
     def _write_down(self, node_id: int, done: str) -> None:
         """A line in the broker's log directory; a full disk is no reason to leave the fault out."""
         line = {"event": "fault", "broker": node_id, "done": done, "wall_ms": time.time_ns() // 1_000_000}

@@ -13,9 +13,9 @@ LARGEST_INT64: Final = (1 << 63) - 1  # of offsets and timestamps
 MOST_SECONDS: Final = 1_000_000  # eleven days: in milliseconds it still fits into 32 bits
 
 
-def seconds(name: str, text: str, *, least: float = 0.001) -> Any:
+def seconds(name: str, text: str, *, least: float = 0.001, most: float = MOST_SECONDS) -> Any:
     """An option that is a time. All of them have an upper bound, so that `inf` is refused as `nan` is, by its name."""
-    return typer.Option(name, metavar="SECONDS", min=least, max=MOST_SECONDS, help=text)
+    return typer.Option(name, metavar="SECONDS", min=least, max=most, help=text)
 
 
 Bootstrap = Annotated[
