@@ -36,6 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ODRADEK_HOME", str(place))
     monkeypatch.delenv("ODRADEK_BOOTSTRAP", raising=False)
     monkeypatch.delenv("ODRADEK_DEBUG", raising=False)
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", "")  # a command line sets it for its process
     return place
 
 

@@ -27,10 +27,11 @@ from odradek.cli.clusters.commands import WATCH_PAUSE_S
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
 from odradek_proto.command_line import FINDINGS, FINE
+from odradek_proto.transport.clock import LoopClock
 
 TOPIC, PARTITIONS = "watched", 6
 RATE = 300  # records a second
-UP_S, DOWN_S = 6.0, 4.0  # so long all live, and one is dead
+UP_MS, DOWN_MS = 6_000, 4_000  # so long all live, and one is dead
 LONGEST_WAIT_S = 1.0
 PATIENCE_S = 120
 
@@ -116,23 +117,25 @@ async def watch(cluster: LocalCluster, seconds: float, seed: int) -> Watched:
 
 
 async def _write(cluster: LocalCluster) -> None:
+    clock = LoopClock(random.Random())
     async with Producer(cluster.bootstrap) as producer:
         number = 0
         while True:
             with contextlib.suppress(OdradekError):
                 await producer.enqueue(TOPIC, b"%d" % number, partition=number % PARTITIONS)
             number += 1
-            await asyncio.sleep(1 / RATE)
+            await clock.sleep(1000 / RATE)
 
 
 async def _kill(cluster: LocalCluster, watched: Watched, chance: random.Random) -> None:
     """A broker after the other, each leads some of the partitions; it is started again."""
+    clock = LoopClock(chance)
     while True:
-        await asyncio.sleep(UP_S)
+        await clock.sleep(UP_MS)
         broker = chance.choice([*cluster.nodes])
         await asyncio.to_thread(cluster.kill, broker)
         watched.kills += 1
-        await asyncio.sleep(DOWN_S)
+        await clock.sleep(DOWN_MS)
         await asyncio.to_thread(cluster.start, broker)
 
 

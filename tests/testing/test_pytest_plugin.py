@@ -139,8 +139,20 @@ def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
         @pytest.mark.odradek(brokers="3")
         def test_text(odradek_cluster):
             pass
+
+        @pytest.mark.odradek(settings={"min.insync.replcas": 2})
+        def test_setting(odradek_cluster):
+            pass
+
+        @pytest.mark.odradek(settings={"odradek.fsync": "sometimes"})
+        def test_value(odradek_cluster):
+            pass
+
+        @pytest.mark.odradek(settings={"node.id": 7})
+        def test_own(odradek_cluster):
+            pass
         """,
-        errors=3,
+        errors=6,
     )
     marker = "@pytest.mark.odradek(brokers=3, settings={})"
     result.stdout.fnmatch_lines_random(
@@ -148,8 +160,13 @@ def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
             f"*test_marked: {marker}: got an*nodes*",
             f"*test_list: {marker}: settings are a dictionary, not*",
             "*brokers is a number from 1 to 9, not '3'*",
+            f"*test_setting: {marker}: unknown setting 'min.insync.replcas'; did you mean 'min.insync.replicas'*",
+            f"*test_value: {marker}: odradek.fsync must be one of never, before-ack, not 'sometimes'",
+            f"*test_own: {marker}: node.id: the cluster itself sets this for each broker",
         ]
     )
+    result.stdout.no_fnmatch_line("*During handling*")
+    result.stdout.no_fnmatch_line("*plugin.py:*")
 
 
 def test_the_example_passes(run: pytest.Pytester) -> None:

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypedDict
 
 import typer
+from odradek_proto.command_line import CommandFailed
 
 from odradek_audit.cli.live import live
 from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
@@ -206,9 +207,8 @@ def _write(report: Report, out: str, *, html: bool) -> None:
         _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
 
-def _stop(message: str, code: int = EXIT_USAGE) -> None:
-    typer.echo(f"odradek audit: {message}", err=True)
-    raise typer.Exit(code)
+def _stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
+    raise CommandFailed(message, hint=hint, exit_code=code)
 
 
 def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
     notes = brokers_at_work(replicas)
     if notes:
         names = ", ".join(note.replica for note in notes)
-        typer.echo(f"odradek audit: running brokers use what is audited (replicas {names}): {ADVICE}", err=True)
+        typer.echo(f"odradek: running brokers use what is audited (replicas {names}): {ADVICE}", err=True)
     return notes
 
 

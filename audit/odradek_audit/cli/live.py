@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from odradek_proto.command_line import UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def live(
     from odradek_audit.inputs.stores import names_in
     from odradek_audit.live.digests import CorruptDigests, Digests
     from odradek_audit.live.run import Request, audit_cluster
-    from odradek_audit.live.wire import WireError
+    from odradek_audit.live.wire import Unreachable, WireError
     from odradek_audit.report import RESULT_FILES
     from odradek_audit.report.files import write_report
 
@@ -71,6 +73,8 @@ def live(
             remembered.write(digests)
     except CorruptDigests as error:
         _stop(f"--digests: {error}")
+    except Unreachable as error:
+        _stop(str(error), UNREACHABLE, error.hint)
     except WireError as error:
         _stop(str(error), EXIT_FAILED)
     except OSError as error:
@@ -122,12 +126,11 @@ def _addresses(text: str) -> list[tuple[str, int]]:
     found = []
     for entry in text.split(","):
         host, _, port = entry.strip().rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            _stop(f"--bootstrap-server {entry.strip()}: give HOST:PORT, several separated by commas")
+        if not re.fullmatch(r"[\w.-]+|\[[^\s]+\]", host) or not port.isdecimal() or not 0 < int(port[:9]) < 65536:
+            _stop(f"-b {entry.strip()!r} is no address", hint="-b HOST:PORT, several with commas between")
         found.append((host.strip("[]"), int(port)))
     return found
 
 
-def _stop(message: str, code: int = EXIT_USAGE) -> None:
-    typer.echo(f"odradek audit: {message}", err=True)
-    raise typer.Exit(code)
+def _stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
+    raise CommandFailed(message, hint=hint, exit_code=code)

@@ -75,7 +75,7 @@ class Cluster:
 
     def metadata(self, topics: Sequence[str] | None) -> wire.Metadata:
         """As the first broker that answers knows it. Raises `WireError`."""
-        failed: list[str] = []
+        failed: list[wire.WireError] = []
         addresses = [*self.bootstrap, *((broker.host, broker.port) for broker in self.brokers.values())]
         for host, port in addresses:
             try:
@@ -85,11 +85,13 @@ class Cluster:
                 finally:
                     connection.close()
             except wire.WireError as error:
-                failed.append(str(error))
+                failed.append(error)
                 continue
             self.brokers.update(found.brokers)
             return found
-        raise wire.WireError("; ".join(dict.fromkeys(failed)))
+        said = "; ".join(dict.fromkeys(map(str, failed)))
+        unreachable = [error for error in failed if isinstance(error, wire.Unreachable)]
+        raise wire.Unreachable(said, unreachable[0].hint) if unreachable else wire.WireError(said)
 
     def connection(self, broker: int) -> wire.Connection:
         """Raises `WireError`."""

@@ -28,6 +28,14 @@ class WireError(OSError):
     """A broker cannot be reached, hangs up, or answers with bytes that are no answer."""
 
 
+class Unreachable(WireError):
+    """Nobody answers there in Kafka's protocol. `hint` says what to try."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 class Answer:
     """The fields of an answer, in their order. Raises `WireError` behind the end."""
 
@@ -73,7 +81,8 @@ class Connection:
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise WireError(f"{self.address} cannot be reached: {error.strerror or error}") from error
+            hint = "check host names and ports, and that they are those of a listener for Kafka's clients"
+            raise Unreachable(f"{self.address} cannot be reached: {error.strerror or error}", hint) from error
 
     def close(self) -> None:
         self._socket.close()
@@ -103,7 +112,7 @@ class Connection:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
             if not piece:
-                raise WireError(f"{self.address} hung up")
+                raise _hung_up(self.address)
             data += piece
             self._received(len(piece))
         return bytes(data)
@@ -258,3 +267,14 @@ def cleanup_policies(connection: Connection, topics: Sequence[str]) -> dict[str,
 
 def _array(entries: Sequence[bytes]) -> bytes:
     return struct.pack(">i", len(entries)) + b"".join(entries)
+
+
+def _hung_up(address: str) -> WireError:
+    from odradek_proto.transport.reaching import Spoken, which_protocol
+
+    if which_protocol(address) is not Spoken.GRPC:
+        return WireError(f"{address} hung up")
+    return Unreachable(
+        f"{address} speaks gRPC, and this audit Kafka's protocol",
+        "name listeners for Kafka's clients with -b: `odradek cluster list` shows both for clusters of this machine",
+    )

@@ -43,7 +43,7 @@ def health(
     """
     if live and ready:
         raise CommandFailed("--live and --ready are two questions", hint="ask one at a time", exit_code=USAGE)
-    where, word = url or default_url(), "live" if live else "ready"
+    where, word = default_url() if url is None else url, "live" if live else "ready"
     try:
         reasons = reasons_in(ask(*split_address(where), f"/health/{word}", timeout))
     except ValueError as error:

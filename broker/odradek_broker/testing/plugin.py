@@ -88,8 +88,17 @@ def odradek_clusters() -> Iterator[Clusters]:
 @pytest.fixture
 def odradek_cluster(request: pytest.FixtureRequest, odradek_clusters: Clusters) -> Cluster:
     """A running `odradek_broker.testing.Cluster`, three brokers unless `@pytest.mark.odradek(...)` says otherwise."""
+    from odradek_broker.config.settings import ConfigError
+    from odradek_broker.local.cluster import ClusterError
+
     wanted = _wanted(request.node)
-    return odradek_clusters.get(wanted.brokers, wanted.settings)
+    try:
+        return odradek_clusters.get(wanted.brokers, wanted.settings)
+    except ClusterError as error:
+        reason = f"{error}; try: {error.hint}" if error.hint else str(error)
+    except ConfigError as error:
+        reason = str(error).removeprefix("command line: ")
+    raise _refused(request.node, reason)
 
 
 @pytest.fixture
@@ -124,4 +133,9 @@ def _wanted(node: pytest.Item) -> Wanted:
         return wanted
     except TypeError as error:
         reason = str(error).rpartition("() ")[2]  # without the name of the function that refused
-        raise pytest.UsageError(f"{node.nodeid}: @pytest.mark.{MARKER.partition(':')[0]}: {reason}") from None
+    raise _refused(node, reason)
+
+
+def _refused(node: pytest.Item, reason: str) -> BaseException:
+    """Fails the test with a sentence: a traceback through the plugin tells nobody anything."""
+    return pytest.fail.Exception(f"{node.nodeid}: @pytest.mark.{MARKER.partition(':')[0]}: {reason}", pytrace=False)

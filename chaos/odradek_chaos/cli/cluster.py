@@ -267,7 +267,10 @@ def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: boo
 
 @app.command("list")
 def list_clusters(output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
-    """List the clusters of this machine, also stopped ones; the first is the default."""
+    """List the clusters of this machine, also stopped ones; the first is the default.
+
+    DOWN: whether `odradek cluster down` removes its data, or keeps it.
+    """
     from odradek_chaos.cli.places import known_clusters
 
     rows: list[dict[str, Any]] = []
@@ -292,8 +295,9 @@ def list_clusters(output: Output = OutputFormat.TABLE, as_json: Json = False) ->
         return
     for row in rows:
         row |= {"topics": first_of(row["topics"], 3), "running": f"{len(row['running'])} of {row['brokers']}"}
+        row["down"] = "removes" if row["temporary"] else "keeps"
     screen.show_rows(rows, {"directory": "DIRECTORY", "state": "STATE", "running": "RUNNING", "topics": "TOPICS",
-                            "bootstrap": "ADDRESSES", "kafka_bootstrap": "KAFKA"})  # fmt: skip
+                            "down": "DOWN", "bootstrap": "ADDRESSES", "kafka_bootstrap": "KAFKA"})  # fmt: skip
 
 
 app.command("status")(looking.status)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, Quiet, seconds
+from odradek.cli.terminal.parsing import parse_partition
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
@@ -95,6 +96,9 @@ class Choice(NamedTuple):
                 hint="for example --leader orders/0",
                 exit_code=USAGE,
             )
+        for text in (self.leader, self.follower):
+            if text is not None:
+                parse_partition(text)
 
 
 class Place(NamedTuple):

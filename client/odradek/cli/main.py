@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from odradek_proto.command_line import FINE, INTERRUPTED, USAGE
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         code = FINE  # whoever read our output has had enough
     except Exception as error:
-        code = report(error, as_json=as_json)
+        code = report(error, lambda: how_to_use(get_command(app), arguments), as_json=as_json)
     _give_up_output()
     return code
 
@@ -93,6 +93,17 @@ def _run(arguments: list[str]) -> int:
 
         raise in_own_words(error, arguments) from error
     return ended if isinstance(ended, int) else FINE
+
+
+def how_to_use(command: Any, arguments: list[str]) -> str:
+    """What to try when the command that these words name was used wrongly."""
+    path = ["odradek"]
+    for word in arguments:
+        below = command.get_command(None, word) if hasattr(command, "get_command") else None
+        if below is not None:
+            path.append(word)
+            command = below
+    return f"`{' '.join(path)} --help` shows what it takes"
 
 
 def _open_what_is_closed() -> None:

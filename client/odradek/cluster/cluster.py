@@ -346,7 +346,7 @@ def _bootstrap_hint(causes: dict[str, str]) -> str:
         return 'no TLS is spoken there: is security_protocol="PLAINTEXT" meant?'
     if any("Socket closed" in cause for cause in causes.values()):
         return (
-            'is it a listener with TLS (security_protocol="SSL"), or one that asks for a certificate '
-            "(ssl_keystore_location)?"
+            'is it a listener with TLS (security_protocol="SSL"), one that asks for a certificate '
+            "(ssl_keystore_location), or one for Kafka's clients?"
         )
     return "check host names and ports, and that they are those of the GRPC listener"

@@ -8,6 +8,7 @@ them says otherwise; the `*Settings` types are for editors and type checkers, th
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final, Literal, TypedDict, TypeVar
@@ -26,6 +27,7 @@ SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 BootstrapServers = str | Sequence[str]
 
 ACKS_ALL: Final = -1
+_HOST: Final = re.compile(r"[\w.-]+|\[[\da-fA-F:.]+(%[\w.-]+)?\]")  # a name or an address; of IPv6 in brackets
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE: Final = 5  # R-245: a broker remembers as many batches of a producer
 
 
@@ -107,13 +109,8 @@ class ClientConfig:
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap_servers is empty", hint='give at least one "host:port"')
         for address in self.bootstrap_servers:
-            host, _, port = address.rpartition(":")
-            if host and port.isdecimal() and not 0 < int(port[:9]) < 65_536:
-                raise ConfigError(f"bootstrap_servers: {address!r} has no port that can be: 1 to 65535")
-            if not host or not port.isdecimal():
-                raise ConfigError(
-                    f"bootstrap_servers: {address!r} is not host:port", hint='for example "localhost:50051"'
-                )
+            if wrong := flaw(address):
+                raise ConfigError(f"bootstrap_servers: {wrong}", hint='for example "localhost:50051"')
         _require_positive(self, "request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_ms", "metadata_max_age_ms")
         check_security(self.security)
 
@@ -227,7 +224,7 @@ def dotted(name: str) -> str:
 def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[str, Any]) -> C:
     """The settings of one client from keyword arguments. Raises `ConfigError`."""
     known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}
-    values: dict[str, Any] = {"bootstrap_servers": _addresses(bootstrap_servers)}
+    values: dict[str, Any] = {"bootstrap_servers": addresses_of(bootstrap_servers)}
     for name, value in settings.items():
         name = SAME.get(name, name)
         if name not in known or name == "bootstrap_servers":
@@ -263,7 +260,17 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
     return settings.pop("bootstrap_servers"), settings
 
 
-def _addresses(servers: BootstrapServers) -> tuple[str, ...]:
+def flaw(address: str) -> str:
+    """What is wrong with an address that nobody can dial, as a sentence; empty when nothing is."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        return f"{address!r} is not host:port"
+    if not 0 < int(port[:9]) < 65_536:
+        return f"{address!r} has no port that can be: 1 to 65535"
+    return "" if _HOST.fullmatch(host) else f"{address!r} has no host that can be"
+
+
+def addresses_of(servers: BootstrapServers) -> tuple[str, ...]:
     if isinstance(servers, Mapping):
         raise ConfigError("bootstrap_servers is a mapping", hint="from_config() takes one, with Kafka's dotted names")
     listed = servers.split(",") if isinstance(servers, str) else servers
@@ -327,8 +334,8 @@ def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> Confi
     if owners and dotted(name) not in map(dotted, names):  # else it is the right name in the other form
         hint = f"{name!r} is a setting of {' and '.join(owners)}"
     else:
-        nearest = _nearest(name, names)
-        hint = f"did you mean {nearest!r}?" if nearest else "`odradek docs client` lists all settings"
+        meant = nearest(name, names)
+        hint = f"did you mean {meant!r}?" if meant else "`odradek docs client` lists all settings"
     return ConfigError(f"unknown {_who(kind)} setting {name!r}", hint=hint)
 
 
@@ -340,7 +347,7 @@ def _names_of(kind: type[ClientConfig]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """The name that looks most like this one, or the shortest that has it inside; empty when there is neither."""
     close = difflib.get_close_matches(name, names, n=1)
     longer = sorted((other for other in names if dotted(name) in dotted(other)), key=len)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from odradek_proto.security.scram import MECHANISMS
 from odradek_proto.values import Value
 
 from odradek.shared.errors import ConfigError
-from odradek.shared.kafka import SAME
 
 if TYPE_CHECKING:
     from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -74,25 +72,9 @@ def talk_by_default(security: Security) -> None:
     _by_default = security
 
 
-def security_from(path: Path) -> Security:
-    """The settings of this kind in a file such as Kafka's `client.properties`; paths in it may be relative to it.
-
-    Raises `ConfigError`; other settings in the file are somebody else's business.
-    """
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
-    values = {name.strip().replace(".", "_"): value.strip() for name, _, value in pairs}
-    mine = {SAME.get(name, name): value for name, value in values.items()}
-    found = {name: value for name, value in mine.items() if name in Security.__struct_fields__}
-    for name in ("ssl_truststore_location", "ssl_keystore_location"):
-        if found.get(name):
-            found[name] = str(path.absolute().parent / found[name])
-    security = Security(**found)
-    check_security(security)
-    return security
+def default_security() -> Security:
+    """What `talk_by_default` said last."""
+    return _by_default
 
 
 def network_for(security: Security = UNSAID, options: GrpcOptions | None = None) -> GrpcNetwork:

@@ -1,4 +1,4 @@
-"""How far one gets towards an address: is its name known, does somebody listen, does the kernel say no.
+"""How far one gets towards an address: is its name known, does somebody listen, and in which protocol does it answer.
 
 `Network.dial` answers what a protocol must know; this one says what a person should mend. Nothing here outlasts its
 deadline: names are looked up in a daemon thread of their own, since a resolver cannot be cancelled and an executor's
@@ -10,10 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 import threading
+from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
+
+API_VERSIONS: Final = struct.pack(">ihhihB", 11, 18, 0, CORRELATION := 0x0D2A, 1, ord("o"))
+"""A request of Kafka's protocol that every broker answers: length, key, version, correlation id, client id."""
+SETTINGS: Final = 4
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, SETTINGS, 0, 0, 0, 0, 0))
+"""How a connection of HTTP/2 begins: the preface, and an empty frame of settings, which the other side sends, too."""
 
 
 class Reached(StrEnum):
@@ -105,3 +113,39 @@ async def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
 
     threading.Thread(target=work, name=f"look up {host}", daemon=True).start()
     return await answer
+
+
+class Spoken(StrEnum):
+    """What is spoken there, without TLS."""
+
+    KAFKA = "Kafka's protocol"
+    GRPC = "gRPC"
+    UNKNOWN = "something else"
+
+
+def which_protocol(address: str, timeout_s: float = 1.0) -> Spoken:
+    """Ask in both, where a dial in one has failed: listeners hang up on bytes that they do not know.
+
+    Takes at most four times the timeout. What cannot be reached speaks something else.
+    """
+    if _answers(address, timeout_s, API_VERSIONS, 8, lambda head: head[4:] == struct.pack(">i", CORRELATION)):
+        return Spoken.KAFKA
+    if _answers(address, timeout_s, PREFACE, 9, lambda head: head[3] == SETTINGS and not any(head[5:9])):
+        return Spoken.GRPC
+    return Spoken.UNKNOWN
+
+
+def _answers(address: str, timeout_s: float, question: bytes, length: int, is_it: Callable[[bytes], bool]) -> bool:
+    where = split_address(address)
+    if where is None:
+        return False
+    head = b""
+    try:
+        with socket.create_connection(where, timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(question)
+            while len(head) < length and (piece := connection.recv(length - len(head))):
+                head += piece
+    except (OSError, UnicodeError):
+        return False
+    return len(head) == length and is_it(head)

@@ -13,6 +13,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cli.checkup.dialling import Dialled, Outcome
 from odradek.cli.checkup.finding import Finding, note, problem
+from odradek.cli.terminal.failures import GRPC_PORT
 
 CLOCK_TOLERANCE_MS = 2_000  # record timestamps, retention and the times of events are compared across machines
 
@@ -95,7 +96,7 @@ def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
     dialled = addresses.dialled[one.address]
     if dialled.answer is None:
         says, remedy = _outcome(dialled.outcome, one.address)
-        if not mine and dialled.outcome is Outcome.NOT_GRPC:
+        if not mine and dialled.outcome is Outcome.KAFKA:
             return []  # a listener for Kafka's clients, which can be reached
         if not mine:
             return [note("other-listener", one.address, f"{who}; from here: {says}. Only {one.listener} clients care")]
@@ -162,9 +163,10 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
             "use the port of a client listener: 50051 instead of 50052, as a rule",
         ),
         Outcome.STRANGER: (f"{address} speaks gRPC, but is no broker of odradek", "is it the right port?"),
+        Outcome.KAFKA: (f"{address} is a listener for Kafka's clients", GRPC_PORT),
         Outcome.NOT_GRPC: (
-            f"whoever listens at {address} does not speak gRPC",
-            "is it the right port? Port 9092 is Kafka's own protocol, as a rule; TLS is not spoken here",
+            f"whoever listens at {address} does not speak gRPC, or wants TLS",
+            "is it the right port? --command-config names a file with security.protocol=SSL",
         ),
     }
     return sentences[outcome]

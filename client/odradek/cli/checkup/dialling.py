@@ -5,13 +5,14 @@ Rule of this module: every step has a deadline, and nothing is an exception: wha
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 
 from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Network, NetworkError
-from odradek_proto.transport.reaching import Reached, reach
+from odradek_proto.transport.reaching import Reached, Spoken, reach, which_protocol
 from odradek_proto.v1 import broker_pb2 as pb
 
 METADATA = "/odradek.v1.Broker/Metadata"
@@ -35,6 +36,7 @@ class Outcome(StrEnum):
     CONTROLLER = "controllers' listener"
     REPLICATION = "brokers' listener"
     STRANGER = "gRPC, not odradek"
+    KAFKA = "Kafka's protocol"
     NOT_GRPC = "not gRPC"
 
 
@@ -76,7 +78,8 @@ async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
         unknown_method = error.status == "UNIMPLEMENTED"
         return Dialled(address, await _which_grpc(network, address, timeout_ms) if unknown_method else Outcome.STRANGER)
     except NetworkError:
-        return Dialled(address, Outcome.NOT_GRPC)
+        spoken = await asyncio.to_thread(which_protocol, address, timeout_ms / 1000)
+        return Dialled(address, Outcome.KAFKA if spoken is Spoken.KAFKA else Outcome.NOT_GRPC)
     except DecodeError:
         return Dialled(address, Outcome.STRANGER)
     took_ms = (time.perf_counter() - started) * 1000

@@ -134,16 +134,22 @@ def talk_as_told(directory: Path | None) -> None:
     """Use TLS and a user as `--command-config` says, or as the cluster there wants it. Raises `ConfigError`."""
     named = os.environ.get(COMMAND_CONFIG)
     file = Path(named) if named else directory / CLIENT_SETTINGS if directory else None
-    from odradek.shared.security import UNSAID, security_from, talk_by_default
+    from odradek.shared.properties import security_from
+    from odradek.shared.security import UNSAID, talk_by_default
 
     talk_by_default(security_from(file) if file is not None and (named or file.exists()) else UNSAID)
 
 
 def bootstrap_servers(given: str | None) -> str:
-    """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered."""
+    """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered (4), and for
+    what cannot be an address (2)."""
     if given is not None:
-        if not given.strip():
+        if not given.strip(" ,"):
             raise CommandFailed("-b: the address is empty", hint=HOW_TO_NAME, exit_code=USAGE)
+        from odradek.shared.config import addresses_of, flaw
+
+        if wrong := next(filter(None, map(flaw, addresses_of(given))), ""):
+            raise CommandFailed(f"-b: {wrong}", hint="-b HOST:PORT, several with commas between", exit_code=USAGE)
         talk_as_told(None)
         return given
     directory = current_directory()

@@ -121,7 +121,10 @@ def remove(
     for each in _operations(operation) or [Operation.ANY]:
         wanted = AclFilter(kind, name, pattern, principal, host, each, permission)
         gone += ask(bootstrap, timeout, lambda admin, wanted=wanted: admin.delete_acls(wanted))  # type: ignore[misc]
-    _show(gone, Screen(output, as_json))
+    screen = Screen(output, as_json)
+    _show(gone, screen)
+    if not gone:
+        screen.say("no ACL is so: nothing was removed (`odradek acl list` shows those that there are)")
 
 
 def _resource(topic: str | None, group: str | None, cluster: bool) -> tuple[ResourceType, str]:

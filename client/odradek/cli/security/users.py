@@ -13,6 +13,10 @@ from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
 from odradek.cli.terminal.screen import Screen
 
+UNCHECKED = (
+    "nobody checks it: this cluster took the command without asking who gives it; `odradek cluster up --secure` starts "
+    "one that asks"
+)
 app = typer.Typer(
     help="Users who authenticate by SASL: list them, set a password, delete one.",
     no_args_is_help=True,
@@ -52,11 +56,10 @@ def set_password(
     """Make a user, or change the password of one. Without a file the password is asked for."""
     password = _password(name, password_file)
     ask(bootstrap, timeout, lambda admin: admin.upsert_user_scram_credentials(name, password))
-    _done(
-        {"user": name, "set": True},
-        f"user {name} can authenticate with this password",
-        Screen(output, as_json, quiet),
-    )
+    screen = Screen(output, as_json, quiet)
+    _done({"user": name, "set": True}, f"user {name} can authenticate with this password", screen)
+    if not _talks_with_sasl():
+        screen.say(UNCHECKED)
 
 
 @app.command("delete")
@@ -77,6 +80,13 @@ def delete(
     )
 
 
+def _talks_with_sasl() -> bool:
+    """Whether this command itself had to say who it is."""
+    from odradek.shared.security import default_security
+
+    return default_security().sasl
+
+
 def _done(row: dict[str, object], sentence: str, screen: Screen) -> None:
     if screen.for_people:
         screen.say(sentence)
@@ -93,7 +103,10 @@ def _password(name: str, file: Path | None) -> str:
     try:
         text = sys.stdin.readline() if str(file) == "-" else file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"--password-file {file} cannot be read: {error}", exit_code=USAGE) from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CommandFailed(
+            f"--password-file {file} cannot be read: {why}", hint="name a file of text", exit_code=USAGE
+        ) from error
     password = text.split("\n", 1)[0].rstrip("\r")
     if not password:
         raise CommandFailed(f"--password-file {file}: its first line is empty", exit_code=USAGE)

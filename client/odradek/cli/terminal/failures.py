@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE
@@ -23,6 +23,10 @@ EXIT_CODES: Final = (
     "130 interrupted."
 )
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+GRPC_PORT: Final = (
+    "name a GRPC listener with -b: `odradek cluster list` shows both for clusters of this machine, "
+    "`odradek server config` for a broker"
+)
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
 
 
@@ -63,6 +67,10 @@ def _explain_client(error: BaseException) -> Explained:
 
     message, hint = str(getattr(error, "message", error)), str(getattr(error, "hint", ""))
     code = FAILED
+    if isinstance(error, errors.BootstrapError) and (kafka := _speaks_kafka(error.causes)):
+        return Explained(
+            f"{kafka} speaks Kafka's protocol, and this command odradek's own, on gRPC", GRPC_PORT, UNREACHABLE
+        )
     if isinstance(error, errors.BootstrapError | errors.BrokerUnreachable):
         code = UNREACHABLE
         hint = hint or "is the cluster up? `odradek cluster up` starts one; -b names another address"
@@ -71,6 +79,14 @@ def _explain_client(error: BaseException) -> Explained:
     elif isinstance(error, errors.ConfigError):
         code = USAGE
     return Explained(message, hint, code)
+
+
+def _speaks_kafka(causes: Mapping[str, str]) -> str:
+    """The first of these addresses at which a listener for Kafka's clients was dialled; empty when there is none."""
+    from odradek_proto.transport.reaching import Spoken, which_protocol
+
+    hung_up = (address for address, cause in causes.items() if cause.endswith("Socket closed"))
+    return next((address for address in hung_up if which_protocol(address) is Spoken.KAFKA), "")
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -82,11 +98,16 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def report(error: BaseException, *, as_json: bool = False) -> int:
-    """Print an error on standard error, as a sentence or as one JSON object; returns the exit code."""
+def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool = False) -> int:
+    """Print an error on standard error, as a sentence or as one JSON object; returns the exit code.
+
+    `how_to_use` is what to try when something was used wrongly and nobody has said how it is right.
+    """
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error)
     explained = explain(error)
+    if explained.exit_code == USAGE and not explained.hint:
+        explained = explained._replace(hint=how_to_use())
     if as_json:
         failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
         print(json.dumps({"error": failure}, ensure_ascii=False), file=sys.stderr)

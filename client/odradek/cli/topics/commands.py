@@ -98,7 +98,7 @@ def create(
     except Exception:
         if rows:  # those stay, whatever became of the next one
             _show_created(screen, rows, dry_run, min_isr)
-        if left:
+        if left and len(left) < len(names):
             screen.say(f"not tried: {', '.join(left)}")
         raise
     _show_created(screen, rows, dry_run, min_isr)

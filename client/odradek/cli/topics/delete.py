@@ -40,6 +40,12 @@ def delete(
 
     async def work(admin: Admin) -> list[TopicDescription]:
         found = await named_topics(admin, names)
+        for topic in found:
+            if topic.internal:
+                raise CommandFailed(
+                    f"{topic.name} is an internal topic: consumer groups keep their offsets in it",
+                    hint="nothing deletes it; `odradek topic list --internal` shows such topics",
+                )
         await admin.delete_topics(names, timeout=timeout)
         return found
 
@@ -53,14 +59,15 @@ def delete(
 
 async def named_topics(admin: Admin, names: list[str] | None) -> list[TopicDescription]:
     """The topics of these names, or all. Raises `CommandFailed` with the nearest name for one that is not there."""
-    known = await admin.list_topics()
+    topics = await admin.describe_topics()
+    known = [topic.name for topic in topics if not topic.internal]
     for name in names or []:
-        if name not in known:
+        if name not in [topic.name for topic in topics]:
             raise CommandFailed(
                 f"there is no topic {name!r}{did_you_mean(name, known)}",
                 hint=f"`odradek topic list` shows what is there; `odradek topic create {name}` makes it",
             )
-    return list(await admin.describe_topics(names or None))
+    return [topic for topic in topics if topic.name in names] if names else topics
 
 
 def _check_confirmed(confirmed: str, names: list[str]) -> None:
