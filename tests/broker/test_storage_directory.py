@@ -303,15 +303,28 @@ def test_what_only_sounds_like_ours_is_left_alone(machine: Machine) -> None:
     assert machine.files.is_dir(f"{PATH}/mine.tmp")
 
 
-def test_a_stray_is_kept_under_another_name(machine: Machine) -> None:
-    """Nobody deletes data because of a mistake in the metadata."""
+def test_a_stray_is_kept_under_another_name_for_its_time(machine: Machine) -> None:
+    """Nobody deletes data at once because of a mistake in the metadata; the time goes on over a start."""
+
+    def strays() -> list[str]:
+        return [name for name in machine.files.list(PATH) if name.endswith("-stray")]
+
     directory = machine.open()
     log = open_log(directory)
     fill(log, 5)
     directory.set_aside_stray(log, START_MS)
-    purge(directory, START_MS + 10**9)
-    assert [name for name in machine.files.list(PATH) if name.endswith("-stray")]
+    purge(directory, START_MS + 10**9)  # it is not told for how long
+    assert len(strays()) == 1
     assert directory.partitions() == {}
+    directory.close(clean=True)
+    machine.files.makedirs(f"{PATH}/orders-1.mine-stray")
+    again = machine.open()
+    again.stray_retention_ms = 1_000
+    again.find_strays(START_MS + 500)
+    purge(again, START_MS + 999)
+    assert len(strays()) == 2
+    purge(again, START_MS + 1_000)
+    assert strays() == ["orders-1.mine-stray"]
 
 
 def test_bad_checkpoints_mean_more_recovery(machine: Machine) -> None:

@@ -160,6 +160,7 @@ class BrokerSettings:
     odradek_session_grace_ms: int = 300
     odradek_session_early_fencing: bool = True
     odradek_elr_enable: bool = True  # eligible leader replicas (KIP-966)
+    odradek_stray_retention_ms: int = 604_800_000  # logs that the metadata do not know; -1: kept
     odradek_legacy_fast_restart_keeps_isr: bool = False
     odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
     odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have

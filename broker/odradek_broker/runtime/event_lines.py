@@ -84,7 +84,7 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         ),
         "leader_reachable": _info("broker {leader} answers again"),
         "replica_deleted": _info("{partition}: no replica here any more, its log will be removed"),
-        "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside"),
+        "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside as *-stray"),
     },
     SESSION: {
         "registered": _info("registered with the controller, broker epoch {broker_epoch}"),

@@ -11,6 +11,7 @@ partitions, and its offsets stand in the same checkpoints.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -47,6 +48,7 @@ from odradek_broker.storage.settings import LogSettings
 PROMISED_CHECKPOINT = "promised-offset-checkpoint"  # Kafka has none
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 STRAY_SUFFIX = "-stray"
+_STRAY = re.compile(rf"\.([0-9a-f]{{12}})[0-9a-f]{{20}}{STRAY_SUFFIX}$")
 NO_BROKER_EPOCH = -1
 LONGEST_NAME = 255  # of a file, on every file system that we know
 
@@ -87,6 +89,7 @@ class LogDirectory:
         self._log_starts_file = CheckpointFile(files, path, LOG_START_OFFSET_CHECKPOINT, self._acting)
         self._promised_file = CheckpointFile(files, path, PROMISED_CHECKPOINT, self._acting)
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
+        self.stray_retention_ms = -1  # for how long strays are kept; -1: for ever
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
         self._cleaner_file = CheckpointFile(files, path, CLEANER_OFFSET_CHECKPOINT, self._acting)
         self._gaps_everywhere = False  # nobody knows any more which logs were compacted
@@ -258,19 +261,36 @@ class LogDirectory:
         self._set_aside(log, DELETED_PARTITION_SUFFIX, wall_ms)
 
     def set_aside_stray(self, log: Log, wall_ms: int) -> None:
-        """Keep a partition that the metadata does not know, as `topic-partition.<id>-stray`, for people to see."""
+        """Keep a partition that the metadata does not know, as `topic-partition.<id>-stray`, for people to see.
+
+        The first twelve digits of its id are the time: a start after this one knows since when it is there.
+        """
         self._set_aside(log, STRAY_SUFFIX, wall_ms)
+
+    def find_strays(self, wall_ms: int) -> None:
+        """Those of earlier starts are removed in their time, too. One with a name without a time counts from now."""
+        for name in self._files.list(self.path):
+            path = f"{self.path}/{name}"
+            since = _STRAY.search(name)
+            if since and self._files.is_dir(path):
+                self._doom_stray(path, min(int(since[1], 16), wall_ms))
 
     def _set_aside(self, log: Log, suffix: str, wall_ms: int) -> None:
         log.close(clean=False)
         self._forget(log.topic_partition)
         name = f"{log.topic_partition}"
-        ending = f".{self._rng.getrandbits(128):032x}{suffix}"
+        ending = f".{wall_ms & (1 << 48) - 1:012x}{self._rng.getrandbits(80):020x}{suffix}"
         target = f"{self.path}/{name[: LONGEST_NAME - len(ending)]}{ending}"
-        with_delay = wall_ms + log.settings.file_delete_delay_ms
         self._acting("deleting a partition", lambda: self._rename(log.directory, target))
         if suffix == DELETED_PARTITION_SUFFIX:
-            self._doomed.append((target, with_delay))
+            self._doomed.append((target, wall_ms + log.settings.file_delete_delay_ms))
+            self.on_deleted()
+        else:
+            self._doom_stray(target, wall_ms)
+
+    def _doom_stray(self, path: str, since_ms: int) -> None:
+        if self.stray_retention_ms >= 0:
+            self._doomed.append((path, since_ms + self.stray_retention_ms))
             self.on_deleted()
 
     def _rename(self, source: str, target: str) -> None:

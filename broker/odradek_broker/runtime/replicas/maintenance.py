@@ -22,7 +22,7 @@ from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.progress import ProgressLog
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.checkpoint_file import Draft
-from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.directory import STRAY_SUFFIX, LogDirectory
 from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
 
@@ -54,6 +54,8 @@ class Maintenance:
         self._progress = ProgressLog(replicas.events)
         self._deleted = asyncio.Event()  # something waits for its removal that did not wait before
         directory.on_deleted = self._deleted.set
+        directory.stray_retention_ms = settings.odradek_stray_retention_ms
+        directory.find_strays(clock.wall_ms())
 
     def duties(self) -> list[Callable[[], Coroutine[object, object, None]]]:
         settings = self._settings
@@ -176,6 +178,8 @@ class Maintenance:
         for replica in list(self._replicas.replicas.values()):
             await self._doing(replica, self._remove_due(replica.log, wall_ms))
         for path in self._directory.due(wall_ms):
+            if path.endswith(STRAY_SUFFIX):
+                logger.info("%s: removed, the metadata has not known it for odradek.stray.retention.ms", path)
             while await finish(self._files, partial(self._directory.remove_some, path, FILES_AT_ONCE)):
                 continue
 
