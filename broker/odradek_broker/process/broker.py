@@ -232,7 +232,7 @@ class Broker:
             records=RecordRequests(replicas=replicas, broker_id=settings.node_id, access=access),
             groups=self._make_groups(access),
             admin=admin,
-            authentication=authentication(settings, lambda: feed.image, self._clock, self._files),
+            authentication=authentication(settings, feed, self._clock, self._files),
             throttle=Throttle(self._clock, self._counters.timer),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from odradek_proto.transport.ports import Clock, Files
 
@@ -15,11 +15,10 @@ from odradek_broker.config.listeners import (
     protocol_of,
 )
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.config.startup_users import enabled_mechanisms
+from odradek_broker.config.startup_users import enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.groups.messages import GroupSettings
-from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.kafka.versions import served
@@ -30,6 +29,7 @@ from odradek_broker.rpc.fetch_session import SessionLimits
 from odradek_broker.rpc.services import BrokerServices
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.membership.broker_session import SessionSettings
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 
 RECORD_AND_BATCH_BYTES = 588  # more than a record and a batch around it add to a key and a value
@@ -128,13 +128,13 @@ def new_salt() -> bytes:
     return secrets.token_bytes(SECRET_BYTES)
 
 
-def authentication(
-    settings: BrokerSettings, image: Callable[[], MetadataImage], clock: Clock, files: Files
-) -> Authentication:
+def authentication(settings: BrokerSettings, feed: MetadataFeed, clock: Clock, files: Files) -> Authentication:
     """SASL for all listeners that want it, with the credentials of the metadata."""
+    expected = set(parse_users(settings.odradek_create_users))
     return Authentication(
         enabled_mechanisms(settings),
-        credentials=lambda: image().scram,
+        credentials=lambda: feed.image.scram,
+        prepared=lambda: feed.wait_for(lambda image: expected <= image.scram.keys()),
         new_nonce=lambda: secrets.token_urlsafe(SECRET_BYTES),
         clock=clock,
         files=files,

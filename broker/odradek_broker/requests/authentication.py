@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from odradek_proto.security.scram import (
     HASHES,
@@ -32,16 +33,21 @@ from odradek_broker.runtime.refusals import is_said
 logger = logging.getLogger(AUDIT)
 
 Credentials = Mapping[str, Mapping[str, Credential]]  # by user and mechanism
+PREPARING_S = 10.0
+
+
+async def _at_once() -> None: ...
 
 
 class Authentication:
-    """`new_nonce` gives text that nobody can guess."""
+    """`new_nonce` gives text that nobody can guess; `prepared` returns when the users are there that settings name."""
 
     def __init__(
         self,
         mechanisms: tuple[str, ...],
         *,
         credentials: Callable[[], Credentials],
+        prepared: Callable[[], Awaitable[None]] = _at_once,
         new_nonce: Callable[[], str],
         clock: Clock,
         files: Files,
@@ -49,12 +55,19 @@ class Authentication:
     ) -> None:
         self.mechanisms = mechanisms
         self.credentials = credentials
+        self._prepared = prepared
         self.new_nonce = new_nonce
         self.files = files
         self._clock = clock
         self._refusal_delay_ms = refusal_delay_ms
         self.one_check = asyncio.Lock()
         self._refusals = 0
+
+    async def prepare(self) -> None:
+        """Wait for a while: the first users of a new cluster come a moment after its brokers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PREPARING_S):
+                await self._prepared()
 
     def begin(self, mechanism: str, peer: str) -> Conversation | None:
         """None for a mechanism that is not enabled."""
@@ -91,6 +104,8 @@ class Conversation:
             raise
 
     async def _step(self, message: bytes) -> bytes:
+        if not self._begun:
+            await self._authentication.prepare()
         if self._mechanism == PLAIN:
             self._username, password = parse_plain(message)
             await self._check_password(password)

@@ -168,9 +168,6 @@ class Elections:
     def on_begin(self, begin: BeginEpoch, token: Token, now_ms: int) -> None:
         member = self._member
         error = self._epoch_error(begin.leader_id, begin.epoch)
-        other = begin.epoch == member.state.epoch and member.state.leader_id not in (NO_NODE, begin.leader_id)
-        if other and error is ErrorCode.NONE:
-            error = ErrorCode.INVALID_REQUEST  # that epoch has a leader; to be told so makes no other one
         if error is ErrorCode.NONE:
             member.observe(begin.epoch, begin.leader_id, now_ms, says=begin.leader_id)
             role = member.role
@@ -210,7 +207,12 @@ class Elections:
     def _epoch_error(self, leader_id: int, epoch: int) -> ErrorCode:
         if leader_id not in self._member.config.voters or leader_id == self._member.config.node_id:
             return ErrorCode.INCONSISTENT_VOTER_SET
-        return ErrorCode.FENCED_LEADER_EPOCH if epoch < self._member.state.epoch else ErrorCode.NONE
+        state = self._member.state
+        if epoch < state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch == state.epoch and state.leader_id not in (NO_NODE, leader_id):
+            return ErrorCode.INVALID_REQUEST  # that epoch has a leader: nobody else begins or ends it
+        return ErrorCode.NONE
 
     def _send_end_epochs(self, role: Resigned, now_ms: int) -> None:
         member = self._member
