@@ -20,13 +20,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "-X", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="one setting; wins over the file"
     )
+    parser.add_argument(
+        "--while-stdin-is-open", action="store_true", help="stop when whoever started it has gone, and its pipe with it"
+    )
     options = parser.parse_args(arguments)
     if not __debug__:
         print("odradek: assertions are part of the broker; start it without -O", file=sys.stderr)
         return USAGE_ERROR
     try:
         loaded = config.load(options.config, environment=os.environ, overrides=options.overrides)
-        return run(loaded)
+        return run(loaded, while_stdin_is_open=options.while_stdin_is_open)
     except config.ConfigError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return USAGE_ERROR

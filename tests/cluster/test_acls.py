@@ -23,6 +23,7 @@ from odradek.broker_errors import (
     SaslAuthenticationFailed,
     TopicAuthorizationFailed,
 )
+from odradek.cli.clusters.status import gather_status
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from odradek_proto.topics import TopicPartition
@@ -169,7 +170,9 @@ def test_without_an_acl_nothing_is_done_by_either_door(guarded: LocalCluster) ->
             for order in of_cluster:
                 with pytest.raises(ClusterAuthorizationFailed):
                     await order
-            assert (await admin.describe_replicas()).unreachable  # with PERMISSION_DENIED, since it is gRPC
+            with pytest.raises(ClusterAuthorizationFailed):
+                await admin.describe_replicas()
+            assert (await gather_status(admin)).silent == {}  # whoever says no is neither dead nor frozen
         async with Producer(guarded.bootstrap, **as_user("bob"), enable_idempotence=False) as producer:
             with pytest.raises(TopicAuthorizationFailed):
                 await producer.send("orders", b"bob")

@@ -203,13 +203,13 @@ async def secured(cluster: LocalCluster) -> None:
 async def opened(cluster: LocalCluster) -> None:
     network = GrpcNetwork()
     before, facts = settled(cluster), facts_of(cluster)
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for forged in TABLE:
         internal = forged.method.partition("/")[0] in LISTENERS
         for node in cluster.nodes.values():
             if internal:
-                said = await say(network, node.grpc, forged, facts)
-                assert said in (f"{REFUSED}: UNIMPLEMENTED", f"{REFUSED}: StreamClosed"), (forged, said)
+                outcome = await say(network, node.grpc, forged, facts)
+                assert outcome in (f"{REFUSED}: UNIMPLEMENTED", f"{REFUSED}: StreamClosed"), (forged, outcome)
         if forged.outcome != TAKEN:
             said = [await say(network, address, forged, facts) for address in listeners(cluster, forged)]
             if forged.outcome == REFUSED and not all(each.startswith(REFUSED) for each in said):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -67,7 +68,7 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
     raise ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
 
 
-def run(loaded: LoadedConfig) -> int:
+def run(loaded: LoadedConfig, *, while_stdin_is_open: bool = False) -> int:
     """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
     settings = single_node_defaults(default_log_directory(loaded.settings))
     try:
@@ -78,8 +79,8 @@ def run(loaded: LoadedConfig) -> int:
             try:
                 import uvloop
             except ImportError:
-                return asyncio.run(serve(settings))
-            return int(uvloop.run(serve(settings)))
+                return asyncio.run(serve(settings, while_stdin_is_open))
+            return int(uvloop.run(serve(settings, while_stdin_is_open)))
     except LogFileUnusable as error:
         raise ConfigError(str(error)) from error
 
@@ -131,7 +132,7 @@ def _lack(name: str, settings: BrokerSettings) -> str:
     return ""
 
 
-async def serve(settings: BrokerSettings) -> int:
+async def serve(settings: BrokerSettings, while_stdin_is_open: bool = False) -> int:
     """The life of the process. Returns the exit code."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -149,6 +150,14 @@ async def serve(settings: BrokerSettings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+
+    def on_stdin() -> None:
+        if not os.read(0, 1):
+            loop.remove_reader(0)
+            on_signal()
+
+    if while_stdin_is_open:
+        loop.add_reader(0, on_stdin)
     try:
         await node.start()
         loop.add_signal_handler(signal.SIGCONT, _look_how_slow, node)

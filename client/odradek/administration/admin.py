@@ -367,7 +367,8 @@ class Admin(GroupAdmin):
     ) -> ReplicasDescription:
         """What every broker, or these, say of the replicas that they host: log end offset, high watermark, epochs.
 
-        All are asked at once, each at its own moment; one that does not answer is named with the reason.
+        All are asked at once, each at its own moment; one that does not answer is named with the reason. Raises
+        `ClusterAuthorizationFailed` for whoever may not DESCRIBE the cluster.
         """
         cluster = self._require_running()
         described = await self.describe_cluster()

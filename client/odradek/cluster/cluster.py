@@ -17,6 +17,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.transport.ports import (
+    CallRejected,
     Clock,
     DeadlineExceeded,
     Network,
@@ -26,7 +27,7 @@ from odradek_proto.transport.ports import (
 )
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.broker_errors import SaslAuthenticationFailed
+from odradek.broker_errors import ClusterAuthorizationFailed, SaslAuthenticationFailed
 from odradek.cluster.tasks import Failed, start_task
 from odradek.core.cluster_view import ClusterView
 from odradek.shared.config import ClientConfig
@@ -281,7 +282,7 @@ class Cluster:
             await self.clock.sleep(pause)
 
     async def call_address(self, address: str, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
-        """One call to one address. Raises `BrokerUnreachable` or `RequestTimeout`."""
+        """One call to one address. Raises `BrokerUnreachable`, `RequestTimeout` or `ClusterAuthorizationFailed`."""
         try:
             answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
         except NotAuthenticated as error:
@@ -295,6 +296,8 @@ class Cluster:
                 f"{address}: no answer to {method.rpartition('/')[2]} within {timeout_ms} ms"
             ) from None
         except NetworkError as error:
+            if isinstance(error, CallRejected) and error.status == "PERMISSION_DENIED":
+                raise ClusterAuthorizationFailed(str(error).removeprefix(f"{address} {method}: ")) from None
             raise BrokerUnreachable(
                 f"the call was refused: {error}", hint="is it an odradek broker's GRPC listener?"
             ) from None
