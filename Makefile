@@ -76,6 +76,7 @@ sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="
 HOURS ?= 2
 torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/torture.md
 	@$(BIN)/python -m tests.simulation.torture --hours $(HOURS)
+	@$(BIN)/python -m tests.cluster.test_fuzz_grpc --minutes 60
 
 mutants: $(STAMP)  ## break the protocol on purpose, 111 times by hand and 100 times by machine: which check notices?
 	@rm -f $(VENV)/reach.json

@@ -18,6 +18,7 @@ from odradek_proto.v1 import quorum_pb2 as quorum
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 REFUSED, ANSWERED, TAKEN = "refused", "answered", "taken"
+STREAMS: Final = ("Session", "FetchStream")
 LISTENERS: Final = {"Quorum": "controller", "Controller": "controller", "Replication": "replication"}  # else: clients'
 
 

@@ -27,14 +27,13 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import CallRejected, NetworkError
 from odradek_proto.v1 import admin_messages, broker_pb2, controller_messages, quorum_pb2
 
-from tests.cluster.forged import ANSWERED, LISTENERS, REFUSED, TABLE, TAKEN, Facts, Forged
+from tests.cluster.forged import ANSWERED, LISTENERS, REFUSED, STREAMS, TABLE, TAKEN, Facts, Forged
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 START_S = 60
 PATIENCE_MS = 10_000
-STREAMS = ("Session", "FetchStream")
 VALUES = [b"book %d" % number for number in range(20)]
 
 

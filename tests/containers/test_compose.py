@@ -161,8 +161,8 @@ def test_nothing_is_lost_when_all_containers_are_killed(world: ComposeWorld) -> 
     assert outcome.read_back.sound, report(outcome)
 
 
-async def written_while_replaced(project: Project, topic: str) -> ReadBack:
-    """An idempotent writer goes on while all containers are built anew and replaced; what it was told, and the log."""
+async def written_while_replaced(project: Project, topic: str, *steps: tuple[str, ...]) -> ReadBack:
+    """An idempotent writer goes on while containers are replaced, some in each step; what it was told, and the log."""
     clock, enough = LoopClock(random.Random(7)), asyncio.Event()
     ledger, wanted = Ledger(clock), WRITTEN
 
@@ -184,8 +184,10 @@ async def written_while_replaced(project: Project, topic: str) -> ReadBack:
         writer = Writer(producer, ledger, clock, topic, 3, "w1", in_flight=60)
         writing = asyncio.create_task(writer.run())
         await asyncio.wait_for(enough.wait(), PATIENCE_S)
-        command = ("up", "-d", "--build", "--force-recreate", *SERVICES)  # as when the sources have changed
-        await asyncio.to_thread(project, *command, timeout_s=BUILD_TIMEOUT_S)
+        for services in steps:
+            command = ("up", "-d", "--build", "--no-deps", "--force-recreate")  # as when the sources have changed
+            await asyncio.to_thread(project, *command, *services, timeout_s=BUILD_TIMEOUT_S)
+            await wait_until_converged(ComposeWorld(project.name), timeout_s=PATIENCE_S)
         enough.clear()
         wanted = ledger.acknowledged + WRITTEN
         await asyncio.wait_for(enough.wait(), PATIENCE_S)
@@ -196,9 +198,14 @@ async def written_while_replaced(project: Project, topic: str) -> ReadBack:
     return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
 
 
-def test_another_image_of_all_brokers_at_once_writes_nothing_twice(project: Project, world: ComposeWorld) -> None:
-    """`docker compose up -d --build` stops all three cleanly and starts them again: no error, each record once."""
-    found = asyncio.run(written_while_replaced(project, "replaced"))
+@pytest.mark.parametrize(
+    ("topic", "steps"), [("replaced", [SERVICES]), ("upgraded", [(service,) for service in SERVICES])]
+)
+def test_another_image_writes_nothing_twice(
+    project: Project, world: ComposeWorld, topic: str, steps: list[tuple[str, ...]]
+) -> None:
+    """All at once as by `docker compose up -d --build`, or one broker after the other: no error, each record once."""
+    found = asyncio.run(written_while_replaced(project, topic, *steps))
     assert found.sound, found
     assert found.acknowledged > 2 * WRITTEN
 
