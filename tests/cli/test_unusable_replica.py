@@ -12,7 +12,9 @@ from typing import Any
 from odradek import Consumer, OdradekError, Producer
 from odradek.cli.clusters.health import problems_of
 from odradek.cli.clusters.status import PartitionStatus
+from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster
+from odradek_proto.transport.background import background_loop
 
 from tests.waiting import until
 
@@ -120,6 +122,33 @@ def test_no_reader_stops_at_a_damaged_batch_that_another_replica_has(odradek: Ru
         assert cluster.leader_of("orders") != leader
         cluster.wait_until_in_sync("orders")
         assert b"record 15" in log.read_bytes()
+        assert odradek("cluster", "health", "-b", cluster.bootstrap).code == 0
+
+
+def test_the_broker_whose_disk_is_full_is_named(odradek: Run, tmp_path: Path) -> None:
+    """As long as it is; metadata know nothing of it."""
+    with Cluster(3, directory=tmp_path / "cluster") as cluster:
+        cluster.create_topic("orders", partitions=2)
+        node = cluster._cluster._member(2).node
+        assert node is not None
+        assert node.broker is not None
+        troubles = [replica.trouble for replica in node.broker.replicas.replicas.values()]
+
+        def full() -> None:
+            for trouble in troubles:
+                trouble.full(DiskFull("no space left on device"))
+
+        def room_again() -> None:
+            for trouble in troubles:
+                trouble.room_again()
+
+        background_loop().call(full)
+        said = "the disk of broker 2 is full: 2 replicas there can only be read"
+        sick = odradek("cluster", "health", "--json", "-b", cluster.bootstrap)
+        assert (sick.code, json.loads(sick.out)["problems"]) == (3, [said])
+        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
+        assert ("disk-full", "broker 2") in [(each["check"], each["about"]) for each in found]
+        background_loop().call(room_again)
         assert odradek("cluster", "health", "-b", cluster.bootstrap).code == 0
 
 

@@ -51,6 +51,7 @@ class ReplicaDescription(Value, frozen=True):
     epochs: Sequence[EpochEntry]  # with their start offsets
     remote_replicas: Sequence[RemoteReplicaStatus] = ()
     damage: Sequence[str] = ()  # batches that failed their check since the start, a sentence each
+    disk_full: bool = False  # read-only until there is room
     waiting_produces: int = 0  # requests in the purgatory
     waiting_fetches: int = 0
 
@@ -151,6 +152,7 @@ def _describe(replica: Replica, now_ms: int) -> ReplicaDescription:
         epochs=state.epochs.entries,
         remote_replicas=leader.remote_replicas(now_ms) if leader is not None else (),
         damage=replica.trouble.damage,
+        disk_full=replica.trouble.is_full,
         waiting_produces=replica.waiting_produces,
         waiting_fetches=replica.waiting_fetches,
     )

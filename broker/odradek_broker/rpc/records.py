@@ -52,6 +52,7 @@ def _describe(described: pb.ReplicaDescription, replica: ReplicaDescription) -> 
     described.size_bytes = replica.size_bytes
     described.isr.extend(replica.isr)
     described.damage.extend(replica.damage)
+    described.disk_full = replica.disk_full
     described.waiting_produces = replica.waiting_produces
     described.waiting_fetches = replica.waiting_fetches
     for entry in replica.epochs:

@@ -1092,6 +1092,7 @@ class ReplicaDescription(_message.Message):
     DAMAGE_FIELD_NUMBER: _builtins.int
     WAITING_PRODUCES_FIELD_NUMBER: _builtins.int
     WAITING_FETCHES_FIELD_NUMBER: _builtins.int
+    DISK_FULL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     role: _builtins.str
@@ -1106,6 +1107,8 @@ class ReplicaDescription(_message.Message):
     waiting_produces: _builtins.int
     """requests in the purgatory"""
     waiting_fetches: _builtins.int
+    disk_full: _builtins.bool
+    """read-only until there is room"""
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1137,10 +1140,11 @@ class ReplicaDescription(_message.Message):
         damage: _abc.Iterable[_builtins.str] | None = ...,
         waiting_produces: _builtins.int = ...,
         waiting_fetches: _builtins.int = ...,
+        disk_full: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic", "waiting_fetches", b"waiting_fetches", "waiting_produces", b"waiting_produces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "disk_full", b"disk_full", "epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic", "waiting_fetches", b"waiting_fetches", "waiting_produces", b"waiting_produces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,8 @@ OF_COMPACTION = frozenset(
 class ClusterFacts:
     """`quorum` is None when no controller answered; `configs` holds the entries of the topics that were asked for.
 
-    `unusable` names the brokers that run and cannot use their replica of a partition, `damaged` those whose copy is.
+    `unusable` names the brokers that run and cannot use their replica of a partition, `damaged` those whose copy is,
+    and `full` those whose disk has no room.
     """
 
     metadata: pb.MetadataResponse
@@ -42,6 +43,7 @@ class ClusterFacts:
     configs: Mapping[str, Sequence[admin_messages.ConfigEntry]] = field(default_factory=dict)
     unusable: replicas.Unusable = field(default_factory=dict)
     damaged: replicas.Damaged = field(default_factory=dict)
+    full: replicas.Full = field(default_factory=dict)
 
 
 async def ask_cluster(network: Network, address: str, metadata: pb.MetadataResponse, timeout_ms: float) -> ClusterFacts:
@@ -49,23 +51,23 @@ async def ask_cluster(network: Network, address: str, metadata: pb.MetadataRespo
 
     Every broker is asked for its replicas meanwhile.
     """
-    quorum, (unusable, damaged) = await asyncio.gather(
+    quorum, (unusable, (damaged, full)) = await asyncio.gather(
         _describe_quorum(network, address, timeout_ms), _ask_for_replicas(network, metadata, timeout_ms)
     )
     if quorum is None:
-        return ClusterFacts(metadata, None, unusable=unusable, damaged=damaged)
+        return ClusterFacts(metadata, None, unusable=unusable, damaged=damaged, full=full)
     names = [topic.topic for topic in metadata.topics][:MAX_TOPICS_ASKED]
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             found = await asyncio.gather(*(_describe_configs(network, address, name, timeout_ms) for name in names))
     except TimeoutError:
         found = []
-    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)), unusable, damaged)
+    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)), unusable, damaged, full)
 
 
 async def _ask_for_replicas(
     network: Network, metadata: pb.MetadataResponse, timeout_ms: float
-) -> tuple[replicas.Unusable, replicas.Damaged]:
+) -> tuple[replicas.Unusable, tuple[replicas.Damaged, replicas.Full]]:
     addresses = {
         broker.broker_id: broker.endpoints.get(metadata.listener) or next(iter(broker.endpoints.values()), "")
         for broker in metadata.brokers
@@ -78,7 +80,7 @@ async def _ask_for_replicas(
     }
     return await asyncio.gather(
         replicas.ask_for_unusable(network, addresses, assigned, timeout_ms),
-        replicas.ask_for_damage(network, addresses, timeout_ms),
+        replicas.ask_for_trouble(network, addresses, timeout_ms),
     )
 
 
@@ -107,6 +109,10 @@ async def _describe_configs(
 def judge(facts: ClusterFacts) -> list[Finding]:
     """Findings about the quorum, then topic by topic."""
     findings = _judge_quorum(facts)
+    findings += [
+        problem("disk-full", f"broker {broker}", replicas.says_full(broker, count), replicas.FULL_REMEDY)
+        for broker, count in sorted(facts.full.items())
+    ]
     for topic in facts.metadata.topics:
         if topic.error_code == ErrorCode.NONE:
             findings += _judge_damage(topic, facts.damaged)

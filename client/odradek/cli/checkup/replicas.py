@@ -13,6 +13,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.words import noun
 
 LIST_OFFSETS = "/odradek.v1.Broker/ListOffsets"
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
@@ -31,6 +32,9 @@ DAMAGE_REMEDY = (
 Unusable = Mapping[TopicPartition, Sequence[int]]
 Damaged = Mapping[TopicPartition, Mapping[int, str]]
 """By partition the brokers whose copy is damaged, and where."""
+Full = Mapping[int, int]
+"""Brokers whose disk is full, and how many of their replicas are read-only for that."""
+FULL_REMEDY = "make room on that disk: writes go on by themselves, and nothing has to be restarted"
 
 
 async def ask_for_unusable(
@@ -52,10 +56,13 @@ async def ask_for_unusable(
     return found
 
 
-async def ask_for_damage(
+async def ask_for_trouble(
     network: Network, addresses: Mapping[int, str], timeout_ms: float
-) -> dict[TopicPartition, dict[int, str]]:
-    """What brokers found damaged on their disks since their start. Those that do not answer in time say nothing."""
+) -> tuple[dict[TopicPartition, dict[int, str]], dict[int, int]]:
+    """What brokers found damaged on their disks since their start, and which disks are full now.
+
+    Those that do not answer in time say nothing.
+    """
 
     async def ask(address: str) -> pb.DescribeReplicasResponse:
         try:
@@ -65,12 +72,20 @@ async def ask_for_damage(
             return pb.DescribeReplicasResponse()
 
     found: dict[TopicPartition, dict[int, str]] = {}
+    full: dict[int, int] = {}
     for answer in await asyncio.gather(*map(ask, addresses.values())):
         for replica in answer.replicas:
+            if replica.disk_full:
+                full[answer.broker_id] = full.get(answer.broker_id, 0) + 1
             if replica.damage:
                 where = found.setdefault(TopicPartition(replica.topic, replica.partition), {})
                 where[answer.broker_id] = replica.damage[0]
-    return found
+    return found, full
+
+
+def says_full(broker: int, count: int) -> str:
+    """The finding in a sentence."""
+    return f"the disk of broker {broker} is full: {count} {noun(count, 'replica')} there can only be read"
 
 
 def says_damaged(broker: int, partition: TopicPartition, where: str, *, leads: bool) -> str:

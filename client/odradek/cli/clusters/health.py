@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
-from odradek.cli.checkup.replicas import Unusable, ask_for_damage, ask_for_unusable, says, says_damaged
+from odradek.cli.checkup.replicas import Unusable, ask_for_trouble, ask_for_unusable, says, says_damaged, says_full
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     try:
         brokers = await asyncio.gather(*(_probe(broker, network) for broker in described))
         answering = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}
-        unusable, damaged = await asyncio.gather(
-            _unusable(answering, partitions, network), ask_for_damage(network, answering, PROBE_TIMEOUT_MS)
+        unusable, (damaged, full) = await asyncio.gather(
+            _unusable(answering, partitions, network), ask_for_trouble(network, answering, PROBE_TIMEOUT_MS)
         )
     finally:
         await network.close()
@@ -42,6 +42,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     for broker in brokers:
         if broker["state"] != "up":
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
+    problems += [says_full(broker, count) for broker, count in sorted(full.items())]
     for partition in partitions:
         tp = TopicPartition(partition.topic, partition.partition)
         problems += [
