@@ -141,6 +141,23 @@ def test_retention_is_a_note_where_replicas_begin_elsewhere(replicas: dict[str, 
     )
 
 
+@pytest.mark.parametrize("stopped_cleanly", [False, True])
+def test_records_that_were_deleted_just_before_are_a_note(
+    write_cluster: WriteCluster, log: SampleLog, stopped_cleanly: bool
+) -> None:
+    """DeleteRecords cuts the leader epoch file at once; the log start comes later, with a clean stop at last."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3, clean_shutdown=stopped_cleanly)
+    path = replicas["2"] / "t-0" / LEADER_EPOCH_CHECKPOINT
+    (first, _), (second, begins), *others = decode_leader_epochs(path.read_bytes())
+    path.write_bytes(encode_leader_epochs([(second, begins + 1), *others]))
+    report = audit(replicas)
+    if stopped_cleanly:
+        assert {finding.check for finding in report.findings} == {"epoch-cache-mismatch"}, first
+    else:
+        notes = [(note.kind, note.replica, note.end_offset) for note in report.notes]
+        assert (report.findings, notes) == ([], [("log-start", "2", begins + 1)])
+
+
 # --- Replicas that lag ------------------------------------------------------------------------------------------------
 
 

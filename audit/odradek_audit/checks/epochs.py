@@ -105,7 +105,10 @@ def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
     if not _check_increasing(inputs, sink):
         return
     cached = {entry.epoch: entry.start_offset for entry in inputs.epochs}
+    deleted = _deleted_before_checkpoint(inputs, sink)
     for place, entry in enumerate(in_log):
+        if deleted is not None and entry.epoch <= deleted.epoch and entry.start_offset < deleted.start_offset:
+            continue
         start = cached.get(entry.epoch)
         first = place == 0
         if start is None:
@@ -126,6 +129,23 @@ def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
                 recorded_start=start,
             )
     _check_empty_epochs(inputs, table, in_log, sink, cleaned_to)
+
+
+def _deleted_before_checkpoint(inputs: ReplicaInputs, sink: FindingSink) -> EpochEntry | None:
+    """Where the log starts by its epochs, above what its checkpoint says: DeleteRecords cuts the file of the epochs at
+    once, and the log start is written down once a minute and by a clean stop."""
+    if inputs.clean_shutdown or not inputs.epochs or inputs.epochs[0].start_offset <= inputs.log_start:
+        return None
+    first = inputs.epochs[0]
+    sink.note(
+        "log-start",
+        inputs.replica,
+        f"replica {inputs.replica} begins at offset {inputs.log_start}, and its {FILE} at {first.start_offset}: "
+        "records were deleted less than a checkpoint ago, or the file lost its beginning",
+        offset=inputs.log_start,
+        end_offset=first.start_offset,
+    )
+    return first
 
 
 def _check_increasing(inputs: ReplicaInputs, sink: FindingSink) -> bool:

@@ -22,6 +22,7 @@ from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
 from odradek_chaos.cli import campaigns as campaigns_cli
+from odradek_chaos.cli import coverage as coverage_cli
 from odradek_chaos.cli import crash_states as crash_states_cli
 from odradek_chaos.cli import determinism as pairs_cli
 from odradek_chaos.cli import rounds as rounds_cli
@@ -330,4 +331,5 @@ app.command("run")(campaigns_cli.run)
 app.command("trace")(trace_cli.trace)
 app.command("crash-states")(simulates(crash_states_cli.crash_states))
 app.command("rounds")(simulates(rounds_cli.rounds))
+app.command("coverage")(simulates(coverage_cli.coverage))
 app.command("pairs")(simulates(pairs_cli.pairs, faults_s=pairs_cli.FAULTS_S))

@@ -83,6 +83,8 @@ def shift_epoch(directory: Path) -> Planted:
     entries = decode_leader_epochs(path.read_bytes())
     if not entries:
         raise NothingToDamage(f"{path} has no entry")
+    if len(entries) == 1 and not stopped_cleanly(directory):
+        raise NothingToDamage(f"{path} has one entry, and DeleteRecords moves it before it moves the log start")
     epoch, start = entries[-1]
     path.write_bytes(encode_leader_epochs([*entries[:-1], (epoch, start + 1)]))
     return Planted("shift-epoch", "epoch-cache-mismatch", start, epoch, path.name)

@@ -11,6 +11,7 @@ from odradek_audit.catalogue import CHECKS
 from odradek_chaos.worlds.simulated.checks.catalogue import CLASSES
 
 AROUND_THE_INVARIANTS: Final = (
+    "administered-topics",
     "client-failed",
     "compact-last-value",
     "core-not-healthy",
@@ -42,6 +43,7 @@ AROUND_THE_INVARIANTS: Final = (
 )
 
 RULES_AROUND: Final = {
+    "administered-topics": "S-3, I-12",
     "compact-last-value": "K-91",
     "core-not-healthy": "L3",
     "duplicated": "I-12",
@@ -110,6 +112,7 @@ def check_names() -> tuple[str, ...]:
 LOSSES = frozenset(  # checks that say that a record went; under faults that may cost records they are no findings
     {
         "acknowledged-below-high-watermark",
+        "administered-topics",
         "audit-acknowledged-lost",
         "audit-checkpoint-order",
         "audit-delivered-lost",

@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.clock import Monotonic, SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Process
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
@@ -48,6 +48,7 @@ class SimNode:
         self.rng = loop.fork_rng(f"node {name}")
         self.disk = disk or SimDisk(loop.fork_rng(f"disk {name}"))
         self.skew_ms = skew_ms
+        self.monotonic = Monotonic(loop)
         self.incarnation = 0
         self.failure: BaseException | None = None  # what the last incarnation died of by itself
         self._loop = loop
@@ -95,7 +96,7 @@ class SimNode:
         ports = NodePorts(
             self.name,
             self.incarnation,
-            SimClock(loop, rng, self.skew_ms),
+            SimClock(loop, rng, self.skew_ms, self.monotonic),
             SimFiles(self.disk, loop, random.Random(self.rng.getrandbits(64))),
             SimNetwork(self._fabric, self.name),
         )

@@ -104,7 +104,9 @@ class Timeline:
             if facts["event"] == PROGRESS:
                 continue  # the world sees the offsets themselves, at every moment
             shown = {name: value for name, value in facts.items() if name not in HIDDEN_FACTS}
-            time_us = facts["mono_ms"] * 1000  # one clock for all: virtual time
+            time_us = (
+                self.now_us // 1000 * 1000
+            )  # it is read as soon as it is written; each machine has a clock of its own
             partition = str(facts.get("partition", ""))
             if "topic" in shown:
                 partition = f"{shown.pop('topic')}-{partition}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.faults.administration import Reassign
+from odradek_chaos.worlds.simulated.faults.administration import AlterSettings, Elect, Reassign, Topics
 from odradek_chaos.worlds.simulated.faults.calls import DuplicateCalls, LoseCalls, Reset, StaleMetadata
 from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieClient
-from odradek_chaos.worlds.simulated.faults.clocks import Skew
+from odradek_chaos.worlds.simulated.faults.clocks import Drift, Skew
 from odradek_chaos.worlds.simulated.faults.damage import (
     FlipAny,
     FlipCopy,
@@ -70,6 +70,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     DuplicateCalls,
     StaleMetadata,
     Skew,
+    Drift,
     DiskFull,
     IoError,
     SlowDisk,
@@ -84,6 +85,9 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     FlipCopy,
     Wipe,
     Reassign,
+    Elect,
+    AlterSettings,
+    Topics,
     Power,
     Blackout,
     LyingFsync,
@@ -92,6 +96,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     ForgedPeer,
 )
 CLASSES: dict[str, type[Nemesis]] = {each.name: each for each in TABLE}
+BESIDE = tuple(each.name for each in TABLE if each.beside)
 SAFE_NEMESES = tuple(each.name for each in TABLE if each.drawn and each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 BROKERS = (1, 2, 3)  # of every run
 PLACES_OF_DAMAGE = 6
 OPERATIONS = ("read", "write", "fsync")
+DEEDS = ("make", "fill", "grow", "empty", "alter", "retain", "delete")  # of topics
 
 
 class Cast(NamedTuple):
@@ -122,6 +123,8 @@ SHARE = _plain("a probability, 0 to 1", _is_share)
 COUNT = _plain("a whole number, not negative", lambda value: is_int(value) and value >= 0)
 TEXT = _plain("a text", lambda value: isinstance(value, str))
 OPERATION = _plain(f"one of {', '.join(OPERATIONS)}", lambda value: value in OPERATIONS)
+DEED = _plain(f"one of {', '.join(DEEDS)}", lambda value: value in DEEDS)
+RATE = _plain("a positive number", lambda value: is_number(value) and value > 0)
 PLACES = _plain(
     f"{PLACES_OF_DAMAGE} fractions, each below 1",
     lambda value: _is_list(value, _is_place) and len(value) == PLACES_OF_DAMAGE,

@@ -1,10 +1,10 @@
-"""Wall clocks that jump. No decision of the protocol may look at them."""
+"""Wall clocks that jump, which no decision of the protocol may look at, and monotonic clocks of different rates."""
 
 from __future__ import annotations
 
 import asyncio
 
-from odradek_chaos.worlds.simulated.faults.choices import BROKER, MS, SKEWS, arguments
+from odradek_chaos.worlds.simulated.faults.choices import BROKER, MS, RATE, SKEWS, arguments
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
@@ -29,3 +29,24 @@ class Skew(Nemesis):
             if machine.is_running:
                 machine.ports.clock.skew_ms = skew_ms
             await asyncio.sleep(choice["every_ms"] / 1000)
+
+
+class Drift(Nemesis):
+    """A monotonic clock goes faster or slower than the others: all timeouts of that machine are shorter or longer."""
+
+    name = "drift"
+    owed = Owed.ALWAYS
+    does = "lets a monotonic clock go a fifth slower up to a quarter faster for a while"
+    takes = arguments(broker=BROKER, rate=RATE, drift_ms=MS)
+    drawn = False
+    beside = True
+
+    def choose(self) -> Choice:
+        rate = round(self.rng.uniform(0.8, 1.25), 3)
+        return {"broker": self.target(), "rate": rate, "drift_ms": self.a_while_ms(100, 6_000)}
+
+    async def act(self, choice: Choice) -> None:
+        monotonic = self.cluster.machines[choice["broker"]].monotonic
+        self.world.faults.fault(self.name, choice["broker"], rate=choice["rate"], drift_ms=choice["drift_ms"])
+        monotonic.go_at(choice["rate"])
+        self.world.faults.mend(choice["drift_ms"], lambda: monotonic.go_at(1.0))

@@ -146,6 +146,7 @@ class Unreachable(Nemesis):
     does = "nobody reaches a broker for up to 15 s, while its own connections go on"
     takes = arguments(broker=BROKER, cut_ms=MS)
     drawn = False
+    beside = True
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "cut_ms": self.a_while_ms(100, 15_000)}

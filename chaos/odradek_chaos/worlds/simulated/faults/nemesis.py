@@ -41,7 +41,8 @@ class Nemesis:
     takes: ClassVar[Mapping[str, Argument]]  # what a strike has to be told
     deadly: ClassVar[bool] = False  # it ends processes, so it makes elections
     heavy: ClassVar[bool] = False  # it has a slower pace of its own
-    drawn: ClassVar[bool] = True  # a seed may take it; else it strikes only when it is named
+    drawn: ClassVar[bool] = True  # a seed may take it among its three
+    beside: ClassVar[bool] = False  # a seed may take it beside them; else it strikes only when it is named
     copies: ClassVar[bool] = False  # whole logs are copied after it: batch by batch long runs would do little else
 
     def __init__(self, world: World, rng: Random, pace_ms: float) -> None:

@@ -23,6 +23,7 @@ class ForgedPeer(Nemesis):
     does = "says to controllers, without being asked, what no peer says"
     takes = arguments(messages=MESSAGES)
     drawn = False
+    beside = True
 
     def __init__(self, world: World, rng: Random, pace_ms: float) -> None:
         super().__init__(world, rng, pace_ms)

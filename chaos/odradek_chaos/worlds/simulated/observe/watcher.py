@@ -28,6 +28,7 @@ from odradek_chaos.worlds.simulated.checks.state import (
 )
 from odradek_chaos.worlds.simulated.cluster.timeline import Tail, TimelineEvent
 from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
+from odradek_chaos.worlds.simulated.world.administered import is_administered
 from odradek_chaos.worlds.simulated.world.world import STATES, World
 
 POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
@@ -95,7 +96,7 @@ class Watcher:
         self.invariants = all_invariants()
         self._coverage = BranchCoverage(world.state, world.buggify.reached)
         self._world = world
-        self._compaction = world.plan.options.compaction
+        self._has_others = world.plan.options.compaction or "topics" in world.plan.paces_ms
         self._cursors: dict[int, BrokerCursor] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
@@ -138,8 +139,8 @@ class Watcher:
         broker = node.broker
         if broker is not None:
             hosted = list(broker.replicas.replicas.values())
-            if self._compaction:  # cleaners change its bytes, each replica's at another time
-                hosted = [each for each in hosted if each.topic_partition.topic != STATES]
+            if self._has_others:
+                hosted = [each for each in hosted if not _is_aside(each.topic_partition.topic)]
             if hosted != cursor.hosted:
                 self._see_replicas(broker_id, cursor, hosted)
             for slot in cursor.slots:
@@ -275,7 +276,7 @@ class Watcher:
 
     def _on_event(self, moment: TimelineEvent) -> None:
         self._coverage.on_event(moment)
-        if self._compaction and moment.partition.startswith(f"{STATES}-"):
+        if self._has_others and _is_aside(moment.partition.rpartition("-")[0]):
             return
         if moment.event in DAMAGE_FOUND:
             self.now.lacking[moment.broker_id, moment.partition] = None
@@ -336,6 +337,11 @@ class Watcher:
     def _report(self, invariant: Invariant, violation: Violation) -> None:
         broker_id, partition, sentence = violation
         self._world.findings.report(invariant.name, sentence, broker_id, partition)
+
+
+def _is_aside(topic: str) -> bool:
+    """Cleaners change its bytes, each replica's at another time; or its logs lose their heads, and it goes."""
+    return topic == STATES or is_administered(topic)
 
 
 def _replica(key: tuple[int, str], incarnation: int, slot: ReplicaCursor) -> ReplicaState:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from odradek_audit.engine.local import audit_disk
 from odradek_audit.inputs.history import DELIVER, History
+from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
@@ -14,6 +15,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.observe.views import ClusterDisk
 from odradek_chaos.worlds.simulated.run.load import Load, Record
 from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.world.administered import wrong_in
 from odradek_chaos.worlds.simulated.world.waiting import until, within
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -35,6 +37,7 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     _judge_read(world, load, records)
     if world.plan.options.compaction:
         await within(world, load.states.judge(), REACH_END_MS, "the last read of the compacted topic did not end")
+    await _judge_administered(world, load)
     ends = _ends(records)
     try:
         await until(world, lambda: all(load.positions.get(p, 0) >= end for p, end in ends.items()), REACH_END_MS)
@@ -60,6 +63,25 @@ def _judge_read(world: World, load: Load, records: list[Record]) -> None:
         if event.type == DELIVER and there.get((event.partition, event.offset), event.value) != event.value:
             sentence = f"offset {event.offset} was delivered as {event.value!r} and is another record now"
             world.findings.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
+
+
+async def _judge_administered(world: World, load: Load) -> None:
+    """What administrators were told of the topics that they made, against a full read of those."""
+    owed = world.administered.owed()
+    for sentence in world.administered.missing(world.cluster.newest_image()):
+        world.findings.report("administered-topics", sentence)
+    partitions = [TopicPartition(name, number) for name, topic in owed.items() for number in range(topic.partitions)]
+    found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in partitions}
+
+    async def read() -> None:
+        for record in await load.read_to_the_end(partitions):
+            found[TopicPartition(record[0], record[1])].append(record[2:])
+
+    if partitions:
+        await within(world, read(), REACH_END_MS, "the last read of the administered topics did not end")
+    for tp, records in found.items():
+        for sentence in wrong_in(owed[tp.topic], tp.partition, records):
+            world.findings.report("administered-topics", sentence, partition=str(tp))
 
 
 def _ends(records: list[Record]) -> dict[int, int]:

@@ -12,18 +12,21 @@ from random import Random
 from odradek_broker.config.settings import BrokerSettings
 
 from odradek_chaos.worlds.simulated.checks.names import check_names
-from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, SAFE_NEMESES, TABLE, kind_of
+from odradek_chaos.worlds.simulated.faults.catalogue import BESIDE, CLASSES, SAFE_NEMESES, TABLE, kind_of
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
 from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, Plan
 from odradek_chaos.worlds.simulated.run.members import settings_for_members
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
+MOST_BESIDE = 2  # of those that a seed takes beside them
+RETENTION_CHECK_MS = 400  # where topics are made that retention may shorten
 SELDOM = 2.5  # how much rarer a heavy nemesis strikes
 COPIED_BYTES = 6_000  # of a fetch, where whole logs are copied
 CLEANER_BACKOFF_MS = 150
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 BATCH_BYTES = (16_384, 1)  # Kafka's default: one batch of a partition is under way; or each record alone: up to five
+BESIDE_PACES_MS = (300, 1_500)
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
 
 
@@ -92,7 +95,13 @@ def expand(rng: Random, options: Options) -> Plan:
         settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
     if options.members:
         settings = settings_for_members(settings)
-    return replace(plan, settings=settings, batch_bytes=rng.choice(BATCH_BYTES))
+    plan = replace(plan, batch_bytes=rng.choice(BATCH_BYTES))
+    beside = rng.sample(BESIDE, rng.randint(0, MOST_BESIDE))
+    if not options.nemeses:
+        plan = replace(plan, paces_ms=plan.paces_ms | {name: rng.uniform(*BESIDE_PACES_MS) for name in beside})
+    if "topics" in plan.paces_ms:
+        settings = replace(settings, log_retention_check_interval_ms=RETENTION_CHECK_MS)
+    return replace(plan, settings=settings)
 
 
 def _with_snapshots(settings: BrokerSettings, every_bytes: int) -> BrokerSettings:

@@ -23,7 +23,7 @@ WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable")
 def not_in_sync(world: World, besides: int = 0) -> str:
     """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
     image = world.cluster.newest_image()
-    for tp in world.partitions:
+    for tp in world.every_partition():
         registration = image.partition(tp)
         if registration is None:
             return f"{tp} is unknown"
@@ -52,7 +52,7 @@ def unhealthy_without(world: World, broken: int) -> str:
     sentence, image = not_in_sync(world, broken), world.cluster.newest_image()
     if sentence:
         return sentence
-    for tp in world.partitions:
+    for tp in world.every_partition():
         registration = image.partition(tp)
         if registration is not None and registration.leader == broken:
             return f"{tp} is led by the broken b{broken}"
@@ -113,7 +113,7 @@ def can_do_without(world: World, broken: int) -> bool:
     for min.insync.replicas.
     """
     image, min_isr = world.cluster.newest_image(), world.plan.options.min_insync_replicas
-    for tp in world.partitions:
+    for tp in world.every_partition():
         registration = image.partition(tp)
         if registration is None or not any(
             world.quiescence.is_healthy(each) for each in registration.isr if each != broken

@@ -138,16 +138,20 @@ class Load:
 
     async def read_everything(self) -> list[Record]:
         """All records up to the ends, by a client that has seen nothing before."""
+        return await self.read_to_the_end(self.world.partitions)
+
+    async def read_to_the_end(self, partitions: Sequence[TopicPartition]) -> list[Record]:
+        """All records of these partitions up to the ends, by such a client."""
         records: list[Record] = []
 
         async def program(ports: NodePorts) -> None:
             async with Consumer(
                 self.world.cluster.bootstrap,
-                TOPIC,
                 auto_offset_reset="earliest",
                 clock=ports.clock,
                 network=self.observers.wire_taps.network_of_client(ports),
             ) as consumer:
+                consumer.assign(partitions)
                 async for batch in consumer.batches(until="end"):
                     for record in batch:
                         assert record.value is not None, record

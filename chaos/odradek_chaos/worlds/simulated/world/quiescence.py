@@ -15,6 +15,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.checks.state import ClusterState
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.world.administered import partitions_in
 from odradek_chaos.worlds.simulated.world.faults import Faults
 
 SETTLES_US = 5_000  # a strike has begun by then
@@ -82,11 +83,12 @@ class Quiescence:
         if any(link.is_cut or link.refuses_connections for link in cluster.fabric.links()):
             return False
         image = cluster.newest_image()
+        administered = partitions_in(image)
         for broker_id in cluster.machines:
             if not self.is_healthy(broker_id):
                 return False
             hosted = cluster.hosted(broker_id)
-            for tp in self._partitions:
+            for tp in (*self._partitions, *administered):
                 registration, replica = image.partition(tp), hosted.get(tp)
                 if registration is None or registration.leader < 0 or registration.reassigning:
                     return False

@@ -14,6 +14,7 @@ from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_chaos.worlds.simulated.plan.buggify import Buggify
 from odradek_chaos.worlds.simulated.plan.options import Plan
+from odradek_chaos.worlds.simulated.world.administered import AdministeredTopics, partitions_in
 from odradek_chaos.worlds.simulated.world.board import Board
 from odradek_chaos.worlds.simulated.world.copies import Copies
 from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
@@ -35,6 +36,7 @@ class World:
         self.plan = plan
         self.expectations = plan.expectations
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
+        self.administered = AdministeredTopics()
         self.cluster = SimCluster(loop, settings=plan.settings, kafka=plan.options.members > 0)
         usual_delay = self.cluster.fabric.default_delay = uniform(*plan.link_ms)
         self.timeline = Timeline(self.cluster)
@@ -58,6 +60,10 @@ class World:
     @property
     def now_ms(self) -> int:
         return self.loop.now_us // 1000
+
+    def every_partition(self) -> list[TopicPartition]:
+        """Those of the topic that all checks look at, and those that administrators have made."""
+        return [*self.partitions, *partitions_in(self.cluster.newest_image())]
 
     def heal(self, besides: int = 0) -> None:
         """End all faults, failpoints included. One machine may be left as it is."""

@@ -1,0 +1,90 @@
+"""Topics that administrators make during the faults: what is owed to them, and that a seed takes such orders."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from odradek_chaos.worlds.simulated.faults.catalogue import BESIDE, CLASSES
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.expansion import expand
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.administered import AdministeredTopic, AdministeredTopics, wrong_in
+
+VALUES = [b"a1/0/%d" % number for number in range(6)]
+
+
+def topic(*, retains_less: bool = False) -> AdministeredTopic:
+    """Four records were acknowledged, of two more nobody knows; records were deleted up to 1, and asked to be to 2."""
+    made = AdministeredTopic(partitions=1, is_owed=True, retains_less=retains_less)
+    known = made.partition(0)
+    known.sent = dict.fromkeys(VALUES)
+    known.acknowledged = dict(enumerate(VALUES[:4]))
+    known.asked_start, known.told_start = 2, 1
+    return made
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [(offset, VALUES[offset]) for offset in range(1, 4)],
+        [(offset, VALUES[offset]) for offset in range(2, 6)],
+        [(2, VALUES[2]), (3, VALUES[3]), (5, VALUES[5])],
+    ],
+)
+def test_what_was_asked_for_may_be_gone_and_what_was_not_answered_may_be_there(found: list[tuple[int, bytes]]) -> None:
+    """Deleting up to 2 was carried out or not; a record without an answer was written or not."""
+    assert list(wrong_in(topic(), 0, found)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ([(3, VALUES[3])], "was acknowledged at 2"),
+        ([(2, VALUES[3]), (3, VALUES[2])], "was acknowledged at 2"),
+        ([(0, VALUES[0]), (1, VALUES[1]), (2, VALUES[2]), (3, VALUES[3])], "everything below 1 was deleted"),
+        ([(2, VALUES[2]), (3, VALUES[3]), (4, VALUES[3])], "is there twice"),
+        ([(2, VALUES[2]), (3, VALUES[3]), (4, b"a1/0/77")], "was never sent"),
+    ],
+)
+def test_what_was_answered_is_held_against_what_is_there(found: list[tuple[int, bytes]], says: str) -> None:
+    """Lost, moved, back again, doubled, or of nobody."""
+    assert any(says in sentence for sentence in wrong_in(topic(), 0, found))
+
+
+def test_retention_may_take_the_head_and_nothing_in_between() -> None:
+    """What is there begins anywhere, and has no hole."""
+    assert list(wrong_in(topic(retains_less=True), 0, [(3, VALUES[3])])) == []
+    assert list(wrong_in(topic(retains_less=True), 0, [])) == []
+    assert list(wrong_in(topic(retains_less=True), 0, [(2, VALUES[2])])) != []
+
+
+def test_a_topic_that_was_made_is_there_with_all_its_partitions() -> None:
+    """But not one that somebody has asked to delete."""
+    known = AdministeredTopics()
+    known.topic("a1").is_owed, known.topic("a1").partitions = True, 2
+    known.topic("a2").partitions = 1
+    image = MetadataImage()
+    assert list(known.missing(image)) == ["a1 was made, and is not there"]
+    image.topics["a1"] = TopicImage("a1", b"1" * 16, {0: PartitionRegistration((1,), (1,), 1, 0, 0)})
+    assert list(known.missing(image)) == ["a1 has 1 partitions, and was answered to have 2"]
+
+
+def test_seeds_take_each_of_the_kinds_that_come_beside() -> None:
+    """Unless kinds are named: then those alone strike."""
+    taken: set[str] = set()
+    for seed in range(60):
+        plan = expand(SimLoop(seed).fork_rng("plan"), Options())
+        taken |= {*plan.paces_ms} & {*BESIDE}
+        assert [*expand(SimLoop(seed).fork_rng("plan"), Options(nemeses=("kill",))).paces_ms] == ["kill"]
+    assert taken == {*BESIDE} == {name for name, kind in CLASSES.items() if kind.beside}
+
+
+def test_every_deed_is_done_and_costs_nothing_that_is_owed() -> None:
+    """Each order meets kills and cuts in some seed; its topics keep what they were told to have."""
+    done: set[str] = set()
+    for seed in range(6):
+        result = run_seed(seed, Options(faults_ms=4_000, nemeses=("topics", "kill", "cut")))
+        assert not result.findings, result.report()
+        done |= {injection.choice["do"] for injection in result.injections if injection.name == "topics"}
+    assert done == {"make", "fill", "grow", "empty", "alter", "retain", "delete"}
