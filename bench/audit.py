@@ -2,6 +2,7 @@
 
     python -m bench.audit [--quick] [--json]          parts of it in this process, and whole commands over 1 GB
     python -m bench.audit --large [--spark-only]       whole commands over 1 GB and 10 GB (minutes)
+    python -m bench.audit --histories 100000,1000000   Spark with histories of so many events: the driver's memory
 
 Records of 100 bytes in two replicas, files in the page cache (`audit_input`). `first pass` condenses sound parts,
 `second pass` looks at every batch of partitions in doubt; both on one core, in CPU time. A `command` is `odradek audit
@@ -16,7 +17,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.layout import Layout, read_layout
 from odradek_proto.compression import Codec
 
-from bench.audit_input import write_replicas
+from bench.audit_input import REPLICAS, write_history, write_replicas
 from bench.process_tree import Taken, run_measured
 from bench.report import Figure
 from bench.run import show
@@ -143,6 +144,27 @@ def _ratios(
     return found
 
 
+def histories(sizes: Sequence[int]) -> list[Figure]:
+    """Logs of 100,000 records a partition with a history of every record: what the driver holds, and what it costs."""
+    found = []
+    batch = BATCHES["16 KiB"]
+    for events in sizes:
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+            total = events // 2 * 109 * REPLICAS * 11 // 10
+            replicas, _, _ = write_replicas(Path(folder), batch, total, segment_bytes=min(total // 4, 11_000_000))
+            path = Path(folder) / "history.jsonl"
+            write_history(path, replicas, batch, events)
+            taken = command(replicas, "--engine", "spark", "--master", "local[2]", "--history", str(path))
+            assert json.loads(taken.output)["history_events"] == events, taken.output[:500]
+            what = f"spark, 2 cores, history of {events:,} events"
+            found += [
+                Figure(BENCH, what, taken.own_peak_mib, "MiB RSS driver", 1024),
+                Figure(BENCH, what, taken.peak_mib, "MiB RSS"),
+                Figure(BENCH, what, events / taken.cpu_s, "events/s CPU"),
+            ]
+    return found
+
+
 def figures(quick: bool) -> list[Figure]:
     """Speed of the audit by batch size, and of whole commands over 1 GB."""
     local_only = {name: options for name, options in ENGINES.items() if name.startswith("local")}
@@ -156,8 +178,11 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments.add_argument("--large", action="store_true", help="whole commands over 1 GB and 10 GB, nothing else")
     arguments.add_argument("--spark-only", action="store_true", help="with --large: without the local engine")
+    arguments.add_argument("--histories", metavar="N,N", help="Spark with histories of so many events, nothing else")
     given = arguments.parse_args()
-    if given.large:
+    if given.histories:
+        found = histories([int(text) for text in given.histories.split(",")])
+    elif given.large:
         engines = {name: options for name, options in ENGINES.items() if "spark" in name or not given.spark_only}
         found = commands({"1 GB": GB, "10 GB": 10 * GB}, engines)
     else:

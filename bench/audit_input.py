@@ -7,8 +7,10 @@ with other base offsets: the CRC does not cover them.
 
 from __future__ import annotations
 
+import base64
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 from odradek_proto.compression import Codec
@@ -26,7 +28,7 @@ from odradek_proto.formats import (
     encode_time_index,
     segment_file_name,
 )
-from odradek_proto.records import encode_batch
+from odradek_proto.records import decode_records, encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 
 CLUSTER_ID = "b2RyYWRlay1zYW1wbGUtMQ"
@@ -68,6 +70,20 @@ def write_segment(directory: Path, batch_bytes: int, segment_bytes: int, codec: 
     (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(encode_leader_epochs([(0, 0)]))
     (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(bytes(range(16))))
     return position, batches * count
+
+
+def write_history(path: Path, replicas: Mapping[str, Path], batch_bytes: int, events: int) -> None:
+    """A send and an acknowledgement of each record of every partition, at most so many lines; the values repeat."""
+    batch, count = one_batch(batch_bytes, Codec.NONE)
+    values = [base64.b64encode(record.value or b"").decode() for record in decode_records(batch, read_header(batch))]
+    with path.open("w", encoding="ascii") as file:
+        for directory in sorted(next(iter(replicas.values())).glob("bench-*")):
+            records = os.stat(directory / segment_file_name(0)).st_size // len(batch) * count
+            place = f'"topic":"bench","partition":{directory.name.rpartition("-")[2]},"client":"w"'
+            for offset in range(min(records, events // 2)):
+                line = f'{place},"value_b64":"{values[offset % count]}"'
+                file.write(f'{{"type":"send",{line}}}\n{{"type":"ack",{line},"offset":{offset}}}\n')
+            events -= 2 * min(records, events // 2)
 
 
 def write_replicas(

@@ -17,13 +17,14 @@ SAMPLE_S = 0.1
 @dataclass(frozen=True)
 class Taken:
     """`cpu_s` is user and system time of all processes, also of those that ended before; `peak_mib` the largest sum of
-    their RSS, in which pages that they share count several times."""
+    their RSS, in which pages that they share count several times, `own_peak_mib` that of the command's own process."""
 
     wall_s: float
     cpu_s: float
     peak_mib: float
     output: str
     exit_code: int
+    own_peak_mib: float
 
 
 def run_measured(command: Sequence[str]) -> Taken:
@@ -31,23 +32,25 @@ def run_measured(command: Sequence[str]) -> Taken:
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     seen: dict[int, float] = {}
-    peak = 0.0
+    peak = own_peak = 0.0
     while process.poll() is None:
-        peak = max(peak, _sample(process.pid, seen))
+        total, own = _sample(process.pid, seen)
+        peak, own_peak = max(peak, total), max(own_peak, own)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SAMPLE_S)
     wall = time.perf_counter() - started
     output = process.stdout.read() if process.stdout is not None else ""
-    return Taken(wall, sum(seen.values()), peak, output, process.returncode)
+    return Taken(wall, sum(seen.values()), peak, output, process.returncode, own_peak)
 
 
-def _sample(root: int, seen: dict[int, float]) -> float:
-    total = 0.0
+def _sample(root: int, seen: dict[int, float]) -> tuple[float, float]:
+    """What all hold now, and what the first of them holds."""
+    held: dict[int, float] = {}
     for pid in _tree(root):
         with contextlib.suppress(OSError, RuntimeError, IndexError):
-            total += resident_mib(pid)
+            held[pid] = resident_mib(pid)
             seen[pid] = cpu_seconds(pid)
-    return total
+    return sum(held.values()), held.get(root, 0.0)
 
 
 def _tree(root: int) -> Iterator[int]:

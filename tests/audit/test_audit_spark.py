@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import part_tasks
+from odradek_audit.inputs import line_parts
 from odradek_audit.inputs.disk import LocalDisk
-from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.inputs.history import ACK, SEND, CorruptHistory, Event, History, encode_event
 from odradek_audit.inputs.layout import read_layout
 from odradek_audit.spark.rows import CorruptLog
 from odradek_proto.compression import Codec
@@ -53,23 +56,61 @@ def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Planting
 
 
 @pytest.mark.slow
-def test_history_and_empty_partitions(session: SparkSession, tmp_path: Path) -> None:
-    """The history travels to the workers; a partition without a byte is one all the same."""
+def test_a_history_is_read_by_the_workers(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts of 500 bytes, or out of memory: the local engine says the same, of sends without a partition, of one
+    without a byte, of one that nobody has, and of a line that was cut short. A wrong line is told by its number."""
     from odradek_audit.spark import engine as spark
 
+    monkeypatch.setattr(line_parts.line_parts, "__defaults__", (500,))
     log = SampleLog().fill(15)
     partitions = {
         TopicPartition("t", 0): SamplePartition(log),
+        TopicPartition("t", 1): SamplePartition(log),
         TopicPartition("empty", 0): SamplePartition(SampleLog()),
+        TopicPartition("silent", 0): SamplePartition(log),
     }
     replicas = {str(node): write_log_directory(tmp_path / str(node), node, partitions) for node in (1, 2, 3)}
-    history = History([Event(SEND, "t", -1, b"never written"), Event(ACK, "t", 0, b"never written", 60, client="w")])
-    report = spark.audit(session, replicas, history=history)
-    assert {(finding.check, finding.offset) for finding in report.findings} >= {("acknowledged-lost", 60)}
-    expected = local.audit(replicas, history=history)
-    assert report.findings == expected.findings
-    assert report.partitions == expected.partitions
-    assert [partition.topic for partition in report.partitions] == ["empty", "t"]
+    told = [Event(SEND, "t", -1, b"never written"), Event(ACK, "t", 0, b"never written", 60, client="w")]
+    for topic, partition in (("t", 1), ("empty", 0), ("gone", 3)):
+        for offset in range(20):
+            value, time_ms = f"{topic}-{offset}".encode(), 1_795_262_400_000 + offset * (1 + 500 * (topic == "gone"))
+            told.append(Event(SEND, topic, partition, value, client="w", time_ms=time_ms))
+            acks: str | int = "all" if offset % 2 else 1
+            told.append(Event(ACK, topic, partition, value, offset, acks, client="w", time_ms=time_ms + 300))
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(encode_event(event) + "\n" for event in told) + '{"type": "send", "to')
+    expected = local.audit(replicas, history=path)
+    assert {finding.check for finding in expected.findings} == {"acknowledged-lost", "phantom"}
+    for history in (path, str(path), History.read(path)):
+        report = spark.audit(session, replicas, history=history)
+        for name in ("findings", "partitions", "losses", "run", "history_events", "notes"):
+            assert getattr(report, name) == getattr(expected, name), name
+    path.write_text(path.read_text().replace('"acks": 1', '"acks": 7', 1) + "\n")
+    with pytest.raises(CorruptHistory) as here:
+        local.audit(replicas, history=path)
+    with pytest.raises(CorruptHistory) as there:
+        spark.audit(session, replicas, history=path)
+    assert (there.value.line, there.value.reason) == (here.value.line, here.value.reason)
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"bc" * 9, b"\xff" * 30])), st.booleans(), st.integers(1, 40))
+@settings(deadline=None)
+def test_lines_belong_to_the_part_in_which_they_begin(lines: list[bytes], ended: bool, size: int) -> None:
+    """Each once, in order, wherever a file is cut, and however much one read gives."""
+    data = b"\n".join(lines) + b"\n" * ended
+
+    class Memory(LocalDisk):
+        def size(self, path: str) -> int:
+            return len(data)
+
+        def read(self, path: str, position: int, length: int) -> bytes:
+            return data[position : position + min(length, 7)]
+
+    parts = line_parts.line_parts(Memory(), "x", size)
+    read = [line for part in parts for line in line_parts.lines_of(Memory(), part)]
+    assert read == data.splitlines(keepends=True)
 
 
 @pytest.mark.slow

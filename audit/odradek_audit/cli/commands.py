@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from odradek_audit.cli.progress import ProgressBar
     from odradek_audit.findings import Note
-    from odradek_audit.inputs.history import History
+    from odradek_audit.inputs.history import CorruptHistory, History
 
 app = typer.Typer(
     name="audit",
@@ -67,7 +67,7 @@ class _Request(TypedDict):
     """What both engines are asked."""
 
     replicas: dict[str, str]
-    history: History | None
+    history: History | Path | None
     topics: list[str] | None
     settled: bool
     deep: bool | None
@@ -147,7 +147,7 @@ def run(
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
-    events = _history(history or [])
+    events = _history(history or [], whole=chosen is Engine.LOCAL)
     request = _Request(replicas=replicas, history=events, topics=wanted, settled=settled, deep=deep)
     at_work = _brokers_at_work(here)
     try:
@@ -275,8 +275,9 @@ def _settings(entries: Sequence[str]) -> dict[str, str]:
     raise AssertionError("unreachable: _stop raises")
 
 
-def _history(paths: Sequence[Path]) -> History | None:
-    """One file: findings name its lines. Those of several clients may follow each other in it."""
+def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
+    """One file: findings name its lines. Those of several clients may follow each other in it. Read, or to be read by
+    Spark's workers."""
     from odradek_audit.inputs.history import CorruptHistory, History
 
     if not paths:
@@ -288,12 +289,17 @@ def _history(paths: Sequence[Path]) -> History | None:
         )
     path = paths[0]
     try:
-        return History.read(path)
+        with path.open("rb"):
+            return History.read(path) if whole else path
     except OSError as error:
         _stop(f"--history {path}: {error.strerror or error}")
     except CorruptHistory as error:
-        _stop(f"--history {path}: line {error.line}: {error.reason}")
+        _stop(_corrupt(path, error))
     return None
+
+
+def _corrupt(path: object, error: CorruptHistory) -> str:
+    return f"--history {path}: line {error.line}: {error.reason}"
 
 
 def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, str], topics: list[str] | None) -> Engine:
@@ -336,6 +342,7 @@ def _run_spark(
             "local, which "
             "reports the same findings)"
         )
+    from odradek_audit.inputs.history import CorruptHistory
     from odradek_audit.spark import engine as spark
     from odradek_audit.spark import launch
     from odradek_audit.spark.java import NoJava, find_java
@@ -349,6 +356,8 @@ def _run_spark(
         bar.say("starting Spark")
         with launch.spark_session(master, java) as session:
             return spark.audit(session, **request, progress=bar.show)
+    except CorruptHistory as error:
+        _stop(_corrupt(request["history"], error))
     except launch.SparkFailed as error:
         _stop(str(error), EXIT_FAILED)
     raise AssertionError("unreachable: _stop raises")

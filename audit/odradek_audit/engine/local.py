@@ -119,11 +119,14 @@ class Closely:
     settled: bool
     deep: bool
 
-    def check(self, tables: Mapping[str, BatchTable], disk: Disk) -> PartitionResult:
-        """A replica without a table has an empty log."""
+    def check(
+        self, tables: Mapping[str, BatchTable], disk: Disk, history: HistoryOfPartition | None = None
+    ) -> PartitionResult:
+        """A replica without a table has an empty log. `history` is one that came another way."""
         whole = {name: tables.get(name, BatchTable()) for name in self.inputs.replicas}
         reader = reader_of(disk, self.inputs)
-        return check_partition(self.inputs, whole, reader, history=self.history, settled=self.settled, deep=self.deep)
+        told = history or self.history
+        return check_partition(self.inputs, whole, reader, history=told, settled=self.settled, deep=self.deep)
 
 
 def check_closely(disk: Disk, task: Closely) -> PartitionResult:

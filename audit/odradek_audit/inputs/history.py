@@ -209,16 +209,19 @@ def read_events(path: str | Path) -> Iterator[Event]:
     """Events of a file, in its order. Raises `CorruptHistory` and `OSError`; a last line without newline that is no
     JSON is ignored."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                event = decode_event(text, number)
-            except CorruptHistory:
-                if text.endswith("\n") or _is_json(text):
-                    raise
-                return
-            yield event
+        yield from decoded(file, 1)
+
+
+def decoded(lines: Iterable[str], first: int) -> Iterator[Event]:
+    """Events of lines, of which the first has this number. Raises `CorruptHistory`."""
+    for number, text in enumerate(lines, start=first):
+        if text.strip() and not is_torn(text):
+            yield decode_event(text, number)
+
+
+def is_torn(text: str) -> bool:
+    """Whether a line was cut short by a crash: it has no newline, and is not whole."""
+    return not text.endswith("\n") and not _is_json(text)
 
 
 def _is_json(text: str) -> bool:
@@ -316,6 +319,7 @@ class History:
         self.open_failures: dict[str, dict[bytes, int]] = {}
         self.count = 0
         self._send_lines: dict[tuple[str, bytes], int] = {}
+        self.told_silences: list[Silence] = []
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         for event in events:
             self.add(event)
@@ -345,8 +349,8 @@ class History:
     @property
     def silences(self) -> list[Silence]:
         """The longest of the run, the longest first, as far as the clients' times are those of a wall clock."""
-        every = (silence for waiting in self._waiting.values() for silence in waiting.longest)
-        return sorted(every, reverse=True)[:SILENCES_KEPT]
+        every = [silence for waiting in self._waiting.values() for silence in waiting.longest]
+        return sorted([*every, *self.told_silences], reverse=True)[:SILENCES_KEPT]
 
     def _listen(self, event: Event) -> None:
         if event.time_ms < WALL_MS or event.partition == NO_PARTITION or event.type == DELIVER:

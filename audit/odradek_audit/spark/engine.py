@@ -3,7 +3,8 @@
 Two passes (`two_passes`). The workers condense parts of segments, and the driver puts the proofs of each partition
 together. Of partitions in doubt the workers read every batch again, Spark brings the tables of each together in the
 order of its replicas' files, and `check_partition` runs on a worker for one partition after the other. What comes back
-to the driver is proofs, findings and summaries. The history travels as a broadcast.
+to the driver is proofs, findings and summaries. A history that is a file is read by the workers and joined there
+(`histories`); one in memory travels as a broadcast.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from odradek_audit.engine.local import (
     layout_bytes,
     prove_group,
 )
+from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.two_passes import Key, Passes
 from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import BatchFacts, BatchTable
-from odradek_audit.inputs.history import History
+from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs
+from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
+from odradek_audit.spark.histories import DistributedHistory, distribute
 from odradek_audit.spark.launch import polled
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def audit(
     spark: SparkSession,
     replicas: Mapping[str, Path | str],
     *,
-    history: History | Path | None = None,
+    history: History | Path | str | None = None,
     topics: Iterable[str] | None = None,
     settled: bool = False,
     deep: bool | None = None,
@@ -62,24 +65,24 @@ def audit(
     Arguments, result and what is raised are those of `odradek_audit.engine.local.audit`.
     """
     started = time.monotonic()
-    events = History.read(history) if isinstance(history, Path) else history
     wanted = None if topics is None else list(topics)
     disk, directories = located(replicas)
     layout = read_layout(disk, directories, wanted)
-    passes = Passes(
-        disk,
-        {(partition.topic, partition.partition): partition for partition in layout.partitions},
-        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
-        settled,
-        is_deep(layout, deep),
-    )
     context = spark.sparkContext
+    partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
+    distributed = distribute(context, history, partitions) if isinstance(history, str | Path) else None
+    events = history if isinstance(history, History) else distributed.outline if distributed is not None else None
+    histories = {
+        key: _to_come(partition, distributed) if distributed is not None else history_of(events, partition)
+        for key, partition in partitions.items()
+    }
+    passes = Passes(disk, partitions, histories, settled, is_deep(layout, deep))
     done = context.accumulator(0)
     with _told(done, layout_bytes(layout), progress):
         passes.add(_first_pass(context, disk, passes.tasks(split_bytes), done))
         results, unproven = passes.conclude()
         tasks = {key: Closely(inputs, passes.histories[key], settled, passes.deep) for key, inputs in unproven.items()}
-        results.update(_second_pass(context, disk, tasks, split_bytes, done))
+        results.update(_second_pass(context, disk, tasks, split_bytes, done, distributed))
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
             results[key] = task.check({}, disk)
@@ -87,6 +90,13 @@ def audit(
     report.deep = passes.deep
     report.seconds = time.monotonic() - started
     return report
+
+
+def _to_come(partition: PartitionInputs, distributed: DistributedHistory) -> HistoryOfPartition | None:
+    """Stands for a partition's history that the workers have; None where there is none."""
+    if partition.topic == METADATA_TOPIC or partition.topic not in distributed.named:
+        return None
+    return HistoryOfPartition(PartitionHistory(partition.topic, partition.partition), {})
 
 
 def _told(
@@ -114,11 +124,16 @@ def _first_pass(
 
 
 def _second_pass(
-    context: SparkContext, disk: Disk, tasks: Mapping[Key, Closely], split_bytes: int, done: Accumulator[int]
+    context: SparkContext,
+    disk: Disk,
+    tasks: Mapping[Key, Closely],
+    split_bytes: int,
+    done: Accumulator[int],
+    distributed: DistributedHistory | None,
 ) -> dict[Key, PartitionResult]:
     """Read the partitions in doubt into tables of their batches, bring those of a partition together, check them."""
     groups = list(in_groups(part_tasks(disk, [task.inputs for task in tasks.values()], split_bytes), split_bytes))
-    if not groups:
+    if not groups and (distributed is None or not tasks):
         return {}
     broadcast = context.broadcast(dict(tasks))
 
@@ -131,9 +146,18 @@ def _second_pass(
         key, pieces = grouped
         return key, broadcast.value[key].check(unpacked(pieces), disk)
 
+    def check_with(
+        grouped: tuple[Key, tuple[Iterable[Packed], Iterable[HistoryOfPartition]]],
+    ) -> Iterator[tuple[Key, PartitionResult]]:
+        key, (pieces, histories) = grouped
+        if key in broadcast.value:
+            yield key, broadcast.value[key].check(unpacked(pieces), disk, next(iter(histories), None))
+
     wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
-    packed = context.parallelize(groups, len(groups)).flatMap(scan)
-    return dict(packed.groupByKey(wide).map(check).collect())
+    packed = context.parallelize(groups, max(len(groups), 1)).flatMap(scan)
+    if distributed is None:
+        return dict(packed.groupByKey(wide).map(check).collect())
+    return dict(packed.cogroup(distributed.by_partition, wide).flatMap(check_with).collect())
 
 
 def pack_part(disk: Disk, task: PartTask) -> Iterator[tuple[Key, Packed]]:

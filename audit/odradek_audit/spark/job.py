@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
-from odradek_audit.inputs.history import CorruptHistory, History
+from odradek_audit.inputs.history import CorruptHistory
 from odradek_audit.inputs.layout import replicas_of
 from odradek_audit.inputs.stores import names_in
 from odradek_audit.report import PARQUET_FILE, RESULT_FILES
@@ -39,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--data", action="append", default=[], metavar="DIR", help="instead: what holds the brokers' directories"
     )
-    arguments.add_argument("--history", action="append", type=Path, help="what clients were told, in JSON lines")
+    arguments.add_argument("--history", action="append", help="what clients were told, in JSON lines")
     arguments.add_argument("--topics", help="only these, separated by commas")
     arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
     arguments.add_argument("--deep", action="store_true", default=None, help="decode the records of every batch")
@@ -65,9 +64,8 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
     try:
         replicas = replicas_of(given.replica, given.data)
         settings = parse_settings(given.setting)
-        history = History.read(given.history[0]) if given.history else None
         present = names_in(given.out).intersection(RESULT_FILES)
-    except (ValueError, CorruptHistory, OSError) as error:
+    except (ValueError, OSError) as error:
         arguments.error(str(error))
     if present and not given.overwrite:
         arguments.error(f"{given.out} already holds a result; give --overwrite to replace it")
@@ -80,7 +78,7 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
         report = audit(
             session,
             replicas,
-            history=history,
+            history=given.history[0] if given.history else None,
             topics=topics,
             settled=given.settled,
             deep=given.deep,
@@ -88,6 +86,8 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
         )
         report.configuration = settings
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    except (CorruptHistory, OSError) as error:
+        arguments.error(str(error))
     finally:
         session.stop()
     written = write_report(report, given.out, html=not given.no_html)
