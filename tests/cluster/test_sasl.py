@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
 import struct
@@ -22,6 +23,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka import KafkaProducer as PythonProducer
 from odradek import Admin, NewTopic, OdradekError, Producer
 from odradek.broker_errors import SaslAuthenticationFailed
+from odradek_audit.cli.commands import app as audit_commands
 from odradek_broker.local.certificates import AUTHORITY
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.security.tls import PemFiles, TlsSource
@@ -29,9 +31,11 @@ from odradek_proto.transport.grpc_login import Login, log_in
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import NotAuthenticated, PeerUnavailable
 from odradek_proto.v1 import broker_pb2
+from typer.testing import CliRunner, Result
 
 from tests.kafka.raw import API_VERSIONS, METADATA, header
 from tests.secured import node_settings
+from tests.waiting import until
 
 kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export nothing
 
@@ -131,6 +135,39 @@ def test_every_client_gets_in_by_every_mechanism(secured: LocalCluster, mechanis
     python.send("orders", values[3]).get(START_S)
     python.close()
     assert read_back(secured)[-len(values) :] == values
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_an_audit_gets_in_by_every_mechanism(secured: LocalCluster, mechanism: str, tmp_path: Path) -> None:
+    """With a file as Kafka's tools take it; it tells its cost before it reads, and its numbers behind. A wrong password
+    and an authority that is not believed are told."""
+    producer = KafkaProducer(librdkafka(secured, "alice", PASSWORD, mechanism))
+    producer.produce("orders", b"audited")
+    assert producer.flush(START_S) == 0
+
+    def audited(password: str, truststore: str) -> Result:
+        file = tmp_path / "client.properties"
+        lines = ["security.protocol=SASL_SSL", f"sasl.mechanism={mechanism}", f"ssl.truststore.location={truststore}"]
+        file.write_text("\n".join([*lines, "sasl.username=alice", f"sasl.password={password}"]), encoding="utf-8")
+        options = ["--topics", "orders", "--quota", "0", "--metrics", str(tmp_path / "audit.prom"), "--json"]
+        return CliRunner().invoke(
+            audit_commands, ["live", "-b", secured.kafka_bootstrap, "--command-config", str(file), *options]
+        )
+
+    result = until(
+        lambda: audited(PASSWORD, authority(secured)), lambda done: '"compared_records": 0' not in done.output
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["compared_records"] > 0
+    assert report["read_bytes"] > report["compared_records"] * len("audited")
+    assert "\nodradek_audit_verdict 0\n" in (tmp_path / "audit.prom").read_text()
+    refused = audited("wrong", authority(secured))
+    assert refused.exit_code == 1
+    assert "refuses the user alice" in refused.output or "does not know the password" in refused.output
+    unknown = audited(PASSWORD, "")
+    assert unknown.exit_code == 1
+    assert "no TLS" in unknown.output
 
 
 def test_a_wrong_password_is_told_at_once(secured: LocalCluster) -> None:

@@ -38,6 +38,19 @@ def live(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Read all again, and compare it with what --digests remembers.")
     ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            envvar="ODRADEK_COMMAND_CONFIG",
+            show_envvar=False,
+            help="TLS and SASL with Kafka's names, as in client.properties.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option("--metrics", metavar="FILE", help="Write numbers for Prometheus' textfile collector.")
+    ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the report's files here.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -49,13 +62,20 @@ def live(
     """
     from odradek_audit.inputs.stores import names_in
     from odradek_audit.live.digests import CorruptDigests, Digests
+    from odradek_audit.live.metrics import write_metrics
     from odradek_audit.live.run import Request, audit_cluster
+    from odradek_audit.live.security import IN_THE_CLEAR, BadSettings, security_from
     from odradek_audit.live.wire import Unreachable, WireError
     from odradek_audit.report import RESULT_FILES
     from odradek_audit.report.files import write_report
 
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
-    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start)
+    try:
+        security = security_from(command_config) if command_config is not None else IN_THE_CLEAR
+        security.context()
+    except BadSettings as error:
+        _stop(f"--command-config {error}")
+    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start, security)
     if from_start and digests is None:
         _stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
@@ -63,10 +83,15 @@ def live(
             _stop(f"{out} already holds a result; give --overwrite to replace it")
         progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json)
         report, remembered = audit_cluster(
-            request, lambda cluster: Digests.read(digests, cluster) if digests is not None else None, progress.show
+            request,
+            lambda cluster: Digests.read(digests, cluster) if digests is not None else None,
+            progress.show,
+            progress.beforehand,
         )
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         progress.end()
+        if metrics is not None:
+            write_metrics(report, metrics)
         if out is not None:
             write_report(report, out)
         if digests is not None and remembered is not None:
@@ -106,8 +131,15 @@ class _Shown:
 
     def __init__(self, quota: float, *, shown: bool) -> None:
         self.shown = shown
-        if shown and quota:
-            typer.echo(f"reads at most {quota:g} MB/s from all brokers together (--quota)", err=True)
+        self.quota = quota
+
+    def beforehand(self, size: int | None) -> None:
+        """What it will cost, before anything is read."""
+        if self.shown:
+            much = "how much is not known (DescribeLogDirs)" if size is None else f"at most {size / 1e6:,.1f} MB"
+            rate = f", {self.quota:g} MB/s from all brokers together (--quota)" if self.quota else ""
+            least = f": {size / self.quota / 1e6:,.0f} s" if size is not None and self.quota else ""
+            typer.echo(f"to be read: {much}{rate}{least}", err=True)
 
     def show(self, progress: object) -> None:
         from odradek_audit.live.run import Progress

@@ -6,10 +6,11 @@ The next audit reads from there on, and with `--from-start` proves that what was
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from odradek_audit.live.files import replace_file
 
 VERSION = 1
 
@@ -74,6 +75,4 @@ class Digests:
                 for name, each in sorted(self.partitions.items())
             },
         }
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
+        replace_file(path, json.dumps(document, indent=1) + "\n")

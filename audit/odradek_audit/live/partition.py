@@ -73,6 +73,8 @@ class Stream:
     offset: int = 0
     high_watermark: int = -1
     log_start: int = -1
+    read: int = 0
+    """Bytes of batches that came."""
     waiting: list[Batch] = field(default_factory=list)
     """The batches that were read and not taken, the next one last."""
 
@@ -104,6 +106,7 @@ class Stream:
         max_bytes = PIECE_BYTES
         while True:
             error, high_watermark, log_start, data = self.source.fetch(self.offset, max_bytes)
+            self.read += len(data)
             if error == ErrorCode.OFFSET_OUT_OF_RANGE and self.high_watermark < 0:
                 refused, begins = self.source.earliest()
                 if not refused and begins > self.offset:
@@ -163,6 +166,8 @@ class Compared:
     """[epoch, first offset] as the leader's batches say."""
     starts: dict[str, int] = field(default_factory=dict)
     high_watermarks: dict[str, int] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    """Bytes of batches that came from each replica."""
 
 
 def compare(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink, *, compacted: bool) -> Compared:

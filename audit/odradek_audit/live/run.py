@@ -20,6 +20,7 @@ from odradek_audit.inputs.layout import COMPACTED_TOPICS
 from odradek_audit.live import wire
 from odradek_audit.live.digests import Digests, Remembered
 from odradek_audit.live.partition import WAIT_MS, Compared, Stream, compare, judge_epochs, judge_memory
+from odradek_audit.live.security import IN_THE_CLEAR, Security
 from odradek_audit.report import Report
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 
@@ -36,6 +37,7 @@ class Request:
     topics: Sequence[str] | None = None
     quota: float = 0.0
     from_start: bool = False
+    security: Security = IN_THE_CLEAR
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Cluster:
 
     bootstrap: Sequence[tuple[str, int]]
     throttle: Throttle
+    security: Security = IN_THE_CLEAR
     brokers: dict[int, wire.Broker] = field(default_factory=dict)
     open: dict[int, wire.Connection] = field(default_factory=dict)
 
@@ -79,7 +82,7 @@ class Cluster:
         addresses = [*self.bootstrap, *((broker.host, broker.port) for broker in self.brokers.values())]
         for host, port in addresses:
             try:
-                connection = wire.Connection(host, port, TIMEOUT_S, self.throttle.add)
+                connection = wire.Connection(host, port, TIMEOUT_S, self.throttle.add, self.security)
                 try:
                     found = wire.metadata(connection, topics)
                 finally:
@@ -98,7 +101,7 @@ class Cluster:
         if broker not in self.open:
             if broker not in self.brokers:
                 raise wire.WireError(f"broker {broker} is not in the cluster's metadata: it does not run")
-            self.open[broker] = wire.Connection(*self.brokers[broker], TIMEOUT_S, self.throttle.add)
+            self.open[broker] = wire.Connection(*self.brokers[broker], TIMEOUT_S, self.throttle.add, self.security)
         return self.open[broker]
 
     def drop(self, broker: int) -> None:
@@ -144,11 +147,13 @@ def audit_cluster(
     request: Request,
     open_digests: Callable[[str], Digests | None],
     progress: Callable[[Progress], None] | None = None,
+    beforehand: Callable[[int | None], None] = lambda size: None,
 ) -> tuple[Report, Digests | None]:
-    """Compare all replicas. `open_digests` is given the cluster's id. Raises `WireError` when no broker answers."""
+    """Compare all replicas. `open_digests` is given the cluster's id, `beforehand` the bytes of all logs (None:
+    brokers do not say). Raises `WireError` when no broker answers."""
     started = time.monotonic()
     throttle = Throttle(request.quota)
-    cluster = Cluster(request.bootstrap, throttle)
+    cluster = Cluster(request.bootstrap, throttle, request.security)
     try:
         known = cluster.metadata(request.topics)
         digests = open_digests(known.cluster_id)
@@ -156,6 +161,7 @@ def audit_cluster(
         for topic, error in sorted(known.errors.items()):
             report.inconclusive.append(f"the topic {topic} cannot be described: {ErrorCode.from_number(error).name}")
         compacted = _compacted(cluster, known, report)
+        beforehand(_size(cluster, known))
         for done, state in enumerate(known.partitions):
             name = f"{state.topic}-{state.partition}"
             if progress is not None:
@@ -170,6 +176,22 @@ def audit_cluster(
         report.inconclusive.append("no partition was compared")
     report.seconds = time.monotonic() - started
     return report, digests
+
+
+def _size(cluster: Cluster, known: wire.Metadata) -> int | None:
+    """Bytes of all replicas' logs that will be compared, if every broker says."""
+    wanted = {(state.topic, state.partition) for state in known.partitions}
+    total = 0
+    for broker in sorted({replica for state in known.partitions for replica in state.replicas}):
+        try:
+            sizes = wire.log_sizes(cluster.connection(broker))
+        except wire.WireError:
+            cluster.drop(broker)
+            return None
+        if sizes is None:
+            return None
+        total += sum(size for place, size in sizes.items() if place in wanted)
+    return total
 
 
 def _compacted(cluster: Cluster, known: wire.Metadata, report: Report) -> set[str]:
@@ -209,7 +231,7 @@ class _Audited:
                 compared, leader = self._compare(sink)
                 now = self._state_now()
             except OSError as error:
-                sink.note("not-compared", "", f"{self.state.topic}-{self.state.partition} was not compared: {error}")
+                sink.note("not-compared", "", f"not compared: {error}")
                 report.inconclusive.append(sink.notes[-1].sentence)
                 compared, leader, now = None, None, self.state
             if now.leader_epoch != self.state.leader_epoch and sink.findings and attempt + 1 < ATTEMPTS:
@@ -250,11 +272,12 @@ class _Audited:
             if sink.findings:
                 since = begins
         compared = compare(leader, list(copies.values()), since, sink, compacted=self.compacted)
+        compared.read = {stream.replica: stream.read for stream in (leader, *copies.values())}
         if self.before is not None:
             judge_memory(leader, state.leader_epoch, 0, self.before.blocks, compared, sink)
         judge_epochs(leader, compared, sink)
         if not copies:
-            sink.note("one-replica", leader.replica, f"{state.topic}-{state.partition} has one replica")
+            sink.note("one-replica", leader.replica, "it has one replica")
         return compared, leader
 
     def _state_now(self) -> wire.PartitionState:
@@ -282,7 +305,7 @@ class _Audited:
                     last_epoch=last,
                     batches=0,
                     records=max(mark - compared.starts[name], 0),
-                    bytes=0,
+                    bytes=compared.read.get(name, 0),
                     segments=0,
                     epochs=compared.epochs if name == leader.replica else [],
                 )

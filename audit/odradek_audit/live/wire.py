@@ -1,23 +1,38 @@
 """Kafka's wire protocol as far as a read-only audit speaks it: one request, one answer, on a plain connection.
 
 Versions before the flexible ones, which Kafka 2.3 to 4.x and odradek serve: Metadata 7, ListOffsets 2, Fetch 11,
-OffsetForLeaderEpoch 3, DescribeConfigs 1. Nothing an answer claims is believed: lengths are compared with the bytes
-that are there.
+OffsetForLeaderEpoch 3, DescribeConfigs 1, DescribeLogDirs 1, SaslHandshake 1, SaslAuthenticate 0. Nothing an answer
+claims is believed: lengths are compared with the bytes that are there.
 """
 
 from __future__ import annotations
 
-import socket
+import secrets
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
+
+from odradek_proto.security.scram import AuthenticationRefused, ScramClient, plain_message
+
+from odradek_audit.live.security import IN_THE_CLEAR, PLAIN, Security, connected
 
 T = TypeVar("T")
 CLIENT_ID = "odradek-audit"
 CONSUMER, DEBUGGER = -1, -2
 """Replica ids of who is none; a debugger may ask a follower where its log begins."""
-FETCH, LIST_OFFSETS, METADATA, EPOCHS, CONFIGS = 1, 2, 3, 23, 32
-VERSIONS = {FETCH: 11, LIST_OFFSETS: 2, METADATA: 7, EPOCHS: 3, CONFIGS: 1}
+FETCH, LIST_OFFSETS, METADATA, EPOCHS, CONFIGS, LOG_DIRS = 1, 2, 3, 23, 32, 35
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+VERSIONS = {
+    FETCH: 11,
+    LIST_OFFSETS: 2,
+    METADATA: 7,
+    EPOCHS: 3,
+    CONFIGS: 1,
+    LOG_DIRS: 1,
+    SASL_HANDSHAKE: 1,
+    SASL_AUTHENTICATE: 0,
+}
 LARGEST_ANSWER = 256 * 1024 * 1024
 RECEIVE_BYTES = 1 << 20
 EARLIEST = -2
@@ -66,6 +81,37 @@ class Answer:
         return [read() for _ in range(max(length, 0))]
 
 
+def _log_in(connection: Connection, security: Security) -> None:
+    """Say who asks, as KIP-152 has it. Raises `WireError` when the broker does not believe it."""
+    answer = connection.ask(SASL_HANDSHAKE, string(security.mechanism))
+    code, offered = answer.number(2), answer.array(answer.string)
+    if code:
+        known = ", ".join(offered)
+        raise WireError(f"{connection.address}: sasl.mechanism={security.mechanism} is not offered; {known} are")
+
+    def said(message: bytes) -> bytes:
+        told = connection.ask(SASL_AUTHENTICATE, struct.pack(">i", len(message)) + message)
+        refused, why = told.number(2), told.string()
+        if refused:
+            raise WireError(f"{connection.address} refuses the user {security.username}: {why or f'error {refused}'}")
+        return told.blob()
+
+    if security.mechanism == PLAIN:
+        said(plain_message(security.username, security.password))
+        return
+    client = ScramClient(security.mechanism, security.username, security.password, secrets.token_urlsafe(18))
+    try:
+        client.check(said(client.final(said(client.first()))))
+    except AuthenticationRefused as error:
+        raise WireError(f"{connection.address}: {error}") from error
+
+
+def _why(error: ssl.SSLError) -> str:
+    """What OpenSSL says, without the place in its source."""
+    said = getattr(error, "verify_message", "") or error.reason or error.strerror or str(error)
+    return f"{said} (security.protocol, ssl.truststore.location)"
+
+
 def string(text: str) -> bytes:
     encoded = text.encode()
     return struct.pack(">h", len(encoded)) + encoded
@@ -74,15 +120,31 @@ def string(text: str) -> bytes:
 class Connection:
     """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota."""
 
-    def __init__(self, host: str, port: int, timeout_s: float, received: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float,
+        received: Callable[[int], None],
+        security: Security = IN_THE_CLEAR,
+    ) -> None:
+        """Raises `WireError`, also when the broker does not believe who asks."""
         self.address = f"{host}:{port}"
         self._received = received
         self._correlation = 0
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket = connected((host, port), timeout_s, security.context())
+        except ssl.SSLError as error:
+            raise WireError(f"{self.address}: no TLS: {_why(error)}") from error
         except OSError as error:
             hint = "check host names and ports, and that they are those of a listener for Kafka's clients"
             raise Unreachable(f"{self.address} cannot be reached: {error.strerror or error}", hint) from error
+        if security.sasl:
+            try:
+                _log_in(self, security)
+            except WireError:
+                self.close()
+                raise
 
     def close(self) -> None:
         self._socket.close()
@@ -263,6 +325,32 @@ def cleanup_policies(connection: Connection, topics: Sequence[str]) -> dict[str,
 
     answer.array(one)
     return found
+
+
+def log_sizes(connection: Connection) -> dict[tuple[str, int], int] | None:
+    """Bytes of every log of a broker, by topic and partition; None where that may not be asked."""
+    answer = connection.ask(LOG_DIRS, struct.pack(">i", -1))
+    answer.number(4)
+    found: dict[tuple[str, int], int] = {}
+    refused: list[int] = []
+
+    def directory() -> None:
+        refused.append(answer.number(2))
+        answer.string()
+
+        def topic() -> None:
+            name = answer.string()
+
+            def partition() -> None:
+                number, size, _, _ = answer.number(4), answer.number(8), answer.number(8), answer.number(1)
+                found[name, number] = size
+
+            answer.array(partition)
+
+        answer.array(topic)
+
+    answer.array(directory)
+    return found if found or (refused and not any(refused)) else None
 
 
 def _array(entries: Sequence[bytes]) -> bytes:

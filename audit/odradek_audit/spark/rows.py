@@ -6,7 +6,7 @@ bytes holds at most 2 GiB. Column names are those of Spark's own Kafka source wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ SCHEMAS = {
         "record_count INT, problem STRING, detail STRING, crc_ok BOOLEAN"
     ),
     "segments": f"{_PLACE}, base_offset BIGINT, file STRING, size BIGINT, has_index BOOLEAN, has_time_index BOOLEAN",
+    "indexes": f"{_PLACE}, file STRING, kind STRING, entry INT, offset BIGINT, position BIGINT, timestamp BIGINT",
     "epochs": f"{_PLACE}, epoch INT, start_offset BIGINT",
     "checkpoints": (
         f"{_PLACE}, log_start BIGINT, high_watermark BIGINT, recovery_point BIGINT, cleaned_to BIGINT, "
@@ -92,20 +93,26 @@ RECORD_SCHEMA = pa.schema(
 )
 
 
-def batch_rows(replica: str, topic: str, partition: int, facts: Iterable[BatchFacts]) -> Iterator[pa.RecordBatch]:
+OFFSET_COLUMN = RECORD_SCHEMA.names.index("offset")
+Place = tuple[str, str, int]
+"""Replica, topic, partition."""
+
+
+def batch_rows(place: Place, facts: Iterable[BatchFacts]) -> Iterator[pa.RecordBatch]:
     """Digests as Arrow rows of the `batches` view."""
     rows: list[BatchFacts] = []
     for fact in facts:
         rows.append(fact)
         if len(rows) >= ROWS_PER_BATCH:
-            yield _batch_arrow(replica, topic, partition, rows)
+            yield _batch_arrow(place, rows)
             rows = []
     if rows:
-        yield _batch_arrow(replica, topic, partition, rows)
+        yield _batch_arrow(place, rows)
 
 
-def _batch_arrow(replica: str, topic: str, partition: int, rows: list[BatchFacts]) -> pa.RecordBatch:
+def _batch_arrow(place: Place, rows: list[BatchFacts]) -> pa.RecordBatch:
     count = len(rows)
+    replica, topic, partition = place
     columns: list[Any] = [[replica] * count, [topic] * count, [partition] * count]
     columns.extend(zip(*rows, strict=True))
     columns.append([row.problem == "" for row in rows])
@@ -118,9 +125,14 @@ class CorruptLog(ValueError):
 
 
 def record_rows(
-    disk: Disk, path: str, replica: str, topic: str, partition: int, facts: Iterable[BatchFacts], on_corrupt: str
+    disk: Disk,
+    path: str,
+    place: Place,
+    facts: Iterable[BatchFacts],
+    on_corrupt: str,
+    wanted: Callable[[int], bool],
 ) -> Iterator[pa.RecordBatch]:
-    """Records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be.
+    """Wanted records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be.
 
     `on_corrupt`: "fail" raises `CorruptLog`, "stop" ends the part, "record" goes on behind what cannot be read.
     """
@@ -136,7 +148,7 @@ def record_rows(
         try:
             data = disk.read(path, fact.position, fact.size)
             header = read_header(data)
-            rows.extend(_rows_of_batch(data, header, replica, topic, partition, path, fact))
+            rows.extend(row for row in _rows_of_batch(data, header, place, path, fact) if wanted(row[OFFSET_COLUMN]))
         except (CorruptBatch, CodecUnavailable) as error:
             if on_corrupt == "fail":
                 raise CorruptLog(f"{path}, byte {fact.position}: {error}") from error
@@ -150,8 +162,9 @@ def record_rows(
 
 
 def _rows_of_batch(
-    data: bytes, header: BatchHeader, replica: str, topic: str, partition: int, path: str, fact: BatchFacts
+    data: bytes, header: BatchHeader, place: Place, path: str, fact: BatchFacts
 ) -> Iterator[tuple[Any, ...]]:
+    replica, topic, partition = place
     codec = CODECS[header.codec]
     file = path.rpartition("/")[2]
     kind = int(header.timestamp_type_log_append)
