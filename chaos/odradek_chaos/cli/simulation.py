@@ -73,7 +73,12 @@ OPTIONS: dict[str, tuple[Any, object]] = {  # fields of Options, each with its o
     "partitions": _option(int, 3, "--partitions", text="Of the topic that is written to.", min=1, max=100),
     "writers": _option(int, 2, "--writers", text="How many clients write.", min=1, max=100),
     "members": _option(
-        int, 0, "--members", text="How many members of a consumer group there are, on Kafka's listener.", min=0, max=100
+        int,
+        0,
+        "--members",
+        text="Of a classic consumer group on Kafka's listener, and as many of one of KIP-848.",
+        min=0,
+        max=100,
     ),
     "strict": _option(bool, False, "--strict", text="Report what is not owed under the faults, too."),
     "checks": _option(

@@ -26,6 +26,8 @@ from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
 from odradek_chaos.worlds.simulated.plan.script import Send
 from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
+from odradek_chaos.worlds.simulated.run.consumers import GROUP as OF_CONSUMERS
+from odradek_chaos.worlds.simulated.run.consumers import GroupConsumer
 from odradek_chaos.worlds.simulated.run.kafka_writer import KafkaWriter
 from odradek_chaos.worlds.simulated.run.members import GROUP, Member
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
@@ -54,7 +56,11 @@ class Load:
         self._machines: dict[str, SimNode] = {}
         self._programs: dict[str, Program] = {}  # of machines
         self._members: dict[str, Member] = {}
+        self._consumers: dict[str, GroupConsumer] = {}
         self.group = GroupHistory(lambda check, sentence: world.findings.report(check, sentence, partition=GROUP))
+        self.consumers = GroupHistory(
+            lambda check, sentence: world.findings.report(check, sentence, partition=OF_CONSUMERS)
+        )
         self._lives: Counter[str] = Counter()  # of clients that were crashed
         world.faults.on_client_crash = self.crash
         self.states = CompactedStates(world, self._start)
@@ -100,17 +106,23 @@ class Load:
 
     def start_members(self) -> None:
         for number in range(1, self.world.plan.options.members + 1):
-            self._start(f"g{number}", self._take_part)
-            self.world.faults.client_names.append(f"g{number}")
+            for name, program in ((f"g{number}", self._take_part), (f"c{number}", self._consume)):
+                self._start(name, program)
+                self.world.faults.client_names.append(name)
 
     def start_kafka_writer(self) -> None:
         """Where there is a listener for it."""
         if self.world.plan.options.members:
-            self._start("k1", self._write_as_kafka)
-            self.world.faults.client_names.append("k1")
+            self._start("p1", self._write_as_kafka)
+            self.world.faults.client_names.append("p1")
 
-    def group_is_stable(self) -> bool:
-        """Every member is in the newest generation, and together they own everything."""
+    def groups_are_stable(self) -> bool:
+        """All classic members are in the newest generation; the members of each group together own everything, once."""
+        everything = list(range(self.world.plan.options.partitions))
+        consumed = sorted(number for each in self._consumers.values() for number in each.owned)
+        return not self._consumers or (consumed == everything and self._classic_is_stable())
+
+    def _classic_is_stable(self) -> bool:
         names = [name for name in self._machines if name.startswith("g")]
         owned: list[int] = []
         for name in names:
@@ -123,7 +135,7 @@ class Load:
     def stop_members(self) -> None:
         self.ended = True
         for name, machine in self._machines.items():
-            if name.startswith("g"):
+            if name.startswith(("g", "c")):
                 machine.kill()
 
     async def stop_writers(self) -> None:
@@ -133,7 +145,7 @@ class Load:
         for writer in self.writers:
             writer.stop()
         for name, machine in self._machines.items():
-            if name.startswith(("w", "k")):
+            if name.startswith(("w", "p")):
                 await machine.wait()
 
     async def read_everything(self) -> list[Record]:
@@ -214,6 +226,12 @@ class Load:
             ports, self.group, self.world.partitions, self._kafka_addresses(), lambda: self.world.faults.faulty
         )
         await member.run()
+
+    async def _consume(self, ports: NodePorts) -> None:
+        consumer = self._consumers[ports.node] = GroupConsumer(
+            ports, self.consumers, TOPIC, self.world.cluster.bootstrap, lambda: self.world.faults.faulty
+        )
+        await consumer.run()
 
     def _pause_ms(self) -> float:
         return self.world.plan.pause_ms(self.world.loop.now_us)

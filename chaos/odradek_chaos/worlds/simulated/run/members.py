@@ -47,6 +47,8 @@ def settings_for_members(settings: BrokerSettings) -> BrokerSettings:
         offsets_topic_num_partitions=2,
         group_initial_rebalance_delay_ms=300,
         group_min_session_timeout_ms=SESSION_MS,
+        group_consumer_session_timeout_ms=SESSION_MS,
+        group_consumer_heartbeat_interval_ms=HEARTBEAT_MS,
     )
 
 

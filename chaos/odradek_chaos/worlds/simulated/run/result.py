@@ -30,6 +30,7 @@ class SeedResult:
     failed: int = 0
     generation: int = -1  # of the group, where there are members
     commits: int = 0  # of offsets, by its members
+    commits_of_consumers: int = 0  # by the members of the group of KIP-848
     read: int = 0
     compared: int = 0  # records that the audit compared between replicas
     faults_began_us: int = 0

@@ -136,7 +136,8 @@ def _run(
         dict(world.findings.costs),
     )
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
-    result.generation, result.commits = load.group.generation_id, load.group.commits
+    result.generation = load.group.generation_id
+    result.commits, result.commits_of_consumers = load.group.commits, load.consumers.commits
     _forget(world, load)
     return result
 
@@ -262,7 +263,7 @@ async def _group_peace(world: World, load: Load) -> None:
     """Without faults a group is stable after a few of its timeouts."""
     limit_ms = STABLE_MS
     try:
-        await until(world, load.group_is_stable, limit_ms if world.expectations.recovers else NOT_OWED_MS)
+        await until(world, load.groups_are_stable, limit_ms if world.expectations.recovers else NOT_OWED_MS)
     except TimeoutError:
         if world.expectations.recovers:
             sentence = f"{limit_ms} ms after the faults, in generation {load.group.generation_id}"
