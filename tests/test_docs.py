@@ -272,6 +272,7 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "group.consumer.session.timeout.ms": 45_000,
     "group.consumer.heartbeat.interval.ms": 5_000,
     "group.consumer.max.size": 2_147_483_647,
+    "group.consumer.assignors": "uniform,range",
     "ssl.keystore.type": "JKS",
     "ssl.keystore.location": "",
     "ssl.keystore.certificate.chain": "",

@@ -131,6 +131,7 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
             "who speak GRPC or GRPC_SSL among themselves",
         ),
         ("sasl.enabled.mechanisms=GSSAPI", "there are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not 'GSSAPI'"),
+        ("group.consumer.assignors=uniform,sticky", "there are uniform, range, not 'sticky'"),
         ("odradek.create.users=admin", "looks like admin=secret,alice=other"),
         ("listener.security.protocol.map=GRPC:GRPC,CONTROLLER:GRPC_SSL", "CONTROLLER with TLS and REPLICATION without"),
         ("ssl.client.auth=yes", "must be one of none, requested, required, not 'yes'"),

@@ -16,7 +16,6 @@ from odradek.administration.groups import classic_assignment
 from odradek_broker.testing import Cluster
 
 Run = Callable[..., Any]
-pytestmark = pytest.mark.odradek(settings={"group.consumer.heartbeat.interval.ms": "100"})
 
 
 @pytest.fixture

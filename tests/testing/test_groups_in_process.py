@@ -10,7 +10,7 @@ import pytest
 from odradek import CommitFailed, Consumer, Producer, TopicPartition
 from odradek_broker.testing import AsyncCluster, Cluster
 
-SETTINGS = {"group.consumer.heartbeat.interval.ms": "100", "group.consumer.session.timeout.ms": "20000"}
+SETTINGS = {"group.consumer.session.timeout.ms": "20000"}
 RECORDS, PARTITIONS = 200, 4
 TP = TopicPartition("orders", 0)
 

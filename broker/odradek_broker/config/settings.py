@@ -148,6 +148,7 @@ class BrokerSettings:
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: str = "uniform,range"
 
     # --- ACLs: see docs/security.md
     authorizer_class_name: str = ""  # org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty: none

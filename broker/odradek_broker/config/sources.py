@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from odradek_broker.config.assignors import parse_assignors
 from odradek_broker.config.environment import from_environment, setting_of
 from odradek_broker.config.listeners import check_listeners
 from odradek_broker.config.log_levels import parse_levels
@@ -285,6 +286,7 @@ def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) ->
     parse_topics(settings.odradek_create_topics)
     parse_users(settings.odradek_create_users)
     enabled_mechanisms(settings)
+    parse_assignors(settings)
     authorizer(settings)
 
 

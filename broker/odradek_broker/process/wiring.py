@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from odradek_proto.transport.ports import Clock, Files
 
+from odradek_broker.config.assignors import parse_assignors
 from odradek_broker.config.listeners import (
     controller_listeners,
     inter_broker_listener,
@@ -57,6 +58,7 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
         consumer_max_size=settings.group_consumer_max_size,
+        consumer_assignors=parse_assignors(settings),
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
     )

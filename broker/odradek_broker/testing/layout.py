@@ -120,6 +120,7 @@ def broker_settings(
         "default.replication.factor": str(min(3, len(voters))),
         "min.insync.replicas": "2" if len(voters) >= 3 else "1",
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.heartbeat.interval.ms": "200",  # 5 s: partitions would change hands in ten
         "offsets.topic.num.partitions": "4",  # 50 take three seconds, of three brokers on one loop
         **settings,
         "node.id": str(broker),

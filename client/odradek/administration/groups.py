@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -18,7 +18,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import groups_messages as wire
 
 from odradek.cluster.client import Client
-from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Coordinator
+from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Coordinator, in_portions
 from odradek.shared.config import AdminConfig
 from odradek.shared.errors import OdradekError, broker_error, raise_for
 from odradek.shared.results import OffsetAndMetadata
@@ -159,14 +159,17 @@ class GroupAdmin(Client):
             TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
             for partition, each in offsets.items()
         }
-        request = wire.OffsetCommitRequest(
-            group_id,
-            NOT_A_MEMBER,
-            offsets=tuple(
-                wire.PartitionOffset(*partition, each.offset, each.leader_epoch, each.metadata)
-                for partition, each in commits.items()
-            ),
-        )
+        for some in in_portions([*commits.items()]):
+            await self._commit(coordinator, group_id, some)
+
+    async def _commit(
+        self, coordinator: Coordinator, group_id: str, commits: Sequence[tuple[TopicPartition, OffsetAndMetadata]]
+    ) -> None:
+        offsets = [
+            wire.PartitionOffset(*partition, each.offset, each.leader_epoch, each.metadata)
+            for partition, each in commits
+        ]
+        request = wire.OffsetCommitRequest(group_id, NOT_A_MEMBER, offsets=offsets)
 
         async def ask() -> wire.OffsetCommitResponse:
             answer = await coordinator.call("OffsetCommit", request, wire.OffsetCommitResponse)

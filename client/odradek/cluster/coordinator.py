@@ -6,6 +6,7 @@ not, or cannot be reached. An error that passes is raised as such, and whoever a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol, Self, TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -19,6 +20,7 @@ GROUPS: Final = "/odradek.v1.Groups/"
 FIND_TIMEOUT_MS = 2_000
 CALL_TIMEOUT_MS = 2_000  # of the first attempt: a coordinator that is frozen has a successor soon
 
+MOST_NAMED = 1_500  # partitions in one request: with the longest names, a broker takes no more
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -33,6 +35,12 @@ class Answer(Protocol):
 
 
 A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
+
+
+def in_portions(named: Sequence[T]) -> list[Sequence[T]]:
+    """As many partitions as a request may name."""
+    return [named[at : at + MOST_NAMED] for at in range(0, len(named), MOST_NAMED)]
 
 
 class Coordinator:

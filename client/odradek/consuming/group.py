@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import isawaitable
 
 from odradek_proto.errors import ErrorCode
@@ -22,11 +23,12 @@ from odradek_proto.v1 import groups_messages as wire
 from odradek_proto.values import Value
 
 from odradek.cluster.cluster import Cluster
-from odradek.cluster.coordinator import Coordinator
+from odradek.cluster.coordinator import Coordinator, in_portions
 from odradek.cluster.tasks import Failed, start_task
 from odradek.consuming.engine import FetchEngine
 from odradek.core.fetch_state import FetchState
 from odradek.core.membership import FENCED, Assigned, Lost, MemberSettings, Membership, Revoked, State, Step
+from odradek.core.outages import PATIENCE_MS
 from odradek.shared.config import ConsumerConfig
 from odradek.shared.errors import CommitFailed, OdradekError, broker_error
 from odradek.shared.results import OffsetAndMetadata
@@ -221,6 +223,8 @@ class GroupMember:
 
     async def _beat(self) -> None:
         membership, failures = self._membership, 0
+        since_ms: int | None = None  # since when nobody answers
+        told = False
         while True:
             self._wakeup.clear()
             request = membership.heartbeat(self._clock.now_ms())
@@ -237,10 +241,16 @@ class GroupMember:
                     membership.fail(error, self._clock.now_ms())
                 else:
                     failures += 1
+                    since_ms = self._clock.now_ms() if since_ms is None else since_ms
+                    if not told and self._clock.now_ms() - since_ms >= PATIENCE_MS:
+                        told = True
+                        logger.warning("group %r: no coordinator answers: %s", self._config.group_id, error.message)
                     membership.on_failed(self._clock.now_ms() + self._cluster.search_pause(failures))
                     logger.debug("group %r: heartbeat: %s", self._config.group_id, error.message)
             else:
-                failures = 0
+                if told:
+                    logger.info("group %r: its coordinator answers again", self._config.group_id)
+                failures, since_ms, told = 0, None, False
                 membership.on_answer(answer, self._clock.now_ms())
             self._look()
 
@@ -274,8 +284,8 @@ class GroupMember:
 
     async def commit(self, commits: Commits, timeout_ms: int) -> None:
         """Raises `CommitFailed` when the partitions are not this member's any more, or not yet."""
-        if commits:
-            await self._cluster.patiently("commit", timeout_ms, lambda: self._commit(commits))
+        for some in in_portions([*commits.items()]):
+            await self._cluster.patiently("commit", timeout_ms, partial(self._commit, dict(some)))
 
     async def _commit(self, commits: Commits) -> None:
         member_id, epoch = self._who()
@@ -326,6 +336,14 @@ class GroupMember:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | OdradekError | None]:
         """Ask once what is committed; None where nothing is. Raises what is of all of them."""
+        found: dict[TopicPartition, OffsetAndMetadata | OdradekError | None] = {}
+        for some in in_portions([*partitions]):
+            found |= await self._fetch(some)
+        return found
+
+    async def _fetch(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | OdradekError | None]:
         member_id, epoch = ("", -1) if self._membership.epoch <= 0 else self._who()
         named = tuple(wire.NamedPartition(each.topic, each.partition) for each in partitions)
         request = wire.OffsetFetchRequest(self._config.group_id, False, named, member_id, epoch)
