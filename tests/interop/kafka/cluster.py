@@ -38,7 +38,12 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> list[str]:
-        return [f"{HOST}:{port}" for port, _ in self._ports.values()]
+        return list(self.kafka_addresses.values())
+
+    @property
+    def kafka_addresses(self) -> dict[int, str]:
+        """Node ids and where each listens for clients."""
+        return {node: f"{HOST}:{port}" for node, (port, _) in self._ports.items()}
 
     def directory(self, node: int) -> Path:
         """A node's log directory."""

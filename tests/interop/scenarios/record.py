@@ -1,0 +1,35 @@
+"""Records what Apache Kafka 4.1.1 tells its clients: `recorded/CLIENT.json`, which odradek is compared with.
+
+    python -m tests.interop.scenarios.record [CLIENT...]
+
+Needs Java, Maven and Go, and some ten minutes for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.interop.kafka.cluster import KafkaCluster
+from tests.interop.kafka.java import classpath_of
+from tests.interop.scenarios.clients import CLIENTS, KILLED, RECORDED, SETTINGS, run
+
+
+def record(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = KafkaCluster(classpath_of(), Path(directory), SETTINGS)
+        cluster.format()
+        cluster.start()
+        try:
+            for name in names:
+                told = run(name, cluster, name)
+                (RECORDED / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+                cluster.start(KILLED)
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    record(sys.argv[1:] or list(CLIENTS))

@@ -1,0 +1,26 @@
+"""Clients of Kafka, unchanged, are told by odradek what Apache Kafka 4.1.1 tells them: results and errors."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.testing import Cluster
+
+from tests.interop.kafka.java import NoKafka
+from tests.interop.scenarios.clients import CLIENTS, SETTINGS, expected, run
+
+EVERYDAY = "aiokafka"
+
+
+@pytest.mark.odradek(settings=SETTINGS)
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=() if name == EVERYDAY else pytest.mark.slow) for name in CLIENTS]
+)
+def test_a_client_is_told_what_kafka_tells_it(client: str, odradek_cluster: Cluster) -> None:
+    """Producing, reading, groups, administration, and each with what is refused; then with a broker too few."""
+    try:
+        told = run(client, odradek_cluster, client)
+    except NoKafka as error:
+        pytest.skip(str(error))
+    wanted = expected(client)
+    assert list(told) == list(wanted)
+    assert {scenario: (told[scenario], result) for scenario, result in wanted.items() if told[scenario] != result} == {}
