@@ -328,6 +328,11 @@ def test_a_member_names_only_topics_that_it_may_know(guarded: LocalCluster) -> N
             with pytest.raises(TopicAuthorizationFailed):
                 await read("secrets")
             assert await read("orders") == b"0"
+        async with Consumer(guarded.bootstrap, group_id="daves", **as_user("dave")) as consumer:
+            consumer.subscribe(pattern=".*")  # finds what dave may describe
+            while not (found := consumer.assignment()):
+                await consumer.poll(0.1)
+            assert found == [ORDERS]
 
     asyncio.run(story())
 

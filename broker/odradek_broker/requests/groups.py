@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -124,7 +125,9 @@ class GroupRequests:
         api = type(request).__name__
         if not isinstance(request, ListGroups) and (refused := self._refused(context, api, request.group_id)):
             return kind(refused)
-        if isinstance(request, ConsumerGroupHeartbeat):
+        if isinstance(request, ConsumerGroupHeartbeat) and self._access.is_on:
+            allows = partial(self._access.allows, context, Operation.DESCRIBE, ResourceType.TOPIC)
+            request = replace(request, may_describe=allows)
             for name in request.subscribed_topic_names or ():
                 if refused := self._refused(context, "ConsumerGroupHeartbeat of topic", name):
                     return kind(refused)

@@ -152,7 +152,7 @@ class ConsumerGroup(ReplayedGroup):
         before = MemberMetadata() if known is None else known.metadata
         after = _updated(before, request)
         resubscribes = subscription_of(after) != subscription_of(before)
-        topics_of_regex = self._resolve_new(after.regex) if resubscribes else None
+        topics_of_regex = self._resolve_new(after.regex, request) if resubscribes else None
 
         # From here on nothing is refused.
         if replaced is not None:
@@ -161,7 +161,7 @@ class ConsumerGroup(ReplayedGroup):
             self._write(records.MEMBER, member_id, after)
         if after.regex and topics_of_regex is not None:
             self._write(records.REGEX, after.regex, ResolvedRegex(topics_of_regex, _NO_VERSION, wall_ms))
-        self._refresh_topics(resubscribes, now_ms, wall_ms)
+        self._refresh_topics(resubscribes, request, now_ms, wall_ms)
         if self.epoch > self.target_epoch:
             self._assign()
         member = self.members[member_id]
@@ -263,28 +263,34 @@ class ConsumerGroup(ReplayedGroup):
 
     # --- Topics and targets ---------------------------------------------------------------------------------------
 
-    def _resolve_new(self, regex: str | None) -> tuple[str, ...] | None:
+    def _resolve_new(self, regex: str | None, request: ConsumerGroupHeartbeat) -> tuple[str, ...] | None:
         """The topics of an expression that nobody here has had before. Raises Refusal."""
         if not regex or regex in self.regexes:
             return None
         try:
-            return matching(regex, self._topics.topic_names())
+            return self._found(regex, request)
         except InvalidPattern as error:
             message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
             raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
-    def _refresh_topics(self, resubscribed: bool, now_ms: int, wall_ms: int) -> None:
+    def _found(self, regex: str, request: ConsumerGroupHeartbeat) -> tuple[str, ...]:
+        """As in Kafka, what the member may describe that has it resolved. Raises `InvalidPattern`."""
+        found = matching(regex, self._topics.topic_names())
+        may = request.may_describe
+        return found if may is None else tuple(name for name in found if may(name))
+
+    def _refresh_topics(self, resubscribed: bool, request: ConsumerGroupHeartbeat, now_ms: int, wall_ms: int) -> None:
         """Raises the group epoch where subscriptions, or the topics behind them, are not what they were."""
         if not resubscribed and not self._topics_changed:
             return
         self._drop_unused_regexes()
         if self._topics_changed:
-            self._topics_changed = not self._refresh_regexes(now_ms, wall_ms)
+            self._topics_changed = not self._refresh_regexes(request, now_ms, wall_ms)
         metadata_hash = self._hash_of_topics()
         if resubscribed or metadata_hash != self.metadata_hash:
             self._write(records.GROUP, "", GroupEpoch(self.epoch + 1, metadata_hash))
 
-    def _refresh_regexes(self, now_ms: int, wall_ms: int) -> bool:
+    def _refresh_regexes(self, request: ConsumerGroupHeartbeat, now_ms: int, wall_ms: int) -> bool:
         """Whether it was time to do it."""
         if not self.regexes:
             return True
@@ -294,7 +300,7 @@ class ConsumerGroup(ReplayedGroup):
         self._regexes_resolved_ms = now_ms
         for regex, resolved in sorted(self.regexes.items()):
             try:
-                found = matching(regex, self._topics.topic_names())
+                found = self._found(regex, request)
             except InvalidPattern:  # grown too costly with the topics: what it found stays
                 continue
             if found != resolved.topic_names:

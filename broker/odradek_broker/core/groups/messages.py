@@ -13,7 +13,7 @@ Values have the nouns of Kafka's messages; times are ms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from odradek_proto.errors import ErrorCode
@@ -152,6 +152,7 @@ class ConsumerGroupHeartbeat(Value, frozen=True):
     owned: Assignment | None = None  # topic_partitions
     client_id: str = ""
     client_host: str = ""
+    may_describe: Callable[[str], bool] | None = None  # the topics that an expression may find; None: all
 
 
 class ConsumerGroupHeartbeatAnswer(Value, frozen=True):

@@ -70,10 +70,10 @@ class GroupConsumer:
             consumer.subscribe(self._topic, on_revoked=self._forget, on_lost=self._forget)
             while True:
                 records = await consumer.poll(HEARTBEAT_MS / 1000, max_records=1)
+                for record in records:  # first of all: after a pause of the process it may be another's
+                    await self._commit(consumer, record.topic_partition, record.offset + 1)
                 for tp in consumer.assignment():
                     await self._look(consumer, tp)
-                for record in records:
-                    await self._commit(consumer, record.topic_partition, record.offset + 1)
                 drawn = clock.rng.random() if self._is_restless() else 1.0
                 if drawn < LEAVES:
                     return
@@ -92,7 +92,9 @@ class GroupConsumer:
         self._offsets.setdefault(tp, offset)
 
     async def _commit(self, consumer: Consumer, tp: TopicPartition, offset: int) -> None:
-        if offset > self._offsets.get(tp, offset):  # else the log was cut, or the partition is another's by now
+        if tp not in self._offsets:
+            await self._look(consumer, tp)
+        if offset > self._offsets[tp]:  # else the log was cut, or the partition is another's by now
             await consumer.commit({tp: offset})
             self._offsets[tp] = offset
             self._history.on_committed(tp.partition, offset)
