@@ -15,42 +15,50 @@ from odradek_proto.command_line import UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
 if TYPE_CHECKING:
+    from odradek_audit.live.security import Security
     from odradek_audit.report import Report
 
 EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 SHOWN_FINDINGS = 20
 
 
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Brokers' listeners for Kafka's clients.")
+]
+Quota = Annotated[
+    float,
+    typer.Option("--quota", metavar="MB/S", min=0.0, help="Megabytes a second from all brokers; 0: no limit."),
+]
+DigestsFile = Annotated[
+    Path | None,
+    typer.Option("--digests", metavar="FILE", help="Remember what was compared here, and read only what is new."),
+]
+FromStart = Annotated[
+    bool, typer.Option("--from-start", help="Read all again, and compare it with what --digests remembers.")
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar="ODRADEK_COMMAND_CONFIG",
+        show_envvar=False,
+        help="TLS and SASL with Kafka's names, as in client.properties.",
+    ),
+]
+MetricsFile = Annotated[
+    Path | None, typer.Option("--metrics", metavar="FILE", help="Write numbers for Prometheus' textfile collector.")
+]
+
+
 def live(
-    bootstrap: Annotated[
-        str,
-        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Brokers' listeners for Kafka's clients."),
-    ],
+    bootstrap: Bootstrap,
     topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
-    quota: Annotated[
-        float,
-        typer.Option("--quota", metavar="MB/S", min=0.0, help="Megabytes a second from all brokers; 0: no limit."),
-    ] = 10.0,
-    digests: Annotated[
-        Path | None,
-        typer.Option("--digests", metavar="FILE", help="Remember what was compared here, and read only what is new."),
-    ] = None,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Read all again, and compare it with what --digests remembers.")
-    ] = False,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--command-config",
-            metavar="FILE",
-            envvar="ODRADEK_COMMAND_CONFIG",
-            show_envvar=False,
-            help="TLS and SASL with Kafka's names, as in client.properties.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        Path | None, typer.Option("--metrics", metavar="FILE", help="Write numbers for Prometheus' textfile collector.")
-    ] = None,
+    quota: Quota = 10.0,
+    digests: DigestsFile = None,
+    from_start: FromStart = False,
+    command_config: CommandConfig = None,
+    metrics: MetricsFile = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the report's files here.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -64,18 +72,12 @@ def live(
     from odradek_audit.live.digests import CorruptDigests, Digests
     from odradek_audit.live.metrics import write_metrics
     from odradek_audit.live.run import Request, audit_cluster
-    from odradek_audit.live.security import IN_THE_CLEAR, BadSettings, security_from
     from odradek_audit.live.wire import Unreachable, WireError
     from odradek_audit.report import RESULT_FILES
     from odradek_audit.report.files import write_report
 
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
-    try:
-        security = security_from(command_config) if command_config is not None else IN_THE_CLEAR
-        security.context()
-    except BadSettings as error:
-        _stop(f"--command-config {error}")
-    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start, security)
+    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start, _security(command_config))
     if from_start and digests is None:
         _stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
@@ -108,6 +110,17 @@ def live(
         _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     _print(report, as_json)
     raise typer.Exit(report.exit_code)
+
+
+def _security(file: Path | None) -> Security:
+    from odradek_audit.live.security import IN_THE_CLEAR, BadSettings, security_from
+
+    try:
+        security = security_from(file) if file is not None else IN_THE_CLEAR
+        security.context()
+    except BadSettings as error:
+        _stop(f"--command-config {error}")
+    return security
 
 
 def _print(report: Report, as_json: bool) -> None:
