@@ -29,18 +29,22 @@ class MetadataApi:
         self._requests = requests
 
     async def answer(self, request: Request) -> Body:
-        asked = request.read()
-        topics = asked["topics"]
-        everything = topics is None or (not topics and request.version == EMPTY_MEANS_ALL)
-        names = [topic["name"] for topic in topics or () if topic["name"] is not None]
-        ids = [topic["topic_id"] for topic in topics or () if topic["name"] is None]
-        cluster = await self._requests.metadata(
-            request.context,
-            None if everything else list(dict.fromkeys(names)),  # each once, as in Kafka
-            list(dict.fromkeys(ids)),
-            asked.get("allow_auto_topic_creation", True),
-        )
+        names, ids, may_create = _asked(request)
+        cluster = await self._requests.metadata(request.context, names, ids, may_create)
         return request.answered(_described(cluster, request.context.listener, request.version))
+
+
+def _asked(request: Request) -> tuple[list[str] | None, list[bytes], bool]:
+    """Names, None for all topics, and ids, each once, as in Kafka; and whether topics may be created.
+
+    Who waits for a topic to be created keeps no more of its request than this.
+    """
+    asked = request.read()
+    topics = asked["topics"]
+    everything = topics is None or (not topics and request.version == EMPTY_MEANS_ALL)
+    names = dict.fromkeys(topic["name"] for topic in topics or () if topic["name"] is not None)
+    ids = dict.fromkeys(topic["topic_id"] for topic in topics or () if topic["name"] is None)
+    return None if everything else list(names), list(ids), asked.get("allow_auto_topic_creation", True)
 
 
 def live_brokers(cluster: ClusterDescription, listener: str) -> list[Mapping[str, Any]]:
