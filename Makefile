@@ -77,6 +77,7 @@ HOURS ?= 2
 torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/torture.md
 	@$(BIN)/python -m tests.simulation.torture --hours $(HOURS)
 	@$(BIN)/python -m tests.cluster.test_fuzz_grpc --minutes 60
+	@$(BIN)/python -m tests.kafka.fuzz --minutes 60
 	@ODRADEK_ALL_FLIPS=1 $(BIN)/python -m pytest tests/audit/test_audit_bit_flips.py
 
 mutants: $(STAMP)  ## break the protocol on purpose, 111 times by hand and 100 times by machine: which check notices?
