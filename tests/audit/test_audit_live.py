@@ -133,7 +133,7 @@ def test_an_old_fetch_is_sent_to_the_leader(odradek_cluster: Cluster, odradek_to
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["-b", "nowhere"], "give HOST:PORT"),
+        (["-b", "nowhere"], "-b HOST:PORT"),
         (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE"),
     ],
 )
@@ -144,9 +144,9 @@ def test_wrong_usage_is_said(options: list[str], said: str) -> None:
 
 
 def test_a_cluster_that_does_not_answer_ends_it(free_port_of_nobody: str) -> None:
-    """Exit code 1, with the address and why."""
+    """Exit code 4, with the address and why."""
     result = runner.invoke(app, ["live", "-b", free_port_of_nobody])
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert f"{free_port_of_nobody} cannot be reached" in result.output
 
 

@@ -149,9 +149,9 @@ def test_a_value_that_cannot_be_is_told_with_a_remedy(odradek: Run, line: str) -
     assert check(odradek, tuple(line.split())) == ""
 
 
-@pytest.mark.parametrize("line", ["topic list --frobnicate", "produce orders --size big", "audit run --replica 1"])
+@pytest.mark.parametrize("line", ["topic list --frobnicate", "produce orders --size big", "audit run --frobnicate"])
 def test_with_json_wrong_usage_is_an_object(odradek: Run, line: str) -> None:
-    """With the remedy in it, the audit's too."""
+    """With the remedy in it."""
     code, out, err = odradek(*line.split(), "--json")
     error = json.loads(err)["error"]
     assert (code, out, error["exit_code"]) == (USAGE, "", USAGE)

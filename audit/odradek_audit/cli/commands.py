@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypedDict
 
 import typer
-from odradek_proto.command_line import CommandFailed
 
 from odradek_audit.cli.live import live
 from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
@@ -207,8 +206,12 @@ def _write(report: Report, out: str, *, html: bool) -> None:
         _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
 
-def _stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
-    raise CommandFailed(message, hint=hint, exit_code=code)
+def _stop(message: str, code: int = EXIT_USAGE) -> NoReturn:
+    """In the form of all of odradek's commands."""
+    typer.echo(f"odradek: {message}", err=True)
+    if code == EXIT_USAGE:
+        typer.echo("  try: `odradek audit run --help` shows what it takes", err=True)
+    raise typer.Exit(code)
 
 
 def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:

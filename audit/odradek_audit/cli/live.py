@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from odradek_proto.command_line import UNREACHABLE, CommandFailed
+from odradek_proto.command_line import UNREACHABLE
 from odradek_proto.words import plural
 
 if TYPE_CHECKING:
@@ -178,4 +178,8 @@ def _addresses(text: str) -> list[tuple[str, int]]:
 
 
 def _stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
-    raise CommandFailed(message, hint=hint, exit_code=code)
+    """In the form of all of odradek's commands."""
+    typer.echo(f"odradek: {message}", err=True)
+    if code == EXIT_USAGE or hint:
+        typer.echo(f"  try: {hint or '`odradek audit live --help` shows what it takes'}", err=True)
+    raise typer.Exit(code)
