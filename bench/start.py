@@ -6,6 +6,7 @@
   compiled modules in place.
 - *first acknowledgement*: from the start of `odradek cluster up` until a client, which polls meanwhile, has created a
   topic with three replicas and been told that its first acks=all record is written.
+- *help*: CPU of a process that prints a page of help, user and system; the least of several.
 - *idle*: three brokers, one topic with six partitions, nobody connected; RSS, and CPU as a share of one core.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import statistics
 import subprocess
@@ -35,6 +37,8 @@ LISTENING_FLOOR_MS = 300
 FIRST_ACK_FLOOR_MS = 2_000
 IDLE_FLOOR_MIB = 60
 IDLE_FLOOR_PERCENT = 1
+HELP_FLOOR_MS = 150
+HELPS = 7  # processes, of which the least disturbed one counts
 SETTLE_S = 3  # after the start, for elections and the first metadata
 TIMEOUT_S = 30
 POLL_S = 0.01
@@ -51,9 +55,22 @@ def figures(quick: bool) -> list[Figure]:
     return [
         Figure("start", "one broker listens, median", statistics.median(listening), "ms", LISTENING_FLOOR_MS),
         Figure("start", "first acks=all after `cluster up`", statistics.median(first_ack), "ms", FIRST_ACK_FLOOR_MS),
+        Figure("help", "CPU of `odradek --help`", help_ms(), "ms", HELP_FLOOR_MS),
+        Figure("help", "CPU of `odradek topic list --help`", help_ms("topic", "list"), "ms"),
         Figure("idle", "memory, largest of 3 brokers", mib, "MiB RSS", IDLE_FLOOR_MIB),
         Figure("idle", "CPU, busiest of 3 brokers", percent, "% of core", IDLE_FLOOR_PERCENT),
     ]
+
+
+def help_ms(*words: str) -> float:
+    """CPU of one help page, of its process alone."""
+    took = []
+    for _ in range(HELPS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "odradek.cli", *words, "--help"], stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(took) * 1000
 
 
 def listening_ms() -> float:

@@ -2,7 +2,8 @@
 
     python examples/fast_producer.py localhost:50051 orders 100000
 
-`enqueue` waits only for room; leaving the producer flushes, and raises what failed and was not asked about.
+`enqueue` returns as soon as there is buffer space; leaving the producer flushes, and raises the errors of deliveries
+that were not awaited.
 """
 
 import asyncio

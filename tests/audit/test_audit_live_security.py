@@ -55,8 +55,8 @@ def test_settings_are_kafkas(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_used_name_the_remedy(tmp_path: Path, lines: list[str], said: str) -> None:
     """On the command line, with the exit code of wrong usage, before anything is dialled."""
     result = CliRunner().invoke(app, ["live", "-b", "127.0.0.1:1", "--command-config", str(written(tmp_path, *lines))])
-    assert getattr(result.exception, "exit_code", result.exit_code) == 2
-    assert said in result.output + str(result.exception)
+    assert result.exit_code == 2
+    assert said in result.output
     if "none.pem" not in said:
         with pytest.raises(BadSettings, match=re.escape(said)):
             security_from(written(tmp_path, *lines))

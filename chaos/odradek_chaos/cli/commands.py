@@ -239,7 +239,7 @@ def restart(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start brokers again that do not run. With --broker: this one, stopped cleanly first if it runs.
+    """Start stopped brokers. With --broker, restart that one (with a controlled shutdown if it is running).
 
     Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
     """

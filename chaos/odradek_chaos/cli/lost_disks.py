@@ -34,9 +34,9 @@ def lost_disks(cluster: LocalCluster, starting: Collection[int]) -> list[str]:
         raise _too_many(cluster, lost)
     others = "the others" if len(cluster.nodes) - len(lost) > 1 else "the other one"
     return [
-        f"broker {node_id} ran before, and {cluster.nodes[node_id].log_directory} holds nothing of it: it starts with"
-        f" an empty disk and copies everything from {others}. Until it has, it counts as a failed voter; records that"
-        " had no other replica are lost"
+        f"broker {node_id} has run before, but its data directory {cluster.nodes[node_id].log_directory} is empty: it"
+        f" starts empty and copies everything from {others}. Until then it does not count towards the quorum; records"
+        " that had no other replica are lost"
         for node_id in concerned
     ]
 

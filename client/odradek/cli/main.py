@@ -21,13 +21,15 @@ EPILOG = (
     f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_COMMAND_CONFIG, ODRADEK_HOME, ODRADEK_DEBUG=1, NO_COLOR."
 )
 
+HELP_OPTIONS = ("-h", "--help")
+
 app = typer.Typer(
     cls=CommandTree,
     help=HELP,
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": [*HELP_OPTIONS], "max_content_width": 100},
 )
 
 
@@ -43,7 +45,7 @@ def options(
         ),
     ] = None,
     verbose: Annotated[
-        int, typer.Option("-v", "--verbose", count=True, help="Say more on standard error; twice: everything.")
+        int, typer.Option("-v", "--verbose", count=True, help="Log more to standard error (-vv: debug).")
     ] = 0,
 ) -> None:
     if no_color:
@@ -77,8 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     """The command alone. Raises what it raises, and `CommandFailed` for wrong usage."""
+    command = get_command(app)
+    if arguments and arguments[-1] in HELP_OPTIONS and (help_text := help_of(command, arguments[:-1])):
+        print(help_text)
+        return FINE
     try:
-        ended = get_command(app).main(args=arguments, prog_name="odradek", standalone_mode=False)
+        ended = command.main(args=arguments, prog_name="odradek", standalone_mode=False)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None  # typer makes a failure of it
@@ -93,6 +99,20 @@ def _run(arguments: list[str]) -> int:
 
         raise in_own_words(error, arguments) from error
     return ended if isinstance(ended, int) else FINE
+
+
+def help_of(command: Any, words: list[str]) -> str:
+    """The help of the command that these words name; empty when there are other words among them.
+
+    Nothing is parsed: what typer loads to judge values takes twice as long as all the rest.
+    """
+    context = command.context_class(command, info_name="odradek", **command.context_settings)
+    for word in words:
+        command = command.get_command(context, word) if hasattr(command, "get_command") else None
+        if command is None:
+            return ""
+        context = command.context_class(command, info_name=word, parent=context, **command.context_settings)
+    return str(command.get_help(context))
 
 
 def how_to_use(command: Any, arguments: list[str]) -> str:

@@ -171,7 +171,7 @@ class Producer(Client, Generic[K, V]):
         headers: HeaderInput = NO_HEADERS,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Take a record for sending; waits only for room. Await the `Delivery` to learn what became of it.
+        """Take a record for sending; returns as soon as there is buffer space. Await the `Delivery` for its outcome.
 
         Raises what `send` raises before a record is on its way.
         """

@@ -286,7 +286,7 @@ class Producer(Facade, Generic[K, V]):
         headers: HeaderInput = NO_HEADERS,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Take a record for sending; waits only for room. Raises as `odradek.Producer.enqueue` does."""
+        """Take a record for sending; returns as soon as there is buffer space. Raises as the asynchronous one does."""
         return self._client.enqueue_from_any_thread(topic, value, key, partition, headers, timestamp)
 
     def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:

@@ -31,7 +31,7 @@ Bootstrap = Annotated[
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only data and errors.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only data and errors.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 Timeout = Annotated[float, seconds("--timeout", "Give up after so long (exit code 5).")]
 DataDirectory = Annotated[

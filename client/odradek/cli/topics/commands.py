@@ -48,7 +48,7 @@ def create(
         typer.Option("-X", "--config", metavar="KEY=VALUE", help=f"A topic setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content when it is there already.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be created.")] = False,
     bootstrap: Bootstrap = None,

@@ -62,10 +62,10 @@ def reassign(
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it: what --to and --file do anyway.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Say how far --file, or --topic and --to, is; change nothing.")
+        bool, typer.Option("--verify", help="Report progress of --file, or of --topic and --to; change nothing.")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Take back what is on its way: of --topic or --file, else all.")
+        bool, typer.Option("--cancel", help="Cancel ongoing reassignments: those of --topic or --file, otherwise all.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is complete, and show what is left.")] = False,
     bootstrap: Servers = None,
