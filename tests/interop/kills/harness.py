@@ -177,9 +177,10 @@ class Harness:
         if self._client == "confluent":
             return [sys.executable, "-m", "tests.interop.kills.worker", "produce", bootstrap, TOPIC, str(RATE)]
         settings = self._directory / "producer.properties"
-        settings.write_text("acks=all\nenable.idempotence=true\n")
+        settings.write_text("enable.idempotence=true\nretries=2147483647\n")  # its own number is 0
         arguments = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--throughput", str(RATE)]
-        return self._java("VerifiableProducer", *arguments, "--command-config", str(settings))
+        arguments += ["--repeating-keys", str(RATE)]  # without keys it fills one partition after the other
+        return self._java("VerifiableProducer", *arguments, "--producer.config", str(settings))
 
     def _member(self) -> list[str]:
         bootstrap = self._cluster.kafka_bootstrap

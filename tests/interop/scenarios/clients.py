@@ -152,8 +152,7 @@ def run(client: str, cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 # Where odradek says another thing on purpose; docs/kafka-clients.md says why.
 DIFFERENT: dict[str, Any] = {
-    "features": ["group.version"],
-    "describe quotas": {"error": "UNSUPPORTED_VERSION"},
+    "features": ["group.version", "metadata.version"],
     "set a config that only a restart changes": {"error": "INVALID_CONFIG"},
 }
 

@@ -130,7 +130,7 @@ class Confluent:
             for message in messages:
                 check(message.error())
             found += len(messages)
-        ends = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
+        ends = list(consumer.get_watermark_offsets(partition, timeout=PATIENCE_S))
         (by_time,) = consumer.offsets_for_times([TopicPartition(self.topic(ONE), 0, 1)], timeout=PATIENCE_S)
         consumer.close()
         return {"records": found, "first and end": ends, "by time": by_time.offset}
