@@ -22,10 +22,12 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 @pytest.fixture
 def ctrl_c_interrupts() -> Any:
-    """As in a terminal, wherever these tests run."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """As in a terminal, wherever these tests run: also behind `nohup`, which ignores a closed terminal."""
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

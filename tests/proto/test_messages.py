@@ -16,7 +16,7 @@ VALUES = [
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, Message) and value is not Message
 ]
-SAMPLES = {int: 7, str: "seven", bytes: b"7" * 16, bool: True}
+SAMPLES = {int: 7, float: 7.5, str: "seven", bytes: b"7" * 16, bool: True}
 
 
 def pb(value: type[Message]) -> Any:
