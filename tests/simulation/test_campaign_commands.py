@@ -83,8 +83,9 @@ def test_seeds_from_the_larger_to_the_smaller_are_refused(capsys: Capture, comma
 )
 def test_the_values_that_there_are_need_no_other_hint(capsys: Capture, words: tuple[str, ...], said: str) -> None:
     """They stand in the sentence, and in no document that is named beside it."""
-    (sentence,) = refused(capsys, "run", *words)
+    sentence, hint = refused(capsys, "run", *words)
     assert said in sentence
+    assert "docs/" not in hint
 
 
 def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:

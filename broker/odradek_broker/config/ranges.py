@@ -73,6 +73,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "odradek_stream_credit_bytes": (1, LONG_MAX),
     "odradek_events_max_bytes": (65_536, LONG_MAX),
     "odradek_log_file_max_bytes": (65_536, LONG_MAX),
+    "odradek_stray_retention_ms": (-1, LONG_MAX),
 }
 
 

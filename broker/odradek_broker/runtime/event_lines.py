@@ -58,6 +58,7 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "became_follower": _info(
             "{partition}: follows {leader} in leader epoch {leader_epoch} from offset {log_end_offset} on"
         ),
+        "progress": _debug("log ends and high watermarks: {offsets}"),
         "truncated": _info("{partition}: truncated to {to} from {from} ({rule})"),
         "log_restarted": _info("{partition}: log dropped at {log_end_offset}, begun anew at {to} ({rule})"),
         "isr_proposed": _debug("{partition}: asks the controller for the ISR {to} instead of {from}"),
