@@ -86,15 +86,18 @@ def test_offsets_open_their_segments_alone(broker: Path) -> None:
     assert len(asked(broker, startingOffsets='{"t": {"0": 250}}')[0]) == 260 + 10
 
 
-def test_an_index_that_lies_changes_no_row(broker: Path) -> None:
-    """Its entries are looked at before they are believed."""
+@pytest.mark.parametrize(("field", "by"), [(slice(4, 8), 3), (slice(0, 4), -30), (slice(0, 4), 30)])
+def test_an_index_that_lies_changes_no_row(broker: Path, field: slice, by: int) -> None:
+    """Its entries are looked at before they are believed: where a batch begins, and which."""
     base = segments(broker)[1]
     options = {"startingOffsets": json.dumps({"t": {"0": base + 50}}), "endingOffsets": json.dumps({"t": {"1": 0}})}
     rows, _ = asked(broker, **options)
     index = broker / "t-0" / f"{base:020d}.index"
     data = bytearray(index.read_bytes())
     for at in range(0, len(data), 8):
-        data[at + 4 : at + 8] = (int.from_bytes(data[at + 4 : at + 8], "big") + 3).to_bytes(4, "big")
+        entry = data[at : at + 8]
+        entry[field] = max(0, int.from_bytes(entry[field], "big") + by).to_bytes(4, "big")
+        data[at : at + 8] = entry
     index.write_bytes(data)
     assert asked(broker, **options)[0] == rows
 

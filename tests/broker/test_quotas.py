@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek_broker.core.controller import security
 from odradek_broker.core.controller.security import alter_quotas, describe_quotas
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
-from odradek_broker.core.security.quotas import BURST_S, QuotaBuckets
+from odradek_broker.core.security.quotas import BURST_S, MOST_WAIT_MS, QuotaBuckets
 from odradek_broker.requests.quotas import Throttle
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.quotas import (
@@ -89,6 +90,9 @@ def test_nobody_who_waits_as_told_takes_more_than_the_rate(rate: int, steps: lis
         taken += amount
         wait_ms = made.take("alice", "app", BYTES, amount, now_ms)
         assert wait_ms == 0 or made.take("alice", "app", BYTES, 0, now_ms + wait_ms - 1) > 0 or wait_ms <= 1
+        while wait_ms == MOST_WAIT_MS:  # told again
+            now_ms += wait_ms
+            wait_ms = made.take("alice", "app", BYTES, 0, now_ms)
         now_ms += wait_ms + pause_ms
         assert made.take("alice", "app", BYTES, 0, now_ms) == 0
 
@@ -101,6 +105,15 @@ def test_a_new_rate_counts_from_now_on() -> None:
     assert made.take("alice", "app", BYTES, 0, 0) == 1_000
     made.update({})
     assert made.take("alice", "app", BYTES, 0, 0) == 0
+
+
+@pytest.mark.parametrize("rate", [1.0, 1e-320])
+def test_whoever_owes_days_is_told_an_hour(rate: float) -> None:
+    """Times on the wire have 32 bits; who waited for it is told the rest."""
+    made = QuotaBuckets()
+    made.update({ORDER[0]: {BYTES: rate}})
+    assert made.take("alice", "app", BYTES, 3e9, 0) == MOST_WAIT_MS
+    assert made.take("alice", "app", BYTES, 0, MOST_WAIT_MS) == MOST_WAIT_MS
 
 
 def with_quotas(world: World, **rates: float) -> None:
@@ -152,6 +165,13 @@ def test_a_stream_of_a_consumer_beyond_its_quota_is_answered_later() -> None:
         await writer.send(produce_frame(batch(world, b"last")))
         await fetched(reader)
         assert world.clock.now_ms() - before_ms >= told - 1
+        world.throttle.update({})
+        for offset in (3, 4):  # the first answer may have been told to wait before
+            before_ms = world.clock.now_ms()
+            await reader.send(fetch_frame(offset))
+            await writer.send(produce_frame(batch(world, b"free")))
+            await fetched(reader)
+        assert world.clock.now_ms() - before_ms < 100
 
     run(story)
 
@@ -196,6 +216,18 @@ def test_what_is_no_quota_is_refused_and_changes_nothing(
     """Of one entity all or nothing."""
     image = MetadataImage()
     assert alter(image, entity, **quotas) == ErrorCode.INVALID_REQUEST
+    assert not image.quotas
+
+
+def test_more_entities_than_there_may_be_are_refused_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there may be changed, and removed."""
+    monkeypatch.setattr(security, "MOST_QUOTAS", 1)
+    image = MetadataImage()
+    assert alter(image, {"user": "alice"}, **{BYTES: 1.0}) == ErrorCode.NONE
+    assert alter(image, {"user": "bob"}, **{BYTES: 1.0}) == ErrorCode.INVALID_REQUEST
+    assert alter(image, {"user": "alice"}, **{BYTES: 2.0, REQUEST_PERCENTAGE: 5.0}) == ErrorCode.NONE
+    assert [*image.quotas] == [QuotaEntity("alice")]
+    assert alter(image, {"user": "alice"}, **{BYTES: None, REQUEST_PERCENTAGE: None}) == ErrorCode.NONE
     assert not image.quotas
 
 

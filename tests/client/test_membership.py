@@ -217,6 +217,20 @@ def test_a_static_member_that_comes_back_has_what_it_had() -> None:
     assert len(kept) == 2
 
 
+def test_who_gives_up_before_its_first_answer_leaves_all_the_same() -> None:
+    """The coordinator may have it: its partitions would stand still for a session."""
+    world = World(orders=1)
+    member = Member(world, "a", "orders")
+    member.begin()
+    member.lose(arrives=True)
+    member.membership.unsubscribe(world.now_ms)
+    world.pass_time(5_000)
+    member.settle()
+    other = Member(world, "b", "orders")
+    other.settle()
+    assert len(other.owned) == 1
+
+
 def test_a_member_that_the_coordinator_knows_from_an_earlier_life_takes_another_name() -> None:
     """Its leaving was lost, and it joins anew while its session goes on."""
     world = World(orders=1)

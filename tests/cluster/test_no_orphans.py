@@ -45,4 +45,5 @@ def test_the_brokers_of_a_harness_end_with_it(tmp_path: Path, number: signal.Sig
         assert until(running, lambda found: not found, TIMEOUT_S) == []
     finally:
         harness.kill()
-        LocalCluster.load(directory).kill_all()
+        if LocalCluster.exists(directory):
+            LocalCluster.load(directory).kill_all()

@@ -1,8 +1,9 @@
 """Which offsets of each replica a reader of `kafka-log` wants, and which segments and bytes hold them.
 
 Segments outside of a range are not opened, and inside of one reading begins and ends at entries of the offset index,
-each checked to be the start of a batch: an index that lies costs time and changes no result. Times are turned into
-offsets as Kafka does it: the first record whose timestamp is not below. The time index says where to begin to look.
+each checked to be the start of a batch on the right side: an offset index that lies costs time and changes no result.
+Times are turned into offsets as Kafka does it: the first record whose timestamp is not below. The time index says where
+to begin to look, and is believed.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def narrowed(disk: Disk, task: PartTask, span: Span) -> PartTask | None:
     entries = [(part.base_offset + at, position) for at, position in _entries(disk, path, OFFSET_ENTRY)]
     before = [position for offset, position in entries if offset <= span.start]
     behind = [position for (offset, _), (_, position) in pairwise(entries) if offset >= span.end]
-    start = next((each for each in reversed(before) if _begins(disk, part, each)), 0)
-    end = next((each for each in behind if _begins(disk, part, each)), part.file_size)
+    start = next((at for at in reversed(before) if _base_offset(disk, part, at, span.start + 1) <= span.start), 0)
+    end = next((at for at in behind if _base_offset(disk, part, at, -1) >= span.end), part.file_size)
     start, end = max(part.start, start), min(part.end, end)
     return task._replace(part=replace(part, start=start, end=end)) if start < end else None
 
@@ -142,9 +143,12 @@ def _entries(disk: Disk, path: str, layout: struct.Struct) -> list[tuple[int, in
     return found
 
 
-def _begins(disk: Disk, part: SegmentPart, position: int) -> bool:
+def _base_offset(disk: Disk, part: SegmentPart, position: int, otherwise: int) -> int:
+    """Of the batch that begins at a position of a segment's file; `otherwise` where none does."""
     inside = 0 <= position < part.file_size
-    return inside and starts_batch(disk, part.path, part.base_offset, part.file_size, position)
+    if not inside or not starts_batch(disk, part.path, part.base_offset, part.file_size, position):
+        return otherwise
+    return int.from_bytes(disk.read(part.path, position, 8), "big", signed=True)
 
 
 def _at_time(disk: Disk, inputs: ReplicaInputs, time_ms: int) -> int:

@@ -2,7 +2,7 @@
 
 The order is a file in the broker's log directory, and SIGCONT, which no process minds that is not listening to it, says
 that there is a new one. Whoever may do both may also kill the process: no listener of the broker knows of it, so nobody
-else can. It ends at the time that the file names, an hour later at most; a broker that starts again has forgotten it.
+else can. It ends at the time that the file names, an hour later at most; who starts the broker again takes it back.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from odradek_broker.core.security.quotas import QuotaBuckets, Quotas
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.counters import Timer
 
+MOST_HELD_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
+LONGEST_CLIENT_ID: Final = 255  # characters that count; caches remember them
 T = TypeVar("T")
 
 
@@ -71,8 +73,14 @@ class Throttle:
         if self._clock is not None and delay_ms:
             await self._clock.sleep(delay_ms)
 
+    async def hold(self, delay_ms: int) -> None:
+        """Wait before a call is answered: no longer than callers wait for answers, since it is kept in memory."""
+        await self.wait(min(delay_ms, MOST_HELD_MS))
+
     def _is_timed(self, context: RequestContext) -> bool:
-        return self.is_on and self._buckets.limits(context.principal.name, context.client_id, REQUEST_PERCENTAGE)
+        return self.is_on and self._buckets.limits(
+            context.principal.name, context.client_id[:LONGEST_CLIENT_ID], REQUEST_PERCENTAGE
+        )
 
     def _took(self, context: RequestContext, seconds: float) -> None:
         self._take(context, REQUEST_PERCENTAGE, seconds * 100)
@@ -80,7 +88,8 @@ class Throttle:
     def _take(self, context: RequestContext, key: str, amount: float) -> int:
         if not self.is_on or self._clock is None:
             return 0
-        return self._buckets.take(context.principal.name, context.client_id, key, amount, self._clock.now_ms())
+        client_id = context.client_id[:LONGEST_CLIENT_ID]
+        return self._buckets.take(context.principal.name, client_id, key, amount, self._clock.now_ms())
 
 
 NO_QUOTAS: Final = Throttle()

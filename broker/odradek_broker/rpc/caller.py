@@ -10,11 +10,10 @@ from odradek_proto.transport.ports import CallContext, Stream, StreamHandler, Un
 from odradek_proto.values import replace
 
 from odradek_broker.core.context import RequestContext, principal_of
-from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
+from odradek_broker.requests.quotas import LONGEST_CLIENT_ID, NO_QUOTAS, Throttle
 from odradek_broker.rpc.authentication import Identities
 
 Call = Callable[[bytes, RequestContext], Coroutine[Any, Any, bytes]]
-LONGEST_CLIENT_ID = 255
 
 StreamCall = Callable[[Stream, RequestContext], Awaitable[None]]
 
@@ -44,7 +43,7 @@ def unary(callers: Callers, handler: Call) -> UnaryHandler:
         context, throttle = callers.of(call), callers.throttle
         if not throttle.is_on:
             return await handler(request, context)
-        await throttle.wait(throttle.owed(context))
+        await throttle.hold(throttle.owed(context))
         return await throttle.run(context, handler(request, context))
 
     return run
@@ -61,4 +60,5 @@ def stream(callers: Callers, handler: StreamCall) -> StreamHandler:
 
 def of_client(context: RequestContext, client_id: str) -> RequestContext:
     """With the client id that a message names, for quotas and logs; a long one is cut."""
-    return context if client_id == context.client_id else replace(context, client_id=client_id[:LONGEST_CLIENT_ID])
+    client_id = client_id[:LONGEST_CLIENT_ID]
+    return context if client_id == context.client_id else replace(context, client_id=client_id)

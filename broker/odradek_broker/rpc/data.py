@@ -81,7 +81,7 @@ class DataService:
                 waiting.append(answered)
         if waiting:
             await asyncio.gather(*waiting)
-        await self._throttle.wait(response.throttle_time_ms)
+        await self._throttle.hold(response.throttle_time_ms)
         return response.SerializeToString()
 
     def _produce_one(
@@ -119,5 +119,5 @@ class DataService:
             buffers.extend(fetched.buffers)
         context = of_client(context, header.client_id)
         answer.throttle_time_ms = self._throttle.fetched(context, sum(map(len, buffers)))
-        await self._throttle.wait(answer.throttle_time_ms)
+        await self._throttle.hold(answer.throttle_time_ms)
         return pack_frame(answer.SerializeToString(), buffers)

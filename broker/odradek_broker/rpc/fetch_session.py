@@ -235,6 +235,7 @@ class FetchSession:
 
     def gather(self) -> bytes | None:
         """One answer with everything that is ready now, or None when nothing is, or too little (R-121)."""
+        self._delay_ms = 0
         most = min(self._max_bytes, self._allowance.next_bytes)
         gathered = self._gatherer.gather(1 if chance("fetch-answer-small", 0.1) else most, most)
         if not gathered:

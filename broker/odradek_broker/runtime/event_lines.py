@@ -104,7 +104,9 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "controller_suspects_itself": _warning(
             "{silent} of {unfenced} brokers fell silent at once: broker {broker_id} is left to its session timeout"
         ),
-        "broker_unreachable": _warning("broker {broker_id} does not answer other brokers: it is given no leadership"),
+        "broker_unreachable": _warning(
+            "broker {broker_id} does not answer other brokers: the balance gives it no leadership"
+        ),
         "broker_reachable": _info("broker {broker_id} answers other brokers again"),
         "broker_registered": _info("broker {broker_id} has registered, broker epoch {broker_epoch}"),
         "broker_fencing": _info("broker {broker_id} is fenced: {reason}"),

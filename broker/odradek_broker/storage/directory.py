@@ -48,6 +48,7 @@ from odradek_broker.storage.settings import LogSettings
 PROMISED_CHECKPOINT = "promised-offset-checkpoint"  # Kafka has none
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 STRAY_SUFFIX = "-stray"
+FIRST_STRAY_MS = 1_600_000_000_000  # 2020: names of earlier versions began with digits by chance, not with a time
 _STRAY = re.compile(rf"\.([0-9a-f]{{12}})[0-9a-f]{{20}}{STRAY_SUFFIX}$")
 NO_BROKER_EPOCH = -1
 LONGEST_NAME = 255  # of a file, on every file system that we know
@@ -273,7 +274,8 @@ class LogDirectory:
             path = f"{self.path}/{name}"
             since = _STRAY.search(name)
             if since and self._files.is_dir(path):
-                self._doom_stray(path, min(int(since[1], 16), wall_ms))
+                since_ms = int(since[1], 16)
+                self._doom_stray(path, since_ms if FIRST_STRAY_MS <= since_ms <= wall_ms else wall_ms)
 
     def _set_aside(self, log: Log, suffix: str, wall_ms: int) -> None:
         log.close(clean=False)

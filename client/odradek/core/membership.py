@@ -97,6 +97,7 @@ class Membership:
         self._lost: tuple[TopicPartition, ...] = ()
         self._step: Step | None = None
         self._asked: wire.ConsumerGroupHeartbeatRequest | None = None  # and was not answered yet
+        self._may_be_member = False  # a heartbeat failed since it last began: the coordinator may have got it
         self._said: wire.ConsumerGroupHeartbeatRequest | None = (
             None  # what the coordinator knows; None: perhaps nothing
         )
@@ -129,7 +130,7 @@ class Membership:
         if self.state is State.JOINED:
             self.state, self._target = State.LEAVING, {}
         elif self.state is State.JOINING:
-            self.state = State.LEAVING if self._asked is not None else State.IDLE
+            self.state = State.LEAVING if self._asked is not None or self._may_be_member else State.IDLE
 
     def on_ask(self) -> bool:
         """The application wants records: it is done with those that it has. Returns whether it was silent for long."""
@@ -191,6 +192,7 @@ class Membership:
     def _begin(self, now_ms: int) -> None:
         self.state = State.IDLE if self._subscription is None or self.error is not None else State.JOINING
         self.epoch, self._said, self._target, self._due_ms = JOIN, None, None, now_ms
+        self._may_be_member = False
 
     # --- Heartbeats -------------------------------------------------------------------------------------------------
 
@@ -274,6 +276,7 @@ class Membership:
         """It is not known whether the coordinator got it: at `retry_ms` everything is said again."""
         asked, self._asked, self._said = self._asked, None, None
         self._due_ms = retry_ms
+        self._may_be_member = True
         if self.state is State.LEAVING and asked is not None and asked.member_epoch < JOIN:
             self._begin(retry_ms)  # its session ends by itself
 

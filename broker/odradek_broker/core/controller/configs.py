@@ -6,6 +6,8 @@ the same batch (R-137). When it changes min.insync.replicas, the same batch says
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
@@ -97,6 +99,9 @@ def _plain(
     known, configs = (ALL_TOPIC_CONFIGS, image.topic_configs) if topic else (BROKER_CONFIGS, image.broker_configs)
     current = configs.get(request.resource_name, {})
     values, unset = dict(request.set), list(request.unset)
+    times = Counter([*request.set, *request.unset, *request.append, *request.subtract])
+    if twice := sorted(name for name, often in times.items() if often > 1):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{twice} are to be changed in two ways at once")
     for name, more in sorted([*request.append.items(), *request.subtract.items()]):
         if name not in known:
             raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))

@@ -315,14 +315,19 @@ def alter_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Dec
     """Set and remove quotas; removing one that is not there is done."""
     records: list[MetadataRecord] = []
     results = []
+    added = 0
     times = Counter(_names(each) for each in request.entries)
     for each in request.entries:
         try:
             if times[_names(each)] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "this entity is named more than once")
-            records += _quota_records(image, each)
-            if len(image.quotas) + len(records) > MOST_QUOTAS:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"{MOST_QUOTAS} quotas are the most")
+            made = _quota_records(image, each)
+            entity = _entity(each.entity)
+            if entity not in image.quotas and any(record.value is not None for record in made):
+                if len(image.quotas) + added >= MOST_QUOTAS:
+                    raise Refusal(ErrorCode.INVALID_REQUEST, f"quotas of {MOST_QUOTAS} entities are the most")
+                added += 1
+            records += made
         except Refusal as refusal:
             results.append(AlteredQuota(error_code=refusal.error, error_message=refusal.message, entity=each.entity))
         else:
@@ -336,7 +341,7 @@ def _names(asked: QuotaAlteration) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((part.type, part.name or "") for part in asked.entity))
 
 
-def _quota_records(image: MetadataImage, asked: QuotaAlteration) -> list[MetadataRecord]:
+def _quota_records(image: MetadataImage, asked: QuotaAlteration) -> list[ClientQuotaRecord]:
     entity = _entity(asked.entity)
     known = image.quotas.get(entity, {})
     for each in asked.values:

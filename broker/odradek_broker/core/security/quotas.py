@@ -9,6 +9,7 @@ forget what is older than eleven seconds, a bucket forgets nothing.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -17,6 +18,7 @@ from odradek_proto.security.quotas import DEFAULT, QuotaEntity
 
 BURST_S: Final = 10  # the full samples of Kafka's quota.window.num=11
 MOST_BUCKETS: Final = 10_000
+MOST_WAIT_MS: Final = 3_600_000  # told at once, a number of 32 bits; whoever owes more is told again after that
 
 
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
@@ -54,7 +56,7 @@ class _Bucket:
             self.rate = rate
         self.level -= amount
         self.at_ms = now_ms
-        return 0 if self.level >= 0 else -int(self.level * 1000 // rate)
+        return 0 if self.level >= 0 else math.ceil(min(-self.level * 1000 / rate, MOST_WAIT_MS))
 
 
 class QuotaBuckets:

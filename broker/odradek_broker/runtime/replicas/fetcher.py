@@ -17,7 +17,7 @@ from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, TimerHandle
+from odradek_proto.transport.ports import CallRejected, Clock, Network, NetworkError, Stream, TimerHandle
 from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -132,10 +132,15 @@ class Fetcher:
         return heard
 
     async def probe(self, timeout_ms: float) -> bool:
-        """Whether the leader answers a question, one about no partition."""
+        """Whether the leader answers a question, one about no partition; a refusal is an answer, too."""
+        address = self._address()
+        if address is None:
+            return False
         question = pb.OffsetsForLeaderEpochRequest(replica_id=self._broker_id).SerializeToString()
         try:
-            await self._network.call(self._address() or "", OFFSETS_FOR_LEADER_EPOCH, question, timeout_ms)
+            await self._network.call(address, OFFSETS_FOR_LEADER_EPOCH, question, timeout_ms)
+        except CallRejected:
+            return True
         except NetworkError:
             return False
         return True
