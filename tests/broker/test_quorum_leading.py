@@ -271,10 +271,10 @@ def test_a_leader_that_resigns_names_the_one_with_the_longest_log_first() -> Non
     core = at_ten()
     fetch(core, 2, 10, 1)
     fetch(core, 3, 11, 5)
-    goodbyes = of(core.resign(NOW), Send)
-    assert [send.request for send in goodbyes] == [EndEpoch(1, 5, (3, 2))] * 2
+    resignations = of(core.resign(NOW), Send)
+    assert [send.request for send in resignations] == [EndEpoch(1, 5, (3, 2))] * 2
     assert core.end_epochs_pending
-    for send in goodbyes:
+    for send in resignations:
         core.on_answer(send, EpochAnswer(ErrorCode.NONE, -1, 5), NOW)
     assert not core.end_epochs_pending
 

@@ -142,7 +142,7 @@ async def elect_commit_replace(directory: Path) -> None:
 
 
 def test_three_nodes_elect_commit_and_replace_a_leader_that_stops(tmp_path: Path) -> None:
-    """The leader that stops says goodbye; the others go on with what was committed."""
+    """The leader that stops resigns; the others go on with what was committed."""
     asyncio.run(elect_commit_replace(tmp_path))
 
 

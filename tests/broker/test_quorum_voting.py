@@ -65,8 +65,8 @@ def test_the_role_after_a_restart_follows_from_what_is_on_the_disk(state: Quorum
 def test_a_leader_that_restarts_grants_no_vote_in_its_epoch() -> None:
     """RA-01: an offset of an epoch means one record for ever, so its leader neither leads nor elects in it again."""
     core = with_log(QuorumState(4, leader_id=1, voted_id=1))
-    goodbyes = of(core.start(NOW), Send)
-    assert [(send.peer_id, send.request) for send in goodbyes] == [(2, EndEpoch(1, 4, ())), (3, EndEpoch(1, 4, ()))]
+    resignations = of(core.start(NOW), Send)
+    assert [(send.peer_id, send.request) for send in resignations] == [(2, EndEpoch(1, 4, ())), (3, EndEpoch(1, 4, ()))]
     refused = vote(core, 4, 2, last=(3, 9))
     assert (refused.error, refused.granted) == (ErrorCode.NONE, False)
     assert vote(core, 5, 2, last=(3, 9)).granted

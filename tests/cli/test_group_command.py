@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from odradek import TopicPartition
 from odradek.administration.groups import classic_assignment
+from odradek.cli.records.member import Reader
 from odradek_broker.testing import Cluster
 
 Run = Callable[..., Any]
@@ -95,7 +97,9 @@ def odradek_sync_member(bootstrap: str, group: str, topic: str) -> Iterator[odra
         yield consumer
 
 
-def test_a_command_goes_on_where_its_group_was(odradek: Run, bootstrap: str, odradek_topic: str) -> None:
+def test_a_command_goes_on_where_its_group_was(
+    odradek: Run, bootstrap: str, odradek_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was printed is committed; an expression is resolved by the coordinator."""
     topic = odradek_topic
     assert odradek("produce", topic, "--count", "10", "-q").code == 0
@@ -106,6 +110,21 @@ def test_a_command_goes_on_where_its_group_was(odradek: Run, bootstrap: str, odr
     assert odradek(*by_pattern, "-e").out == ""
     assert odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q").code == 0
     assert odradek(*by_pattern, "-e").out.split() == ["8", "9"]
+
+    batches = Reader.batches
+
+    async def told_to_end(self: Reader, **named: Any) -> AsyncIterator[Any]:
+        async for batch in batches(self, **named):
+            yield batch
+            if batch:
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Reader, "batches", told_to_end)
+    assert odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q").code == 0
+    ended = odradek(*shown)
+    assert (ended.code, ended.out.split()) == (130, ["8", "9"])
+    (described,) = json.loads(odradek("group", "describe", "readers", "--json").out)
+    assert ([each["committed"] for each in described["partitions"]], described["members"]) == ([10], [])
     usage = odradek("consume", topic, "-G", "readers", "-p", "0")
     assert (usage.code, "-G" in usage.err) == (2, True)
 

@@ -1,4 +1,4 @@
-"""ACLs of a real broker, by both doors: what is refused without one, with Kafka's codes, and done with one."""
+"""ACLs of a real broker, by both protocols: what is refused without one, with Kafka's codes, and done with one."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ async def still_works(cluster: LocalCluster) -> None:
 
 def fuzz(directory: Path, seed: int, *, messages: int = 0, minutes: float = 0.0) -> Counter[str]:
     cluster = LocalCluster.create(directory / "cluster")
-    cluster.leashed = True
+    cluster.ends_with_parent = True
     try:
         cluster.start_all()
         asyncio.run(write(cluster))

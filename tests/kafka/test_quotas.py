@@ -1,4 +1,4 @@
-"""Quotas on a cluster: set by either door, and kept to by the clients of both."""
+"""Quotas on a cluster: set by either protocol, and kept to by the clients of both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def alter(address: str, client_id: str | None, key: str, value: float | None) ->
 
 
 def test_kafkas_clients_are_told_to_wait(kafka_bootstrap: str, odradek_bootstrap: str, odradek_topic: str) -> None:
-    """librdkafka counts the time that answers tell it; the other door shows the same quotas."""
+    """librdkafka counts the time that answers tell it; the other listener shows the same quotas."""
     address = kafka_bootstrap.partition(",")[0]
     assert alter(address, "greedy", "producer_byte_rate", RATE)["error_code"] == ErrorCode.NONE
     refused = alter(address, "greedy", "controller_mutation_rate", 1)

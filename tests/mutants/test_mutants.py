@@ -15,8 +15,8 @@ from tests.mutants.generated import CORE, _changes, generate
 from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
 AREAS = {
-    "controller", "door", "epoch cache", "fencing", "groups", "high watermark", "isr", "log", "produce", "producers",
-    "quorum", "recovery", "retention", "truncation",
+    "controller", "epoch cache", "fencing", "groups", "high watermark", "isr", "listener", "log", "produce",
+    "producers", "quorum", "recovery", "retention", "truncation",
 }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_what_lies_and_damage_cost_the_quorum_and_the_last_reader_is_no_finding(
 
 
 def test_what_power_losses_choose_can_be_carried_out_again() -> None:
-    """A script of their strikes is not refused, as that of no other kind (the tests above)."""
+    """A script of their injections is not refused, as that of no other kind (the tests above)."""
     names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)
     injections = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).injections
     assert {injection.name for injection in injections} == {*names}

@@ -51,7 +51,7 @@ def played(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> dict[s
 
 
 def test_the_same_faults_under_todays_protocol(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What brokers are set to is as the command line says, the strikes are the script's, and both modes are told."""
+    """What brokers are set to is as the command line says, the injections are the script's, and both modes are told."""
     file = tmp_path / "loses.json"
     for seed in range(1, SEEDS):
         injections = run_seed(seed, OLDEST).injections
@@ -146,7 +146,7 @@ def test_a_strike_that_cannot_be_carried_out_is_refused(
 ) -> None:
     """With its number, its name, what is wrong and what is known, before anything runs."""
     said = refused(capsys, "trace", str(SEED), "--script", scripted(tmp_path / "small.json", KILL, injection))
-    assert f"strike 2 of the script: {wrong}" in said
+    assert f"injection 2 of the script: {wrong}" in said
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_script_that_says_nothing_of_options_has_the_usual_ones() -> None:
 
 
 def test_scripts_may_name_the_brokers_that_there_are() -> None:
-    """Of the cluster that every run has; and every kind of strike takes something."""
+    """Of the cluster that every run has; and every kind of injection takes something."""
     loop = SimLoop(1)
     assert tuple(SimCluster(loop).machines) == BROKERS
     loop.close()

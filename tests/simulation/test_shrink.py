@@ -91,7 +91,7 @@ def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
 
 
 def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:
-    """A strike holds all that its nemesis chose."""
+    """An injection holds all that its nemesis chose."""
     options = Options(faults_ms=2_500, core="never")
     first = run_seed(5, options)
     again = run_seed(5, options, script=Script(first.injections))

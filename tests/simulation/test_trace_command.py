@@ -70,7 +70,7 @@ def test_a_check_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_script_of_another_seed_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Its strikes would hit another world, with other luck; the command to type is named."""
+    """Its injections would hit another world, with other luck; the command to type is named."""
     file = tmp_path / "small.json"
     file.write_text(Script((), seed=1).dump({}))
     assert main(["chaos", "trace", "2", "--script", str(file)]) == 2

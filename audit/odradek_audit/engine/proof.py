@@ -120,8 +120,8 @@ def prove_part(disk: Disk, task: PartTask) -> PartProof:
     """Condense one part, or say why it must be looked at batch by batch. Raises nothing because of what files hold."""
     try:
         return _Prover(disk, task).run()
-    except Unproven as doubt:
-        return PartProof(doubt=str(doubt))
+    except Unproven as reason:
+        return PartProof(doubt=str(reason))
     except OSError as error:
         return PartProof(doubt=f"{task.part.path}: {error}")
 

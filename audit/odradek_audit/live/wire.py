@@ -361,7 +361,9 @@ def _hung_up(address: str) -> WireError:
     from odradek_proto.transport.reaching import Spoken, which_protocol
 
     if which_protocol(address) is not Spoken.GRPC:
-        return WireError(f"{address} hung up")
+        return WireError(
+            f"{address} hung up: if it is a listener with TLS or SASL, name its settings with --command-config FILE"
+        )
     return Unreachable(
         f"{address} speaks gRPC, and this audit Kafka's protocol",
         "name listeners for Kafka's clients with -b: `odradek cluster list` shows both for clusters of this machine",

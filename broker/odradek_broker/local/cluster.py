@@ -73,7 +73,7 @@ class LocalCluster:
     settings: dict[str, str] = field(default_factory=dict)
     temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
     secure: bool = False  # TLS everywhere, SASL for clients, ACLs: local/secured.py
-    leashed: bool = False  # its brokers stop when this process ends, however it does
+    ends_with_parent: bool = False  # its brokers stop when this process ends, however it does
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -271,7 +271,12 @@ class LocalCluster:
             return node
         Path(node.log_directory).mkdir(parents=True, exist_ok=True)
         slow.remove(Path(node.log_directory))
-        command = [sys.executable, "-m", "odradek_broker", *(["--while-stdin-is-open"] if self.leashed else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "odradek_broker",
+            *(["--while-stdin-is-open"] if self.ends_with_parent else []),
+        ]
         metrics = {METRICS_SETTING: f"HTTP://{node.metrics}"} if node.metrics else {}
         security = secure_settings(self.directory, node_id) if self.secure else {}
         for key, value in {**self._settings_of(node), **security, **self.settings, **metrics, **(extra or {})}.items():
@@ -279,7 +284,7 @@ class LocalCluster:
         with open(self.log_file(node_id), "ab") as output:
             child = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE if self.leashed else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if self.ends_with_parent else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -59,7 +59,7 @@ class FoundCoordinator(Value, frozen=True):
 
 
 class GroupRequests:
-    """What both doors call."""
+    """What the listeners of both protocols call."""
 
     def __init__(
         self,

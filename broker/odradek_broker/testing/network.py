@@ -1,7 +1,7 @@
 """The network of one broker in a process that outlives it.
 
-A killed process says nothing more: no answer, no goodbye. So a killed broker is first cut off, at once and between two
-steps of its loop, and only then are its listeners and connections closed.
+A killed process says nothing more: no answer, no end of a stream. So a killed broker is first cut off, at once and
+between two steps of its loop, and only then are its listeners and connections closed.
 """
 
 from __future__ import annotations

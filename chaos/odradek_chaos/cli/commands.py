@@ -63,7 +63,7 @@ Project = Annotated[
         "--project", metavar="NAME", help="The compose project. Default: COMPOSE_PROJECT_NAME, or this directory's."
     ),
 ]
-STRIKES = {
+FAULT_COMMANDS = {
     "kill": "Kill a broker (kill -9). It stays down until `restart`.",
     "pause": "Freeze a broker (SIGSTOP, or Docker's pause): it holds its connections and says nothing.",
     "cut": "Take a container's network away, both ways: whoever talks to it hears nothing any more.",
@@ -221,7 +221,7 @@ def slow(
     _tell_struck(_fault("slow"), target, screen, place)
 
 
-for _name, _help in STRIKES.items():
+for _name, _help in FAULT_COMMANDS.items():
     _command(_name, _help, _striking(_name), choice_optional=False)
 for _name, (_of, _help) in REPAIRS.items():
     _command(_name, _help, _repairing(_of), choice_optional=True)

@@ -77,7 +77,7 @@ def rounds(
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
         directory = data or Path(temporary) / "cluster"
         cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []), secure=secure)
-        cluster.leashed = True
+        cluster.ends_with_parent = True
         talk_as_told(cluster.directory)
         harness = KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl", say=screen.say)
         try:

@@ -278,6 +278,6 @@ class Demo:
 def lay_out(directory: Path, brokers: int = 3, *, secure: bool = False) -> LocalCluster:
     """The demo's cluster: default settings and replicas everywhere."""
     cluster = LocalCluster.create(directory, brokers=brokers, secure=secure)
-    cluster.leashed = True
+    cluster.ends_with_parent = True
     talk_as_told(cluster.directory)
     return cluster

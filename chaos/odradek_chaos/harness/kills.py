@@ -183,8 +183,8 @@ class KillHarness:
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
         silence_ms = isr_full_ms = 0
-        for blow in [[node_id] for node_id in struck] if target == "rolling" else [struck]:
-            silence_ms, restarted_ms = await self._blow(blow)
+        for targets in [[node_id] for node_id in struck] if target == "rolling" else [struck]:
+            silence_ms, restarted_ms = await self._injected(targets)
             await self._healthy("full ISRs after the restart")
             isr_full_ms = max(isr_full_ms, self._clock.now_ms() - restarted_ms)
         result = Round(number, target, tuple(struck), led, in_flight, silence_ms, isr_full_ms)
@@ -194,9 +194,9 @@ class KillHarness:
         )
         return result
 
-    async def _blow(self, struck: Sequence[int]) -> tuple[int, int]:
+    async def _injected(self, struck: Sequence[int]) -> tuple[int, int]:
         """The fault, until acknowledgements come again; returns the longest silence so far and when it was repaired."""
-        wanted = await self._strike(struck)
+        wanted = await self._stalled_and_hit(struck)
         restarted_ms = 0
         if len(struck) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(struck)
@@ -204,7 +204,7 @@ class KillHarness:
         silence_ms = self._ledger.longest_silence_ms()
         return silence_ms, restarted_ms or self._restart(struck)
 
-    async def _strike(self, struck: Sequence[int]) -> dict[tuple[str, int], int]:
+    async def _stalled_and_hit(self, struck: Sequence[int]) -> dict[tuple[str, int], int]:
         """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
 
         With acks=1 the stall lasts until the struck have had their turn, however late the machine lets them: they

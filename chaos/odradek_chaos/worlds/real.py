@@ -1,6 +1,6 @@
 """What can be done to real brokers, in the same words in every world that has them.
 
-A world of processes and a world of containers differ in how a blow is dealt, not in what it is called or in what is
+A world of processes and a world of containers differ in how a fault is injected, not in what it is called or in what is
 owed under it. The names of the faults are those of the simulated world (docs/simulation.md).
 """
 
@@ -89,7 +89,7 @@ class RealWorld(Watched, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A blow and how it is made good; `done` and `undone` say each in the past."""
+    """A fault and how it is healed; `done` and `undone` say each in the past."""
 
     name: str
     inject: Callable[[RealWorld, int], None]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # generic only in the stubs
     Streaming = grpc.aio.StreamStreamMultiCallable[bytes, bytes]
     StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 
-CLOSE_GRACE_S = 0.5  # how long the other side may take to answer a goodbye before the call is cancelled
+CLOSE_GRACE_S = 0.5  # how long the other side may take to answer the end of a stream before the call is cancelled
 NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
 
@@ -69,7 +69,7 @@ class GrpcNetwork:
         self._peers: dict[str, _Peer] = {}
         self._put_aside: set[_Peer] = set()
         self._streams: set[GrpcStream] = set()
-        self._end_epochs: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         try:
@@ -100,7 +100,7 @@ class GrpcNetwork:
                 raise PeerUnavailable(f"{peer}: closed here", undelivered=True) from None
             await self._accepted(peer, method, call, timeout_ms)
             stream = GrpcStream(
-                peer, _reader(channel, call), _writer(peer, call), lambda: self._say_goodbye(stream, call)
+                peer, _reader(channel, call), _writer(peer, call), lambda: self._close_gracefully(stream, call)
             )
             self._streams.add(stream)
             stream.when_ended(lambda: self._streams.discard(stream))
@@ -166,8 +166,8 @@ class GrpcNetwork:
     async def close(self) -> None:
         for stream in tuple(self._streams):
             stream.close()
-        if self._end_epochs:
-            await asyncio.wait(tuple(self._end_epochs))
+        if self._closing:
+            await asyncio.wait(tuple(self._closing))
         peers = (*self._peers.values(), *self._put_aside)
         self._peers, self._put_aside = {}, set()
         for peer in peers:
@@ -201,13 +201,13 @@ class GrpcNetwork:
             self._put_aside.discard(peer)
             self._in_background(peer.channel.close())
 
-    def _say_goodbye(self, stream: GrpcStream, call: StreamCall) -> None:
-        self._in_background(_goodbye(stream, call))
+    def _close_gracefully(self, stream: GrpcStream, call: StreamCall) -> None:
+        self._in_background(_end_of(stream, call))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._end_epochs.add(task)
-        task.add_done_callback(self._end_epochs.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 async def _connect(found: tuple[Any, ...]) -> None:
@@ -246,7 +246,7 @@ class _Peer:
         return found
 
 
-async def _goodbye(stream: GrpcStream, call: StreamCall) -> None:
+async def _end_of(stream: GrpcStream, call: StreamCall) -> None:
     """Close our direction, so that all we sent arrives before the end, and read off what still comes."""
     try:
         async with asyncio.timeout(CLOSE_GRACE_S):

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[bytes, bytes]
 AnyHandler = Callable[[Any, Any], Any]  # gRPC's types know synchronous handlers only
 
-GOODBYE_MS = 200  # how long `stop` waits for the ends of streams to be written out
-BREAK_OR_GOODBYE_MS = 5  # gRPC reports a broken stream as an end first and as broken in the same breath
+END_MS = 200  # how long `stop` waits for the ends of streams to be written out
+BREAK_OR_END_MS = 5  # gRPC reports a broken stream as an end first and as broken in the same breath
 
 
 class GrpcServer:
@@ -70,7 +70,7 @@ class GrpcServer:
         if self._stopped:
             return
         self._stopped = True
-        stopping = asyncio.get_running_loop().create_task(self._server.stop((grace_ms + GOODBYE_MS) / 1000))
+        stopping = asyncio.get_running_loop().create_task(self._server.stop((grace_ms + END_MS) / 1000))
         await self._calls.finish(grace_ms)
         await stopping
 
@@ -139,7 +139,7 @@ class _Calls(grpc.GenericRpcHandler):
         for stream in tuple(self._streams):
             stream.close()
         if self._workers:  # a closed stream lets a well-behaved handler return by itself
-            await asyncio.wait(tuple(self._workers), timeout=GOODBYE_MS / 1000)
+            await asyncio.wait(tuple(self._workers), timeout=END_MS / 1000)
         for worker in tuple(self._workers):
             worker.cancel()
 
@@ -229,7 +229,7 @@ def _reader(context: Context, peer: str) -> Callable[[], Awaitable[bytes | None]
             raise StreamClosed(f"{peer}: {error}") from None
         if isinstance(message, bytes):
             return message
-        await asyncio.sleep(BREAK_OR_GOODBYE_MS / 1000)  # if it was a break, this task is cancelled meanwhile
+        await asyncio.sleep(BREAK_OR_END_MS / 1000)  # if it was a break, this task is cancelled meanwhile
         return None
 
     return read

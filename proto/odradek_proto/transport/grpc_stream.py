@@ -93,7 +93,7 @@ class GrpcStream:
         self._on_close()
 
     def break_off(self, reason: str) -> None:
-        """The stream is gone without a goodbye: what has arrived may still be received, then `StreamClosed`."""
+        """The stream is gone, the other side untold: what has arrived may still be received, then `StreamClosed`."""
         self._finish(StreamClosed(f"{self._peer}: {reason}"))
         self._pump.cancel()
 

@@ -184,7 +184,7 @@ class Elections:
         member = self._member
         error = self._epoch_error(end.leader_id, end.epoch)
         if error is ErrorCode.NONE:
-            member.observe(end.epoch, NO_NODE, now_ms, says=end.leader_id)  # who says goodbye is not to be followed
+            member.observe(end.epoch, NO_NODE, now_ms, says=end.leader_id)  # who resigns is not to be followed
             if isinstance(member.role, Follower | Unattached | Prospective) and member.state.epoch == end.epoch:
                 self._succeed(end, now_ms)
         member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))

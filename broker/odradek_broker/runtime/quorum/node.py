@@ -59,7 +59,7 @@ from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_qu
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "QuorumStatus"]
 
-GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
+END_EPOCH_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
@@ -178,7 +178,7 @@ class QuorumNode:
             self._end_epochs.clear()
             self._look_for_end_epochs()
             try:
-                async with asyncio.timeout(GOODBYE_TIMEOUT_MS / 1000):
+                async with asyncio.timeout(END_EPOCH_TIMEOUT_MS / 1000):
                     await self._end_epochs.wait()
             except TimeoutError:
                 pass  # who has not heard it by now finds out by itself

@@ -1,8 +1,8 @@
 """Brokers as processes of this machine, started by `odradek cluster up` (`LocalCluster`).
 
 They share the machine's network, so none of them can be cut off: that is for containers. What is done to a broker is
-written down in its log directory, `odradek-faults.jsonl`, one JSON object a line, for the audit's timeline: a blow
-before it is dealt, a repair when it is done.
+written down in its log directory, `odradek-faults.jsonl`, one JSON object a line, for the audit's timeline: a
+fault before it is injected, its end when it is healed.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ async def _ends(
 def group_text(found: dict[str, Any]) -> str:
     """What people read."""
     members, rows = found["members"], found["partitions"]
-    behind = sum(row["lag"] or 0 for row in rows)
+    known = [row["lag"] for row in rows if row["lag"] is not None]
+    behind = sum(known) if known or not rows else "unknown"
     count = len(members)
     assignor = f", {found['assignor']}" if found["assignor"] else ""
     head = (

@@ -99,7 +99,8 @@ def consume(
     servers = bootstrap_servers(bootstrap)
     if group is not None:
         member = Member(servers, group, span, partitions, show)
-        run(member.run(topics, to_end=exit_at_end, count=count, patience=timeout))
+        if run(member.run(topics, to_end=exit_at_end, count=count, patience=timeout)):
+            raise KeyboardInterrupt
         return
     reading = Reading(servers, span, to_end=exit_at_end, show=show, screen=screen)
     seen = run(reading.run(topics, partitions, count=count, patience=timeout))

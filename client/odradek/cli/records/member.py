@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from typing import Literal
@@ -11,6 +12,7 @@ from odradek_proto.command_line import TIMED_OUT, USAGE, CommandFailed
 from odradek import Consumer
 from odradek.cli.records.format import Part
 from odradek.cli.terminal.parsing import Span
+from odradek.cli.terminal.stopping import told_to_stop
 
 LOOK_EVERY_S = 0.5
 Reader = Consumer[bytes | None, bytes | None]
@@ -33,8 +35,21 @@ class Member:
         }
         self._show = show
 
-    async def run(self, topics: list[str], *, to_end: bool, count: int | None, patience: float | None) -> None:
-        """Print until there was enough. Raises `CommandFailed` (5) when no record came within `patience` seconds."""
+    async def run(self, topics: list[str], *, to_end: bool, count: int | None, patience: float | None) -> bool:
+        """Print until there was enough. Raises `CommandFailed` (5) when no record came within `patience` seconds.
+
+        Ctrl-C, SIGTERM and SIGHUP end it as enough does, after a commit and not before it has left: then true.
+        """
+        reading = asyncio.ensure_future(self._read(topics, to_end=to_end, count=count, patience=patience))
+        with told_to_stop(reading.cancel):
+            try:
+                await reading
+            except asyncio.CancelledError:
+                if not reading.cancelled():
+                    raise
+        return reading.cancelled()
+
+    async def _read(self, topics: list[str], *, to_end: bool, count: int | None, patience: float | None) -> None:
         async with Reader.from_config(self._settings) as consumer:
             expressions = [topic for topic in topics if topic.startswith("^")]
             named = [topic for topic in topics if not topic.startswith("^")]

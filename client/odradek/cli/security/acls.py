@@ -147,7 +147,9 @@ def _resource(topic: str | None, group: str | None, cluster: bool) -> tuple[Reso
 def _operations(words: Iterable[str] | None) -> list[Operation]:
     for word in words or ():
         if word.lower() not in WORDS:
-            raise CommandFailed(f"--operation {word}{did_you_mean(word.lower(), WORDS)}", exit_code=USAGE)
+            raise CommandFailed(
+                f"--operation {word}{did_you_mean(word.lower(), WORDS)}", hint=", ".join(WORDS), exit_code=USAGE
+            )
     return [WORDS[word.lower()] for word in words or ()]
 
 
@@ -165,3 +167,5 @@ def _show(acls: Iterable[Acl], screen: Screen) -> None:
         for acl in acls
     ]
     screen.show_rows(rows, {name: name.upper() for name in rows[0]} if rows else {})
+    if not rows:
+        screen.say("no ACLs")

@@ -43,7 +43,10 @@ def list_quotas(
     rows = [{**_row(entity), "quota": key, "value": value} for entity, quotas in found.items()
             for key, value in quotas.items()]  # fmt: skip
     headings = {name: name.upper().replace("_", "-") for name in ("user", "client_id", "quota", "value")}
-    Screen(output, as_json).show_rows(rows, headings)
+    screen = Screen(output, as_json)
+    screen.show_rows(rows, headings)
+    if not rows:
+        screen.say("no quotas")
 
 
 @app.command("set")
@@ -84,7 +87,10 @@ def remove(
     """Remove quotas; what remains is that of the defaults, if there are any."""
     gone = [_key(text) for text in quotas or KEYS]
     entity = _named(_entity(user, user_defaults, client_id, client_defaults))
-    ask(bootstrap, timeout, lambda admin: admin.alter_client_quotas(entity, dict.fromkeys(gone)))
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_client_quotas(entity)).get(entity, {})
+    gone = [key for key in gone if key in found]
+    if gone:
+        ask(bootstrap, timeout, lambda admin: admin.alter_client_quotas(entity, dict.fromkeys(gone)))
     _done(entity, {"removed": gone}, Screen(output, as_json, quiet))
 
 
@@ -124,6 +130,6 @@ def _row(entity: QuotaEntity) -> dict[str, Any]:
 def _done(entity: QuotaEntity, what: dict[str, Any], screen: Screen) -> None:
     if screen.for_people:
         of = " with ".join(f"{kind} {name or 'defaults'}" for kind, name in entity.names().items())
-        screen.say(f"quotas of {of}: {' '.join(what)} {', '.join(next(iter(what.values())))}")
+        screen.say(f"quotas of {of}: {' '.join(what)} {', '.join(next(iter(what.values()))) or 'nothing'}")
     else:
         screen.show_rows([{**_row(entity), **what}], {})

@@ -16,7 +16,7 @@ _PHRASES: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
         lambda m: f"there is no option {m[1]}" + _meant(m[2] or m[3]),
     ),
     (
-        r"Missing (?:argument|option|parameter):? '?(.+?)(?:\.\.\.)?'?\.?",
+        r"Missing (?:argument|option|parameter):? '?(.+?)(?:\.\.\.)?'?(?: / '\S+?')*\.?",
         lambda m: f"{m[1]} is missing",
     ),
     (r"Got unexpected extra arguments? \((.+)\)", lambda m: f"too many arguments: {m[1]}"),

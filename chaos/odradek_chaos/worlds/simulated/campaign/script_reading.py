@@ -32,10 +32,10 @@ def read_script(text: str) -> tuple[Script, Options]:
     for number, injection in enumerate(script.injections, 1):
         wrong = what_is_wrong(injection, cast)
         if wrong:
-            raise ValueError(f"strike {number} of the script: {wrong}")
+            raise ValueError(f"injection {number} of the script: {wrong}")
         if injection.at_us < 0:
             raise ValueError(
-                f"strike {number} of the script: {injection.name} strikes at {injection.at_us}, before the start"
+                f"injection {number} of the script: {injection.name} strikes at {injection.at_us}, before the start"
             )
     for number, send in enumerate(script.sends or (), 1):
         wrong = _what_is_wrong_with(send, cast, _latest_us(options))

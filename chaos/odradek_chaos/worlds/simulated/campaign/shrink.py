@@ -64,10 +64,10 @@ class Shrinker:
         self._check = first.findings[0].check
         self._say(f"{self._check}: {_counted(first.injections, 'fault')}, {_counted(first.sends, 'record')}")
         best = self._plain(Script(first.injections, seed=self._seed), first)
-        best = self._fewer_strikes(best)
+        best = self._fewer_injections(best)
         scripted = self._with_sends(best)
         if scripted is not None:
-            best = self._fewer_strikes(self._fewer_sends(scripted))
+            best = self._fewer_injections(self._fewer_sends(scripted))
             best = self._fewer_sends(best)
         if best.result.script is None:
             self._say(f"{self._check}: its faults alone do not show it again, under {SALTS} draws of all other luck")
@@ -104,7 +104,7 @@ class Shrinker:
             self._options = options
         return best
 
-    def _fewer_strikes(self, best: Shrunk) -> Shrunk:
+    def _fewer_injections(self, best: Shrunk) -> Shrunk:
         def attempt(injections: Sequence[Injection]) -> Shrunk | None:
             return self._try(replace(best.script, injections=tuple(injections)))
 

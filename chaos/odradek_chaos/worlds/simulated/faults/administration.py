@@ -17,7 +17,7 @@ from odradek.shared.errors import OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.faults.choices import COUNT, DEED, ORDER, PARTITION, arguments
+from odradek_chaos.worlds.simulated.faults.choices import COUNT, ORDER, PARTITION, TOPIC_OPERATION, arguments
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.world.administered import PREFIX, AdministeredPartition
 
@@ -150,15 +150,15 @@ class Topics(Administration):
 
     name = "topics"
     does = "makes topics, fills, grows, alters, empties and deletes them"
-    takes = arguments(do=DEED, topic=COUNT, partition=COUNT, value=COUNT)
+    takes = arguments(do=TOPIC_OPERATION, topic=COUNT, partition=COUNT, value=COUNT)
     drawn = False
     beside = True
 
     def choose(self) -> Choice:
         known, rng = self.world.administered, self.rng
         owed = sorted(known.owed())
-        deed = rng.choice(("make", "fill", "fill", "fill", "grow", "empty", "empty", "alter", "retain", "delete"))
-        if not owed or (deed == "make" and len(owed) < MOST_TOPICS):
+        operation = rng.choice(("make", "fill", "fill", "fill", "grow", "empty", "empty", "alter", "retain", "delete"))
+        if not owed or (operation == "make" and len(owed) < MOST_TOPICS):
             return {"do": "make", "topic": known.count + 1, "partition": 0, "value": rng.randint(1, 2)}
         name = rng.choice(owed)
         topic = known.topic(name)
@@ -168,9 +168,9 @@ class Topics(Administration):
             "empty": self._somewhere(topic.partition(partition)),
             "alter": rng.randrange(len(OTHER_SETTINGS)),
             "retain": rng.randrange(len(RETENTION)),
-        }.get(deed, rng.randint(1, MOST_RECORDS))
-        deed = "fill" if deed == "make" else deed
-        return {"do": deed, "topic": int(name.removeprefix(PREFIX)), "partition": partition, "value": value}
+        }.get(operation, rng.randint(1, MOST_RECORDS))
+        operation = "fill" if operation == "make" else operation
+        return {"do": operation, "topic": int(name.removeprefix(PREFIX)), "partition": partition, "value": value}
 
     def _somewhere(self, known: AdministeredPartition) -> int:
         """An offset that records may be deleted up to, the end of what was acknowledged at most."""

@@ -113,7 +113,7 @@ def kind_of(name: str) -> type[Nemesis]:
 
 
 def what_is_wrong(injection: Injection, cast: Cast) -> str:
-    """Why a strike cannot be carried out; empty when it can."""
+    """Why an injection cannot be carried out; empty when it can."""
     try:
         takes = kind_of(injection.name).takes
     except ValueError as error:
@@ -140,5 +140,5 @@ def nemeses_of(world: World) -> list[Nemesis]:
 
 
 def replaying(world: World, injections: tuple[Injection, ...]) -> list[tuple[Nemesis, list[Injection]]]:
-    """Who carries out the strikes of a script. Raises `KeyError` for a name that there is not."""
+    """Who carries out the injections of a script. Raises `KeyError` for a name that there is not."""
     return [(nemesis(world, name), found) for name, found in by_name(injections).items()]

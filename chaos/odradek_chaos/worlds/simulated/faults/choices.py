@@ -1,4 +1,4 @@
-"""What a strike has to be told: arguments by kind, which values fit a world, and the groups that several nemeses take.
+"""What an injection has to be told: arguments by kind, which values fit a world, groups that several nemeses take.
 
 Nemeses choose such values by themselves (`Nemesis.choose`); here they are judged when they come from a file. Whatever
 this lets through can be carried out.
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 BROKERS = (1, 2, 3)  # of every run
 PLACES_OF_DAMAGE = 6
 OPERATIONS = ("read", "write", "fsync")
-DEEDS = ("make", "fill", "grow", "empty", "alter", "retain", "delete")  # of topics
+TOPIC_OPERATIONS = ("make", "fill", "grow", "empty", "alter", "retain", "delete")  # of topics
 
 
 class Cast(NamedTuple):
-    """Whom a strike may name. Clients are w1, w2, ... who write, r1 who reads, and those who make topics and orders."""
+    """Whom an injection may name. Clients are w1, w2, ... who write, r1 who reads, and those who make topics."""
 
     partitions: int
     writers: int
@@ -123,7 +123,7 @@ SHARE = _plain("a probability, 0 to 1", _is_share)
 COUNT = _plain("a whole number, not negative", lambda value: is_int(value) and value >= 0)
 TEXT = _plain("a text", lambda value: isinstance(value, str))
 OPERATION = _plain(f"one of {', '.join(OPERATIONS)}", lambda value: value in OPERATIONS)
-DEED = _plain(f"one of {', '.join(DEEDS)}", lambda value: value in DEEDS)
+TOPIC_OPERATION = _plain(f"one of {', '.join(TOPIC_OPERATIONS)}", lambda value: value in TOPIC_OPERATIONS)
 RATE = _plain("a positive number", lambda value: is_number(value) and value > 0)
 PLACES = _plain(
     f"{PLACES_OF_DAMAGE} fractions, each below 1",

@@ -209,7 +209,7 @@ def batch_starts(data: bytes | bytearray) -> Iterator[int]:
 class Wipe(Damage):
     """The partition directories and their checkpoints are gone: the replica starts anew, outside of every ISR first.
 
-    All of a log is copied each time, and it grows: later strikes are rarer, or a long run would do little else.
+    All of a log is copied each time, and it grows: later injections are rarer, or a long run would do little else.
     """
 
     name = "wipe"

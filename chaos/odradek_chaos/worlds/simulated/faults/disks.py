@@ -41,7 +41,7 @@ class DiskFull(Nemesis):
 class IoError(Nemesis):
     """The next operation of a kind fails with EIO. After a failed fsync what was dirty never reaches the disk.
 
-    It counts as a strike when an operation has failed.
+    It counts as an injection when an operation has failed.
     """
 
     name = "io-error"

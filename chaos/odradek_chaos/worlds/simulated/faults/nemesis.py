@@ -1,9 +1,9 @@
 """Nemeses: tasks of the world, each with its own pace and its own chance, that break things and mend them again.
 
-Several run at the same time and know nothing of each other, so their faults overlap. A strike has two halves. `choose`
-makes all its choices, by chance and by what the cluster looks like, and gives them as plain values; `act` carries
-them out and chooses nothing. So a run can write its strikes down, and any subset of them can be replayed. Whatever
-has not ended when the faults stop is ended by `World.heal`.
+Several run at the same time and know nothing of each other, so their faults overlap. An injection has two halves.
+`choose` makes all its choices, by chance and by what the cluster looks like, and gives them as plain values; `act`
+carries them out and chooses nothing. So a run can write its injections down, and any subset of them can be replayed.
+Whatever has not ended when the faults stop is ended by `World.heal`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Nemesis:
     name: ClassVar[str]
     owed: ClassVar[Owed]
     does: ClassVar[str]  # in a few words, for people
-    takes: ClassVar[Mapping[str, Argument]]  # what a strike has to be told
+    takes: ClassVar[Mapping[str, Argument]]  # what an injection has to be told
     deadly: ClassVar[bool] = False  # it ends processes, so it makes elections
     heavy: ClassVar[bool] = False  # it has a slower pace of its own
     drawn: ClassVar[bool] = True  # a seed may take it among its three
@@ -56,7 +56,7 @@ class Nemesis:
 
     @property
     def pace_ms(self) -> float:
-        """The mean time to the next strike."""
+        """The mean time to the next injection."""
         return self._pace_ms
 
     async def run(self) -> None:
@@ -108,7 +108,7 @@ class Nemesis:
             await self.act(injection.choice)
 
     def choose(self) -> Choice | None:
-        """All choices of one strike; None when there is nothing to strike at."""
+        """All choices of one injection; None when there is nothing to strike at."""
         raise NotImplementedError
 
     async def act(self, choice: Choice) -> None:

@@ -12,7 +12,7 @@ from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.world.world import World
 
 STRANGER = "stranger"
-AT_ONCE = 5  # messages of one strike
+AT_ONCE = 5  # messages of one injection
 
 
 class ForgedPeer(Nemesis):

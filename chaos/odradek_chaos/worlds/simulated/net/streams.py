@@ -95,7 +95,7 @@ class SimStream:
         self._leave(clean=True)
 
     def abandon(self) -> None:
-        """End the stream without a goodbye, as a cancelled call does."""
+        """End the stream without telling the other side, as a cancelled call does."""
         self._leave(clean=False)
 
     # --- what happens to it

@@ -83,7 +83,7 @@ def _words_of(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that one run does by choice. Paces are mean milliseconds between two strikes."""
+    """Everything that one run does by choice. Paces are mean milliseconds between two injections."""
 
     options: Options
     expectations: Expectations

@@ -1,7 +1,7 @@
-"""What a run did by choice, as a list that can be written down, cut and replayed: strikes of nemeses, sends of clients.
+"""What a run did by choice, as a list that can be written down, cut and replayed: injections and sends of clients.
 
-A whole run draws both by its seed. A script replaces the draw: exactly these strikes at these times, and, when it has
-sends, exactly these records. So a failing seed can be made smaller than its seed allows (shrink.py).
+A whole run draws both by its seed. A script replaces the draw: exactly these injections at these times, and, when it
+has sends, exactly these records. So a failing seed can be made smaller than its seed allows (shrink.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Injection(NamedTuple):
-    """One strike of a nemesis, with all that it chose. Times are microseconds of virtual time."""
+    """One injection of a nemesis, with all that it chose. Times are microseconds of virtual time."""
 
     at_us: int
     name: str
@@ -39,7 +39,7 @@ class Send(NamedTuple):
 class Script:
     """`sends` None: the writers write as the seed says. Another `salt` draws all other luck of the run anew.
 
-    With another seed the strikes hit another world. None: it is not known whose they are.
+    With another seed the injections hit another world. None: it is not known whose they are.
     """
 
     injections: tuple[Injection, ...]
@@ -94,7 +94,7 @@ def _kind(value: Any) -> str:
 
 
 def by_name(injections: Sequence[Injection]) -> dict[str, list[Injection]]:
-    """The strikes of each nemesis, in the order of time."""
+    """The injections of each nemesis, in the order of time."""
     found: dict[str, list[Injection]] = {}
     for injection in sorted(injections, key=lambda each: each.at_us):
         found.setdefault(injection.name, []).append(injection)

@@ -27,7 +27,7 @@ CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 BATCH_BYTES = (16_384, 1)  # Kafka's default: one batch of a partition is under way; or each record alone: up to five
 BESIDE_PACES_MS = (300, 1_500)
-SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
+SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two injections of one nemesis
 
 
 def check(options: Options) -> Options:

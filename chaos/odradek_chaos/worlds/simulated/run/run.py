@@ -65,9 +65,9 @@ def run_seed(
 ) -> SeedResult:
     """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
 
-    With a script its strikes and sends take the place of those that the seed would draw. `prepare` is shown the world
-    before anything happens in it. Nothing of the world is left when this returns but the result, and nothing at all
-    when Ctrl-C ends it, by `KeyboardInterrupt`.
+    With a script its injections and sends take the place of those that the seed would draw. `prepare` is shown the
+    world before anything happens in it. Nothing of the world is left when this returns but the result, and nothing at
+    all when Ctrl-C ends it, by `KeyboardInterrupt`.
     """
     _set_aside_what_is_loaded()
     with _collected_at_the_end():

@@ -48,7 +48,7 @@ class Faults:
         self._timeline.note(f"!{name}", broker_id, **facts)
 
     def take_back(self, name: str) -> None:
-        """A strike of this kind found nothing to strike at, or not yet: it is not counted as one."""
+        """An injection of this kind found nothing to strike at, or not yet: it is not counted as one."""
         self.counts -= Counter((name,))
 
     def count(self, name: str) -> None:

@@ -18,7 +18,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.world.administered import partitions_in
 from odradek_chaos.worlds.simulated.world.faults import Faults
 
-SETTLES_US = 5_000  # a strike has begun by then
+SETTLES_US = 5_000  # an injection has begun by then
 
 
 def undecided(state: ClusterState, cluster: SimCluster) -> int:

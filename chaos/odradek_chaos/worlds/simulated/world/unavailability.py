@@ -20,11 +20,11 @@ class Unavailability:
 
     def __init__(self) -> None:
         self.longest_ms: dict[str, int] = {}
-        self._strikes: list[tuple[int, str]] = []  # in order of time
+        self._injections: list[tuple[int, str]] = []  # in order of time
         self._last_us: dict[tuple[str, int], int] = {}
 
     def struck(self, now_us: int, kind: str) -> None:
-        self._strikes.append((now_us, kind))
+        self._injections.append((now_us, kind))
 
     def awaited(self, now_us: int, topic: str, partition: int) -> None:
         """A record was handed over while none was on its way: nobody has waited until now."""
@@ -36,7 +36,7 @@ class Unavailability:
         if now_us - last_us < SHORTEST_US:
             return
         silence_ms = (now_us - last_us) // 1000
-        for at_us, kind in reversed(self._strikes):
+        for at_us, kind in reversed(self._injections):
             if at_us < last_us - BEFORE_US:
                 break
             if silence_ms > self.longest_ms.get(kind, -1):
