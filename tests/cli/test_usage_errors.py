@@ -49,6 +49,14 @@ def test_a_group_without_a_command_shows_its_help(capfd: pytest.CaptureFixture[s
     assert "create" in capfd.readouterr().err
 
 
+def test_a_topic_that_is_not_there_is_named_before_anything_else(
+    odradek_bootstrap: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not that reading from its end up to its end reads nothing."""
+    assert main(["consume", "nope", "-e", "-o", "end", "-b", odradek_bootstrap]) != 0
+    assert "nope" in capfd.readouterr().err
+
+
 def test_an_empty_separator_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     """It would part nothing."""
     assert main(["produce", "orders", "-K", ""]) == USAGE
@@ -62,6 +70,9 @@ def test_an_empty_separator_is_refused(capfd: pytest.CaptureFixture[str]) -> Non
         ("topic list --output jsonl -b localhost:1", UNREACHABLE),
         ("consume orders -J -b localhost:1 -e -o beginning", UNREACHABLE),
         ("--frobnicate topic list --output=json", USAGE),
+        ("audit run --replica 1=/nowhere --replica 2=/nowhere --json", USAGE),
+        ("audit live -b localhost:1 --json", UNREACHABLE),
+        ("audit live -b nowhere --json", USAGE),
     ],
 )
 def test_an_error_is_json_for_who_asked_for_json(words: str, code: int, capfd: pytest.CaptureFixture[str]) -> None:

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from odradek_audit.cli.live import live
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json, stop
 from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
 from odradek_audit.inputs.stores import is_uri, local_path, names_in
 from odradek_audit.report import RESULT_FILES, Report
@@ -39,8 +40,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-EXIT_USAGE, EXIT_FAILED = 2, 1
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 SHOWN_FINDINGS = 20
 MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
 SMALL_BYTES = 2 * 1024 * 1024 * 1024
@@ -139,6 +138,7 @@ def run(
     from odradek_audit.cli.progress import progress_bar
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
+    in_json.set(shown is not Output.TABLE)
     replicas = _replicas(replica or [], data or [])
     here = {name: Path(place) for name, place in replicas.items() if not is_uri(place)}
     whole = Path(data[0]) if data and len(data) == 1 and Path(data[0]).is_dir() else None
@@ -156,7 +156,7 @@ def run(
             else:
                 report = _run_local(bar, request, jobs)
     except KeyboardInterrupt:
-        _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
+        stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     report.notes = [*at_work, *(absent_brokers(whole, here) if whole is not None else []), *report.notes]
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
@@ -184,10 +184,11 @@ def package(
     """
     from odradek_audit.spark.package import NotInstalled, write_package
 
+    in_json.set(as_json)
     try:
         inside = write_package(out, also or [])
     except (NotInstalled, OSError) as error:
-        _stop(str(error), EXIT_FAILED)
+        stop(str(error), EXIT_FAILED)
     if as_json:
         typer.echo(json.dumps({"directory": str(out), "packages": inside}))
     else:
@@ -203,15 +204,7 @@ def _write(report: Report, out: str, *, html: bool) -> None:
     try:
         write_report(report, out, html=html)
     except OSError as error:
-        _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
-
-
-def _stop(message: str, code: int = EXIT_USAGE) -> NoReturn:
-    """In the form of all of odradek's commands."""
-    typer.echo(f"odradek: {message}", err=True)
-    if code == EXIT_USAGE:
-        typer.echo("  try: `odradek audit run --help` shows what it takes", err=True)
-    raise typer.Exit(code)
+        stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
 
 def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
@@ -225,13 +218,13 @@ def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
         disk, paths = located(found)
         for name, path in paths.items():
             if not disk.is_dir(path):
-                _stop(f"replica {name}: {path} is no directory")
+                stop(f"replica {name}: {path} is no directory")
     except OSError as error:
         given = f"--data {', '.join(data)}: " if data else ""
         inside = f"{error.filename}: " if error.filename not in (None, *data) else ""
-        _stop(f"{given}{inside}{error.strerror or error}")
+        stop(f"{given}{inside}{error.strerror or error}")
     except ValueError as error:
-        _stop(str(error) if data or not entries else f"--replica: {error}")
+        stop(str(error) if data or not entries else f"--replica: {error}")
     return found
 
 
@@ -253,19 +246,19 @@ def _check_out(out: str | None, overwrite: bool, replicas: dict[str, Path], data
     try:
         present = [] if overwrite else sorted(names_in(out).intersection(RESULT_FILES))
     except (OSError, ValueError) as error:
-        _stop(f"--out {out}: {error}")
+        stop(f"--out {out}: {error}")
     if present:
-        _stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+        stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
 
 
 def _check_out_here(out: str, place: Path, replicas: dict[str, Path], data: Path | None) -> None:
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
-            _stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
+            stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
     if data is not None and place == data.resolve():
-        _stop(f"--out {out} is what is audited; choose a directory of its own")
+        stop(f"--out {out} is what is audited; choose a directory of its own")
     if (file := brokers_file(place)) is not None:
-        _stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
+        stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
 
 
 def _settings(entries: Sequence[str]) -> dict[str, str]:
@@ -274,8 +267,8 @@ def _settings(entries: Sequence[str]) -> dict[str, str]:
     try:
         return parse_settings(entries)
     except ValueError as error:
-        _stop(f"--setting {error}")
-    raise AssertionError("unreachable: _stop raises")
+        stop(f"--setting {error}")
+    raise AssertionError("unreachable: stop raises")
 
 
 def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
@@ -287,7 +280,7 @@ def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
         return None
     if len(paths) > 1:
         given = shlex.join(map(str, paths))
-        _stop(
+        stop(
             f"--history was given {len(paths)} times, and one file is read: `cat {given} > all.jsonl` makes one of them"
         )
     path = paths[0]
@@ -295,9 +288,9 @@ def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
         with path.open("rb"):
             return History.read(path) if whole else path
     except OSError as error:
-        _stop(f"--history {path}: {error.strerror or error}")
+        stop(f"--history {path}: {error.strerror or error}")
     except CorruptHistory as error:
-        _stop(_corrupt(path, error))
+        stop(_corrupt(path, error))
     return None
 
 
@@ -309,7 +302,7 @@ def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, str], 
     """The engine that was given, or the one for this much data; with Spark, a master that can be one."""
     chosen = given if given is not None else _default_engine(replicas, topics)
     if chosen is Engine.SPARK and not MASTER.fullmatch(master):
-        _stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
+        stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
     return chosen
 
 
@@ -340,7 +333,7 @@ def _run_spark(
 ) -> Report:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        _stop(
+        stop(
             f"the Spark engine needs {' and '.join(missing)}: pip install 'odradek[audit]' (or use --engine "
             "local, which "
             "reports the same findings)"
@@ -353,17 +346,17 @@ def _run_spark(
     try:
         java = find_java()
     except NoJava as error:
-        _stop(str(error))
+        stop(str(error))
     console.print(f"Spark runs on Java {java.version}, {java.source}", highlight=False)
     try:
         bar.say("starting Spark")
         with launch.spark_session(master, java) as session:
             return spark.audit(session, **request, progress=bar.show)
     except CorruptHistory as error:
-        _stop(_corrupt(request["history"], error))
+        stop(_corrupt(request["history"], error))
     except launch.SparkFailed as error:
-        _stop(str(error), EXIT_FAILED)
-    raise AssertionError("unreachable: _stop raises")
+        stop(str(error), EXIT_FAILED)
+    raise AssertionError("unreachable: stop raises")
 
 
 def _print(report: Report, output: Output, out: str | None) -> None:

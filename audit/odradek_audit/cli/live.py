@@ -7,18 +7,22 @@ import json
 import re
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek_proto.command_line import UNREACHABLE
 from odradek_proto.words import plural
 
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json
+from odradek_audit.cli.refusing import stop as stopped
+
 if TYPE_CHECKING:
     from odradek_audit.live.security import Security
     from odradek_audit.report import Report
 
-EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+stop = partial(stopped, command="live")
 SHOWN_FINDINGS = 20
 
 
@@ -76,13 +80,14 @@ def live(
     from odradek_audit.report import RESULT_FILES
     from odradek_audit.report.files import write_report
 
+    in_json.set(as_json)
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start, _security(command_config))
     if from_start and digests is None:
-        _stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
+        stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
         if out is not None and not overwrite and names_in(out).intersection(RESULT_FILES):
-            _stop(f"{out} already holds a result; give --overwrite to replace it")
+            stop(f"{out} already holds a result; give --overwrite to replace it")
         progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json)
         report, remembered = audit_cluster(
             request,
@@ -99,15 +104,15 @@ def live(
         if digests is not None and remembered is not None:
             remembered.write(digests)
     except CorruptDigests as error:
-        _stop(f"--digests: {error}")
+        stop(f"--digests: {error}")
     except Unreachable as error:
-        _stop(str(error), UNREACHABLE, error.hint)
+        stop(str(error), UNREACHABLE, error.hint)
     except WireError as error:
-        _stop(str(error), EXIT_FAILED)
+        stop(str(error), EXIT_FAILED)
     except OSError as error:
-        _stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED)
+        stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED)
     except KeyboardInterrupt:
-        _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
+        stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     _print(report, as_json)
     raise typer.Exit(report.exit_code)
 
@@ -119,7 +124,7 @@ def _security(file: Path | None) -> Security:
         security = security_from(file) if file is not None else IN_THE_CLEAR
         security.context()
     except BadSettings as error:
-        _stop(f"--command-config {error}")
+        stop(f"--command-config {error}")
     return security
 
 
@@ -172,14 +177,6 @@ def _addresses(text: str) -> list[tuple[str, int]]:
     for entry in text.split(","):
         host, _, port = entry.strip().rpartition(":")
         if not re.fullmatch(r"[\w.-]+|\[[^\s]+\]", host) or not port.isdecimal() or not 0 < int(port[:9]) < 65536:
-            _stop(f"-b {entry.strip()!r} is no address", hint="-b HOST:PORT, several with commas between")
+            stop(f"-b {entry.strip()!r} is no address", hint="-b HOST:PORT, several with commas between")
         found.append((host.strip("[]"), int(port)))
     return found
-
-
-def _stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
-    """In the form of all of odradek's commands."""
-    typer.echo(f"odradek: {message}", err=True)
-    if code == EXIT_USAGE or hint:
-        typer.echo(f"  try: {hint or '`odradek audit live --help` shows what it takes'}", err=True)
-    raise typer.Exit(code)
