@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from odradek_broker.testing import Cluster
 
 from tests.interop.kafka.java import NoKafka
 from tests.interop.scenarios.clients import CLIENTS, SETTINGS, expected, run
 
-EVERYDAY = "aiokafka"
+SAMPLE = ("aiokafka", "franz-go", "java-4.1.1")  # in CI; with ODRADEK_ALL_CLIENTS=1, as in `make torture`, all of them
+
+
+def clients() -> tuple[str, ...]:
+    return tuple(CLIENTS) if os.environ.get("ODRADEK_ALL_CLIENTS") else SAMPLE
 
 
 @pytest.mark.odradek(settings=SETTINGS)
-@pytest.mark.parametrize(
-    "client", [pytest.param(name, marks=() if name == EVERYDAY else pytest.mark.slow) for name in CLIENTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("client", clients())
 def test_a_client_is_told_what_kafka_tells_it(client: str, odradek_cluster: Cluster) -> None:
     """Producing, reading, groups, administration, and each with what is refused; then with a broker too few."""
     try:

@@ -12,6 +12,7 @@ from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.administered import AdministeredTopic, AdministeredTopics, wrong_in
 
 VALUES = [b"a1/0/%d" % number for number in range(6)]
+LIVES = {1: 4, 2: 1, 3: 1}
 
 
 def topic(*, retains_less: bool = False) -> AdministeredTopic:
@@ -20,7 +21,7 @@ def topic(*, retains_less: bool = False) -> AdministeredTopic:
     known = made.partition(0)
     known.sent = dict.fromkeys(VALUES)
     known.acknowledged = dict(enumerate(VALUES[:4]))
-    known.asked_start, known.told_start = 2, 1
+    known.asked_start, known.told_start, known.lives = 2, 1, LIVES
     return made
 
 
@@ -34,7 +35,7 @@ def topic(*, retains_less: bool = False) -> AdministeredTopic:
 )
 def test_what_was_asked_for_may_be_gone_and_what_was_not_answered_may_be_there(found: list[tuple[int, bytes]]) -> None:
     """Deleting up to 2 was carried out or not; a record without an answer was written or not."""
-    assert list(wrong_in(topic(), 0, found)) == []
+    assert list(wrong_in(topic(), 0, found, LIVES)) == []
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,21 @@ def test_what_was_asked_for_may_be_gone_and_what_was_not_answered_may_be_there(f
 )
 def test_what_was_answered_is_held_against_what_is_there(found: list[tuple[int, bytes]], says: str) -> None:
     """Lost, moved, back again, doubled, or of nobody."""
-    assert any(says in sentence for sentence in wrong_in(topic(), 0, found))
+    assert any(says in sentence for sentence in wrong_in(topic(), 0, found, LIVES))
+
+
+def test_a_log_start_that_two_brokers_have_forgotten_may_go_back() -> None:
+    """It is written down by the minute; one broker's death leaves another that knows it."""
+    found = list(enumerate(VALUES[:4]))
+    assert list(wrong_in(topic(), 0, found, LIVES | {1: 5})) != []
+    assert list(wrong_in(topic(), 0, found, LIVES | {1: 5, 3: 2})) == []
 
 
 def test_retention_may_take_the_head_and_nothing_in_between() -> None:
     """What is there begins anywhere, and has no hole."""
-    assert list(wrong_in(topic(retains_less=True), 0, [(3, VALUES[3])])) == []
-    assert list(wrong_in(topic(retains_less=True), 0, [])) == []
-    assert list(wrong_in(topic(retains_less=True), 0, [(2, VALUES[2])])) != []
+    assert list(wrong_in(topic(retains_less=True), 0, [(3, VALUES[3])], LIVES)) == []
+    assert list(wrong_in(topic(retains_less=True), 0, [], LIVES)) == []
+    assert list(wrong_in(topic(retains_less=True), 0, [(2, VALUES[2])], LIVES)) != []
 
 
 def test_a_topic_that_was_made_is_there_with_all_its_partitions() -> None:

@@ -120,6 +120,7 @@ class LogDirectory:
         except BlockingIOError:
             raise LogDirectoryLocked(f"{path}: another process uses this log directory (it holds {LOCK})") from None
         try:
+            files.fsync_dir(path)  # what a killed process renamed and did not flush is read now: it must not go back
             properties = settle_properties(files, path, node_id, cluster_id, rng)
             directory = cls(files, path, lock, properties, cache or RecentBatches(), rng)
             directory._read(wall_ms)

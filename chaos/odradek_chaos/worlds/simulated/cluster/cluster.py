@@ -64,6 +64,11 @@ class SimCluster:
         )
 
     @property
+    def incarnations(self) -> dict[int, int]:
+        """The incarnation of each broker that runs, or ran last."""
+        return {broker_id: machine.incarnation for broker_id, machine in self.machines.items()}
+
+    @property
     def cluster_id(self) -> str:
         return self._base.cluster_id
 

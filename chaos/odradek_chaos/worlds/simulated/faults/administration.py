@@ -193,6 +193,7 @@ class Topics(Administration):
                 known.asked_start = max(known.asked_start, value)
                 told = await admin.delete_records({TopicPartition(name, number): value})
                 known.told_start = max(known.told_start, *told.values())
+                known.lives = self.world.cluster.incarnations
             case "alter":
                 await admin.incremental_alter_configs("topic", name, set=OTHER_SETTINGS[value % len(OTHER_SETTINGS)])
             case "retain":

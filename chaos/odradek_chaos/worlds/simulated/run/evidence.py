@@ -79,8 +79,9 @@ async def _judge_administered(world: World, load: Load) -> None:
 
     if partitions:
         await within(world, read(), REACH_END_MS, "the last read of the administered topics did not end")
+    lives = world.cluster.incarnations
     for tp, records in found.items():
-        for sentence in wrong_in(owed[tp.topic], tp.partition, records):
+        for sentence in wrong_in(owed[tp.topic], tp.partition, records, lives):
             world.findings.report("administered-topics", sentence, partition=str(tp))
 
 
