@@ -86,7 +86,7 @@ ABUSES: Abuses = {
     "giant names": lambda _: asked(METADATA, 1, {"topics": NAMES}) * 2,
     "giant names produced": lambda _: produce(BATCH, topic=b"n" * 32_000) * 2,
     "many empty names": lambda _: EMPTY,
-    "thousands of partitions": lambda _: fetch(4_000, WIDEST),
+    "thousands of partitions": lambda _: fetch(2_000, WIDEST),
     "writes and never reads": lambda _: produce(BATCH) * 30,
     "writes without an answer": lambda _: produce(BATCH, acks=0) * 30,
     "fetches and never reads": lambda _: fetch() * 8,
