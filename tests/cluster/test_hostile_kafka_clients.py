@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster"), pytest.ma
 
 JOIN_GROUP, LIST_GROUPS, CREATE_TOPICS, DESCRIBE_CONFIGS, API_VERSIONS, INIT_PRODUCER_ID = 11, 16, 19, 32, 18, 22
 WIDEST = 2**31 - 1
+LARGER = {"thousands of partitions": MIB}  # each that is named becomes an object until the fetch is answered
 BATCH = encode_batch([(0, None, b"x" * 1_000, ())])
 
 
@@ -86,7 +87,7 @@ ABUSES: Abuses = {
     "giant names": lambda _: asked(METADATA, 1, {"topics": NAMES}) * 2,
     "giant names produced": lambda _: produce(BATCH, topic=b"n" * 32_000) * 2,
     "many empty names": lambda _: EMPTY,
-    "thousands of partitions": lambda _: fetch(2_000, WIDEST),
+    "thousands of partitions": lambda _: fetch(4_000, WIDEST),
     "writes and never reads": lambda _: produce(BATCH) * 30,
     "writes without an answer": lambda _: produce(BATCH, acks=0) * 30,
     "fetches and never reads": lambda _: fetch() * 8,
@@ -107,7 +108,7 @@ def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> Non
 
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
-    """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""
+    """A thousand connections that do the same harm cost less than 256 KiB each, or 1 MiB, and writes go on."""
     rise = rise_under(broker, broker.kafka_bootstrap, ABUSES, [abuse], CONNECTIONS)
     print(f"\n{abuse}: {rise // CONNECTIONS // 1024} KiB")
-    assert rise < CONNECTIONS * BYTES_PER_CONNECTION
+    assert rise < CONNECTIONS * LARGER.get(abuse, BYTES_PER_CONNECTION)
