@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cl
 # above two seconds, and the worst 4.3 s. So a tenth of the rounds is spared that limit, and has one of its own: a death
 # is noticed by its connections, and nobody waits for a session to be over.
 MEDIAN_SILENCE_MS, WORST_SILENCE_MS = 1_000, 2_000
-SPARED_OF_FIFTY, SPARED_OF_TWENTY = 5, 2
+SPARED_OF_TWENTY = 2
 STALL_MS = 1_000  # in which a leader has its turn and acknowledges on any machine, and nobody calls it dead
 STORY_OF_A_CUT = r"broker \d wrote down that it cut its log from \d+ to \d+ in leader epoch \d+.* at \d{4}-.* UTC"
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
@@ -51,18 +51,21 @@ def audited(cluster: LocalCluster, history: Path) -> Report:
     return audit({name: str(path) for name, path in cluster.replicas().items()}, history=history, settled=True)
 
 
-def test_fifty_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
-    """Fifty rounds, at least fifteen of each target; silence: a second at the median, two in all but five (SY-09)."""
-    outcome = play(cluster, Plan(rounds=50, seed=2026))
+def test_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
+    """Twenty rounds, some of each target; silence: a second at the median, two in all but two (SY-09).
+
+    `odradek chaos rounds --rounds 50` is the long form; docs/performance.md has its figures.
+    """
+    outcome = play(cluster, Plan(rounds=20, seed=2026))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
-    assert outcome.read_back.acknowledged > 1_000
+    assert outcome.read_back.acknowledged > 400
     assert all(each.in_flight >= MIN_IN_FLIGHT for each in outcome.rounds)
     for target in ("leader", "follower", "controller"):
-        assert sum(each.target == target for each in outcome.rounds) >= 15
+        assert sum(each.target == target for each in outcome.rounds) >= 5
     assert statistics.median(outcome.silences()) < MEDIAN_SILENCE_MS, report(outcome)
     silences = sorted(outcome.silences())
-    assert silences[-1 - SPARED_OF_FIFTY] < WORST_SILENCE_MS, report(outcome)
+    assert silences[-1 - SPARED_OF_TWENTY] < WORST_SILENCE_MS, report(outcome)
     assert silences[-1] < SESSION_TIMEOUT_MS, report(outcome)
 
 
