@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml ops/dev.lock
 demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
 	@$(BIN)/odradek demo
 
-test: $(STAMP)  ## everything of every day, under two minutes on two idle cores
+test: $(STAMP)  ## everything of every day, about four minutes on two cores
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup  # one of three waits for processes
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes

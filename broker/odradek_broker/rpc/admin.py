@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import CallContext, CallRejected, UnaryHandler
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
 from odradek_broker.requests.context import RequestContext
-from odradek_broker.rpc.caller import Callers, unary
+from odradek_broker.rpc.caller import Callers, parsed, unary
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
-
-MOST_BYTES = 1 << 20  # of a request, which becomes objects on the loop: a stranger may send one
 
 
 def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, UnaryHandler]:
@@ -21,13 +18,7 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
         request_type = ADMIN_REQUESTS[method].request
 
         async def call(data: bytes, who: RequestContext, timeout_ms: float) -> bytes:
-            if len(data) > MOST_BYTES:
-                said = f"{request_type.__name__} of {len(data)} bytes: at most {MOST_BYTES}; ask for less at a time"
-                raise CallRejected(said, status="INVALID_ARGUMENT")
-            try:
-                request = request_type.FromString(data)
-            except DecodeError as error:
-                raise CallRejected(f"not a {request_type.__name__}: {error}", status="INVALID_ARGUMENT") from error
+            request = parsed(request_type, data)
             try:
                 answer = await requests.call(who, method, request, timeout_ms)
             except ControllerUnavailable as error:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final, TypeVar
 
+from odradek_proto.messages import DecodeError, Message
 from odradek_proto.security.identity import node_id_of
-from odradek_proto.transport.ports import CallContext, Stream, StreamHandler, UnaryHandler
+from odradek_proto.transport.ports import CallContext, CallRejected, Stream, StreamHandler, UnaryHandler
 from odradek_proto.values import replace
 
 from odradek_broker.core.context import RequestContext, principal_of
 from odradek_broker.requests.quotas import LONGEST_CLIENT_ID, NO_QUOTAS, Throttle
 from odradek_broker.rpc.authentication import Identities
 
+MOST_BYTES: Final = 1 << 20  # of a request: a stranger may send one
+R = TypeVar("R", bound=Message)
 Call = Callable[[bytes, RequestContext], Coroutine[Any, Any, bytes]]
-
 StreamCall = Callable[[Stream, RequestContext], Awaitable[None]]
 
 
@@ -62,3 +64,14 @@ def of_client(context: RequestContext, client_id: str) -> RequestContext:
     """With the client id that a message names, for quotas and logs; a long one is cut."""
     client_id = client_id[:LONGEST_CLIENT_ID]
     return context if client_id == context.client_id else replace(context, client_id=client_id)
+
+
+def parsed(kind: type[R], data: bytes) -> R:
+    """A request. Raises `CallRejected` for what is too large to become objects on the loop, and for what is none."""
+    if len(data) > MOST_BYTES:
+        said = f"{kind.__name__} of {len(data)} bytes: at most {MOST_BYTES}; ask for less at a time"
+        raise CallRejected(said, status="INVALID_ARGUMENT")
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise CallRejected(f"not a {kind.__name__}: {error}", status="INVALID_ARGUMENT") from error

@@ -6,19 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.messages import DecodeError, Message
+from odradek_proto.messages import Message
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import CallRejected
 from odradek_proto.v1 import groups_messages as wire
 
 from odradek_broker.core.groups import messages as core
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.groups import GROUP, GroupRequests
-from odradek_broker.rpc.caller import Call
+from odradek_broker.rpc.caller import Call, parsed
 
 SERVICE: Final = "odradek.v1.Groups"
 TOPIC_ID_BYTES = 16
-MOST_BYTES = 1 << 20  # of a request, which becomes objects on the loop: a stranger may send one
 
 R = TypeVar("R", bound=Message)
 
@@ -185,14 +183,7 @@ class GroupService:
 
 def _call(kind: type[R], handler: Callable[[RequestContext, R], Awaitable[Message]]) -> Call:
     async def run(data: bytes, context: RequestContext) -> bytes:
-        if len(data) > MOST_BYTES:
-            said = f"{kind.__name__} of {len(data)} bytes: at most {MOST_BYTES}; ask for less at a time"
-            raise CallRejected(said, status="INVALID_ARGUMENT")
-        try:
-            request = kind.FromString(data)
-        except DecodeError as error:
-            raise CallRejected(f"not a {kind.__name__}: {error}", status="INVALID_ARGUMENT") from error
-        return (await handler(context, request)).SerializeToString()
+        return (await handler(context, parsed(kind, data))).SerializeToString()
 
     return run
 

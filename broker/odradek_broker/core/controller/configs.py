@@ -127,9 +127,6 @@ def _records(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> list[MetadataRecord]:
     topic = request.resource_type == "topic"
-    both = sorted(set(request.set) & set(request.unset))
-    if both:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{both} are to be set and unset at once")
     for name, value in sorted(request.set.items()):
         try:
             (validate_topic_config if topic else validate_broker_config)(name, value)

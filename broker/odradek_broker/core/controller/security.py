@@ -321,8 +321,8 @@ def alter_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Dec
         try:
             if times[_names(each)] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "this entity is named more than once")
-            made = _quota_records(image, each)
             entity = _entity(each.entity)
+            made = _quota_records(image, entity, each)
             if entity not in image.quotas and any(record.value is not None for record in made):
                 if len(image.quotas) + added >= MOST_QUOTAS:
                     raise Refusal(ErrorCode.INVALID_REQUEST, f"quotas of {MOST_QUOTAS} entities are the most")
@@ -341,8 +341,7 @@ def _names(asked: QuotaAlteration) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((part.type, part.name or "") for part in asked.entity))
 
 
-def _quota_records(image: MetadataImage, asked: QuotaAlteration) -> list[ClientQuotaRecord]:
-    entity = _entity(asked.entity)
+def _quota_records(image: MetadataImage, entity: QuotaEntity, asked: QuotaAlteration) -> list[ClientQuotaRecord]:
     known = image.quotas.get(entity, {})
     for each in asked.values:
         _check_quota(each)

@@ -53,7 +53,10 @@ def list_acls(
     kind, name = _resource(topic, group, False) if topic or group else (ResourceType.ANY, None)
     pattern = PatternType.ANY if name is None else PatternType.MATCH
     wanted = AclFilter(kind, name, pattern, principal)
-    _show(ask(bootstrap, timeout, lambda admin: admin.describe_acls(wanted)), Screen(output, as_json))
+    found, screen = ask(bootstrap, timeout, lambda admin: admin.describe_acls(wanted)), Screen(output, as_json)
+    _show(found, screen)
+    if not found:
+        screen.say("no ACLs")
 
 
 @app.command("add")
@@ -167,5 +170,3 @@ def _show(acls: Iterable[Acl], screen: Screen) -> None:
         for acl in acls
     ]
     screen.show_rows(rows, {name: name.upper() for name in rows[0]} if rows else {})
-    if not rows:
-        screen.say("no ACLs")
