@@ -63,6 +63,30 @@ def test_an_interrupted_start_is_quiet(home: Path, deaf: str, loaded: str) -> No
     assert process.returncode in CODES
 
 
+IN_A_CALLBACK = """
+import signal, sys, weakref
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "odradek.cli.tree":
+            dropped = type("Dropped", (), {})()
+            callback = weakref.ref(dropped, lambda _: signal.raise_signal(signal.SIGINT))
+            del dropped
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+def test_an_interrupt_where_python_drops_exceptions_still_ends_the_command(home: Path) -> None:
+    """The import system's own callbacks of weak references are such places."""
+    with sigint_of_children():
+        ended = subprocess.run(
+            [sys.executable, "-c", IN_A_CALLBACK + AS_INSTALLED, "--help"], capture_output=True, text=True
+        )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
+
+
 def test_the_command_begins_there() -> None:
     """The script that pip makes loads the entry module, which leads to the command."""
     entry = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]["odradek"]
