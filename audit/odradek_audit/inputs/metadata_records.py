@@ -289,6 +289,10 @@ def _register(message: _Message) -> MetadataChange:
     return Registered(message.int32(1), message.bytes(2), bool(message.int32(6)))
 
 
+def _unregister(message: _Message) -> MetadataChange:
+    return Unregistered(message.int32(1))
+
+
 def _broker_state(message: _Message) -> MetadataChange:
     return Fenced(message.int32(1), bool(message.int32(3)))
 
@@ -337,4 +341,5 @@ _ODRADEKS: dict[int, Callable[[_Message], MetadataChange]] = {
     4: _remove_topic,
     5: _partition,
     6: _partition_change,
+    16: _unregister,
 }

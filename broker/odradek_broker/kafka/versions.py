@@ -98,6 +98,7 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(55, cluster.describe_quorum),
         _row(60, cluster.describe),
         _row(61, records.describe_producers),
+        _row(64, cluster.unregister_broker),
         _row(65, transactions.describe),
         _row(66, transactions.list_transactions),
         _row(68, consumer_groups.heartbeat),

@@ -109,6 +109,7 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         ),
         "broker_reachable": _info("broker {broker_id} answers other brokers again"),
         "broker_registered": _info("broker {broker_id} has registered, broker epoch {broker_epoch}"),
+        "broker_unregistered": _info("broker {broker_id} was unregistered by an administrator"),
         "broker_fencing": _info("broker {broker_id} is fenced: {reason}"),
         "broker_fenced": _debug("broker {broker_id} is fenced, broker epoch {broker_epoch}"),
         "broker_unfenced": _info("broker {broker_id} is unfenced"),

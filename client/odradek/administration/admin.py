@@ -347,6 +347,12 @@ class Admin(GroupAdmin):
         answer = await self._metadata(broker_pb2.MetadataRequest(all_listeners=all_listeners))
         return ClusterDescription(answer.cluster_id, answer.controller_id, describe_brokers(answer), answer.listener)
 
+    async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
+        """Forget a broker that is gone for good. Raises INVALID_REQUEST while it is in session or has replicas."""
+        request = admin_messages.UnregisterBrokerRequest(broker_id=broker_id)
+        answer = await self._change("UnregisterBroker", request, admin_messages.UnregisterBrokerResponse, timeout)
+        raise_for(answer.error_code, answer.error_message)
+
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""
         request = admin_messages.DescribeQuorumRequest()

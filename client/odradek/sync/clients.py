@@ -53,6 +53,7 @@ class Admin(Facade):
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
     delete_records = blocking(AsyncAdmin.delete_records)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    unregister_broker = blocking(AsyncAdmin.unregister_broker)
     describe_quorum = blocking(AsyncAdmin.describe_quorum)
     describe_replicas = blocking(AsyncAdmin.describe_replicas)
     list_consumer_groups = blocking(AsyncAdmin.list_consumer_groups)

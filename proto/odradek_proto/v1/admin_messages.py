@@ -134,6 +134,15 @@ class ElectionResult(Message, frozen=True):
     error_message: str = ""
 
 
+class UnregisterBrokerRequest(Message, frozen=True):
+    broker_id: int = 0
+
+
+class UnregisterBrokerResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+
+
 class DescribeQuorumRequest(Message, frozen=True):
     pass
 

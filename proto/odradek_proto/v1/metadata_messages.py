@@ -23,6 +23,7 @@ class MetadataRecord(Message, frozen=True):
     access_control_entry: AccessControlEntryRecord | None = None
     remove_access_control_entry: RemoveAccessControlEntryRecord | None = None
     client_quota: ClientQuotaRecord | None = None
+    unregister_broker: UnregisterBrokerRecord | None = None
 
 
 class ClusterRecord(Message, frozen=True):
@@ -48,6 +49,11 @@ class BrokerStateRecord(Message, frozen=True):
     broker_epoch: int = 0
     fenced: bool = False
     in_controlled_shutdown: bool = False
+
+
+class UnregisterBrokerRecord(Message, frozen=True):
+    broker_id: int = 0
+    broker_epoch: int = 0
 
 
 class TopicRecord(Message, frozen=True):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fodradek_proto/v1/metadata.proto\x12\nodradek.v1\"\x85\x07\n\x0eMetadataRecord\x12;\n\x0fregister_broker\x18\x01 \x01(\x0b\x32 .odradek.v1.RegisterBrokerRecordH\x00\x12\x35\n\x0c\x62roker_state\x18\x02 \x01(\x0b\x32\x1d.odradek.v1.BrokerStateRecordH\x00\x12(\n\x05topic\x18\x03 \x01(\x0b\x32\x17.odradek.v1.TopicRecordH\x00\x12\x35\n\x0cremove_topic\x18\x04 \x01(\x0b\x32\x1d.odradek.v1.RemoveTopicRecordH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.odradek.v1.PartitionRecordH\x00\x12=\n\x10partition_change\x18\x06 \x01(\x0b\x32!.odradek.v1.PartitionChangeRecordH\x00\x12*\n\x06\x63onfig\x18\x07 \x01(\x0b\x32\x18.odradek.v1.ConfigRecordH\x00\x12\x35\n\x0cproducer_ids\x18\x08 \x01(\x0b\x32\x1d.odradek.v1.ProducerIdsRecordH\x00\x12\'\n\x05no_op\x18\t \x01(\x0b\x32\x16.odradek.v1.NoOpRecordH\x00\x12,\n\x07\x63luster\x18\n \x01(\x0b\x32\x19.odradek.v1.ClusterRecordH\x00\x12\x46\n\x15user_scram_credential\x18\x0b \x01(\x0b\x32%.odradek.v1.UserScramCredentialRecordH\x00\x12S\n\x1cremove_user_scram_credential\x18\x0c \x01(\x0b\x32+.odradek.v1.RemoveUserScramCredentialRecordH\x00\x12\x44\n\x14\x61\x63\x63\x65ss_control_entry\x18\r \x01(\x0b\x32$.odradek.v1.AccessControlEntryRecordH\x00\x12Q\n\x1bremove_access_control_entry\x18\x0e \x01(\x0b\x32*.odradek.v1.RemoveAccessControlEntryRecordH\x00\x12\x35\n\x0c\x63lient_quota\x18\x0f \x01(\x0b\x32\x1d.odradek.v1.ClientQuotaRecordH\x00\x42\x06\n\x04kind\"#\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"\xbb\x02\n\x14RegisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x42\n\tendpoints\x18\x03 \x03(\x0b\x32/.odradek.v1.RegisterBrokerRecord.EndpointsEntry\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x18\n\x10log_directory_id\x18\x05 \x01(\x0c\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x19\n\x0c\x62roker_epoch\x18\x07 \x01(\x12H\x00\x88\x01\x01\x12\x1e\n\x16in_controlled_shutdown\x18\x08 \x01(\x08\x1a\x30\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_broker_epoch\"l\n\x11\x42rokerStateRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x1e\n\x16in_controlled_shutdown\x18\x04 \x01(\x08\"-\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\x8b\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0e\n\x06leader\x18\x05 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x12\n\nrecovering\x18\x08 \x01(\x08\x12\x10\n\x08\x65ligible\x18\t \x03(\x05\x12\x1b\n\x13last_known_eligible\x18\n \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0b \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0c \x03(\x05\"\x99\x03\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x13\n\x0bisr_changed\x18\x04 \x01(\x08\x12\x13\n\x06leader\x18\x05 \x01(\x11H\x00\x88\x01\x01\x12\x19\n\x11\x62ump_leader_epoch\x18\x06 \x01(\x08\x12\x17\n\nrecovering\x18\x07 \x01(\x08H\x01\x88\x01\x01\x12\x0f\n\x07unclean\x18\x08 \x01(\x08\x12\x10\n\x08\x65ligible\x18\t \x03(\x05\x12\x18\n\x10\x65ligible_changed\x18\n \x01(\x08\x12\x1b\n\x13last_known_eligible\x18\x0b \x03(\x05\x12\x10\n\x08replicas\x18\x0c \x03(\x05\x12\x18\n\x10replicas_changed\x18\r \x01(\x08\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0e \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0f \x03(\x05\x12\x1c\n\x14reassignment_changed\x18\x10 \x01(\x08\x42\t\n\x07_leaderB\r\n\x0b_recovering\"h\n\x0c\x43onfigRecord\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"V\n\x11ProducerIdsRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"\x0c\n\nNoOpRecord\"\x86\x01\n\x19UserScramCredentialRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\t\x12\x0c\n\x04salt\x18\x03 \x01(\x0c\x12\x12\n\nstored_key\x18\x04 \x01(\x0c\x12\x12\n\nserver_key\x18\x05 \x01(\x0c\x12\x12\n\niterations\x18\x06 \x01(\x05\"B\n\x1fRemoveUserScramCredentialRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\t\"\xb7\x01\n\x18\x41\x63\x63\x65ssControlEntryRecord\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x15\n\rresource_type\x18\x02 \x01(\x05\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12\x14\n\x0cpattern_type\x18\x04 \x01(\x05\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x11\n\toperation\x18\x07 \x01(\x05\x12\x17\n\x0fpermission_type\x18\x08 \x01(\x05\",\n\x1eRemoveAccessControlEntryRecord\x12\n\n\x02id\x18\x01 \x01(\x0c\"\x80\x01\n\x11\x43lientQuotaRecord\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_idB\x08\n\x06_valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fodradek_proto/v1/metadata.proto\x12\nodradek.v1\"\xc6\x07\n\x0eMetadataRecord\x12;\n\x0fregister_broker\x18\x01 \x01(\x0b\x32 .odradek.v1.RegisterBrokerRecordH\x00\x12\x35\n\x0c\x62roker_state\x18\x02 \x01(\x0b\x32\x1d.odradek.v1.BrokerStateRecordH\x00\x12(\n\x05topic\x18\x03 \x01(\x0b\x32\x17.odradek.v1.TopicRecordH\x00\x12\x35\n\x0cremove_topic\x18\x04 \x01(\x0b\x32\x1d.odradek.v1.RemoveTopicRecordH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.odradek.v1.PartitionRecordH\x00\x12=\n\x10partition_change\x18\x06 \x01(\x0b\x32!.odradek.v1.PartitionChangeRecordH\x00\x12*\n\x06\x63onfig\x18\x07 \x01(\x0b\x32\x18.odradek.v1.ConfigRecordH\x00\x12\x35\n\x0cproducer_ids\x18\x08 \x01(\x0b\x32\x1d.odradek.v1.ProducerIdsRecordH\x00\x12\'\n\x05no_op\x18\t \x01(\x0b\x32\x16.odradek.v1.NoOpRecordH\x00\x12,\n\x07\x63luster\x18\n \x01(\x0b\x32\x19.odradek.v1.ClusterRecordH\x00\x12\x46\n\x15user_scram_credential\x18\x0b \x01(\x0b\x32%.odradek.v1.UserScramCredentialRecordH\x00\x12S\n\x1cremove_user_scram_credential\x18\x0c \x01(\x0b\x32+.odradek.v1.RemoveUserScramCredentialRecordH\x00\x12\x44\n\x14\x61\x63\x63\x65ss_control_entry\x18\r \x01(\x0b\x32$.odradek.v1.AccessControlEntryRecordH\x00\x12Q\n\x1bremove_access_control_entry\x18\x0e \x01(\x0b\x32*.odradek.v1.RemoveAccessControlEntryRecordH\x00\x12\x35\n\x0c\x63lient_quota\x18\x0f \x01(\x0b\x32\x1d.odradek.v1.ClientQuotaRecordH\x00\x12?\n\x11unregister_broker\x18\x10 \x01(\x0b\x32\".odradek.v1.UnregisterBrokerRecordH\x00\x42\x06\n\x04kind\"#\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"\xbb\x02\n\x14RegisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x42\n\tendpoints\x18\x03 \x03(\x0b\x32/.odradek.v1.RegisterBrokerRecord.EndpointsEntry\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x18\n\x10log_directory_id\x18\x05 \x01(\x0c\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x19\n\x0c\x62roker_epoch\x18\x07 \x01(\x12H\x00\x88\x01\x01\x12\x1e\n\x16in_controlled_shutdown\x18\x08 \x01(\x08\x1a\x30\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_broker_epoch\"l\n\x11\x42rokerStateRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x1e\n\x16in_controlled_shutdown\x18\x04 \x01(\x08\"A\n\x16UnregisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"-\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\x8b\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0e\n\x06leader\x18\x05 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x12\n\nrecovering\x18\x08 \x01(\x08\x12\x10\n\x08\x65ligible\x18\t \x03(\x05\x12\x1b\n\x13last_known_eligible\x18\n \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0b \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0c \x03(\x05\"\x99\x03\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x13\n\x0bisr_changed\x18\x04 \x01(\x08\x12\x13\n\x06leader\x18\x05 \x01(\x11H\x00\x88\x01\x01\x12\x19\n\x11\x62ump_leader_epoch\x18\x06 \x01(\x08\x12\x17\n\nrecovering\x18\x07 \x01(\x08H\x01\x88\x01\x01\x12\x0f\n\x07unclean\x18\x08 \x01(\x08\x12\x10\n\x08\x65ligible\x18\t \x03(\x05\x12\x18\n\x10\x65ligible_changed\x18\n \x01(\x08\x12\x1b\n\x13last_known_eligible\x18\x0b \x03(\x05\x12\x10\n\x08replicas\x18\x0c \x03(\x05\x12\x18\n\x10replicas_changed\x18\r \x01(\x08\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0e \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0f \x03(\x05\x12\x1c\n\x14reassignment_changed\x18\x10 \x01(\x08\x42\t\n\x07_leaderB\r\n\x0b_recovering\"h\n\x0c\x43onfigRecord\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"V\n\x11ProducerIdsRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"\x0c\n\nNoOpRecord\"\x86\x01\n\x19UserScramCredentialRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\t\x12\x0c\n\x04salt\x18\x03 \x01(\x0c\x12\x12\n\nstored_key\x18\x04 \x01(\x0c\x12\x12\n\nserver_key\x18\x05 \x01(\x0c\x12\x12\n\niterations\x18\x06 \x01(\x05\"B\n\x1fRemoveUserScramCredentialRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\t\"\xb7\x01\n\x18\x41\x63\x63\x65ssControlEntryRecord\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x15\n\rresource_type\x18\x02 \x01(\x05\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12\x14\n\x0cpattern_type\x18\x04 \x01(\x05\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x11\n\toperation\x18\x07 \x01(\x05\x12\x17\n\x0fpermission_type\x18\x08 \x01(\x05\",\n\x1eRemoveAccessControlEntryRecord\x12\n\n\x02id\x18\x01 \x01(\x0c\"\x80\x01\n\x11\x43lientQuotaRecord\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_idB\x08\n\x06_valueb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,37 +34,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._loaded_options = None
   _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._serialized_options = b'8\001'
   _globals['_METADATARECORD']._serialized_start=48
-  _globals['_METADATARECORD']._serialized_end=949
-  _globals['_CLUSTERRECORD']._serialized_start=951
-  _globals['_CLUSTERRECORD']._serialized_end=986
-  _globals['_REGISTERBROKERRECORD']._serialized_start=989
-  _globals['_REGISTERBROKERRECORD']._serialized_end=1304
-  _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._serialized_start=1239
-  _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._serialized_end=1287
-  _globals['_BROKERSTATERECORD']._serialized_start=1306
-  _globals['_BROKERSTATERECORD']._serialized_end=1414
-  _globals['_TOPICRECORD']._serialized_start=1416
-  _globals['_TOPICRECORD']._serialized_end=1461
-  _globals['_REMOVETOPICRECORD']._serialized_start=1463
-  _globals['_REMOVETOPICRECORD']._serialized_end=1500
-  _globals['_PARTITIONRECORD']._serialized_start=1503
-  _globals['_PARTITIONRECORD']._serialized_end=1770
-  _globals['_PARTITIONCHANGERECORD']._serialized_start=1773
-  _globals['_PARTITIONCHANGERECORD']._serialized_end=2182
-  _globals['_CONFIGRECORD']._serialized_start=2184
-  _globals['_CONFIGRECORD']._serialized_end=2288
-  _globals['_PRODUCERIDSRECORD']._serialized_start=2290
-  _globals['_PRODUCERIDSRECORD']._serialized_end=2376
-  _globals['_NOOPRECORD']._serialized_start=2378
-  _globals['_NOOPRECORD']._serialized_end=2390
-  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_start=2393
-  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_end=2527
-  _globals['_REMOVEUSERSCRAMCREDENTIALRECORD']._serialized_start=2529
-  _globals['_REMOVEUSERSCRAMCREDENTIALRECORD']._serialized_end=2595
-  _globals['_ACCESSCONTROLENTRYRECORD']._serialized_start=2598
-  _globals['_ACCESSCONTROLENTRYRECORD']._serialized_end=2781
-  _globals['_REMOVEACCESSCONTROLENTRYRECORD']._serialized_start=2783
-  _globals['_REMOVEACCESSCONTROLENTRYRECORD']._serialized_end=2827
-  _globals['_CLIENTQUOTARECORD']._serialized_start=2830
-  _globals['_CLIENTQUOTARECORD']._serialized_end=2958
+  _globals['_METADATARECORD']._serialized_end=1014
+  _globals['_CLUSTERRECORD']._serialized_start=1016
+  _globals['_CLUSTERRECORD']._serialized_end=1051
+  _globals['_REGISTERBROKERRECORD']._serialized_start=1054
+  _globals['_REGISTERBROKERRECORD']._serialized_end=1369
+  _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._serialized_start=1304
+  _globals['_REGISTERBROKERRECORD_ENDPOINTSENTRY']._serialized_end=1352
+  _globals['_BROKERSTATERECORD']._serialized_start=1371
+  _globals['_BROKERSTATERECORD']._serialized_end=1479
+  _globals['_UNREGISTERBROKERRECORD']._serialized_start=1481
+  _globals['_UNREGISTERBROKERRECORD']._serialized_end=1546
+  _globals['_TOPICRECORD']._serialized_start=1548
+  _globals['_TOPICRECORD']._serialized_end=1593
+  _globals['_REMOVETOPICRECORD']._serialized_start=1595
+  _globals['_REMOVETOPICRECORD']._serialized_end=1632
+  _globals['_PARTITIONRECORD']._serialized_start=1635
+  _globals['_PARTITIONRECORD']._serialized_end=1902
+  _globals['_PARTITIONCHANGERECORD']._serialized_start=1905
+  _globals['_PARTITIONCHANGERECORD']._serialized_end=2314
+  _globals['_CONFIGRECORD']._serialized_start=2316
+  _globals['_CONFIGRECORD']._serialized_end=2420
+  _globals['_PRODUCERIDSRECORD']._serialized_start=2422
+  _globals['_PRODUCERIDSRECORD']._serialized_end=2508
+  _globals['_NOOPRECORD']._serialized_start=2510
+  _globals['_NOOPRECORD']._serialized_end=2522
+  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_start=2525
+  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_end=2659
+  _globals['_REMOVEUSERSCRAMCREDENTIALRECORD']._serialized_start=2661
+  _globals['_REMOVEUSERSCRAMCREDENTIALRECORD']._serialized_end=2727
+  _globals['_ACCESSCONTROLENTRYRECORD']._serialized_start=2730
+  _globals['_ACCESSCONTROLENTRYRECORD']._serialized_end=2913
+  _globals['_REMOVEACCESSCONTROLENTRYRECORD']._serialized_start=2915
+  _globals['_REMOVEACCESSCONTROLENTRYRECORD']._serialized_end=2959
+  _globals['_CLIENTQUOTARECORD']._serialized_start=2962
+  _globals['_CLIENTQUOTARECORD']._serialized_end=3090
 # @@protoc_insertion_point(module_scope)

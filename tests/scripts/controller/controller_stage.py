@@ -10,6 +10,7 @@ beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachab
                                 damaged, and which leaders do not answer it
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
+unregister 2            an administrator takes the broker for gone for good
 balance                 leaders go back to the first replicas
 takeover                another controller takes over: it knows the metadata, and no streams
 isr orders 0 1,2,3 [by=2] [broker_epoch=99] [epoch=0] [version=0] [member_epoch=99]   the leader, or another broker,
@@ -29,7 +30,7 @@ from odradek_broker.core.controller.balance import balance_leaders, elect_leader
 from odradek_broker.core.controller.configs import alter_configs
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments
-from odradek_broker.core.controller.registration import fence_broker, register_broker
+from odradek_broker.core.controller.registration import fence_broker, register_broker, unregister_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.unreachable import unreachable_brokers
@@ -266,6 +267,12 @@ class ControllerStage:
         request = admin_messages.ElectLeadersRequest(election_type=kind, partitions=named)
         decision = elect_leaders(self.image, self.settings, request)
         self._said += [f"{kind} election: {ErrorCode(each.error_code).name}" for each in decision.answer.partitions]
+        self.write(decision.records)
+
+    def do_unregister(self, broker: str) -> None:
+        decision = unregister_broker(self.image, int(broker))
+        answer = decision.answer
+        self._said.append(f"answer: {ErrorCode(answer.error_code).name} {answer.error_message}".rstrip())
         self.write(decision.records)
 
     def do_balance(self) -> None:

@@ -19,6 +19,7 @@ from odradek_broker.core.controller.balance import elect_leaders
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
+from odradek_broker.core.controller.registration import unregister_broker
 from odradek_broker.core.controller.security import (
     alter_quotas,
     alter_users,
@@ -138,6 +139,11 @@ ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
         admin_messages.DescribeClientQuotasRequest,
         admin_messages.DescribeClientQuotasResponse,
         lambda call: describe_quotas(call.image, call.request),
+    ),
+    "UnregisterBroker": Change(
+        admin_messages.UnregisterBrokerRequest,
+        admin_messages.UnregisterBrokerResponse,
+        lambda call: unregister_broker(call.image, call.request.broker_id),
     ),
     "DescribeQuorum": Reading(
         admin_messages.DescribeQuorumRequest,

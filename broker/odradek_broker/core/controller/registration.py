@@ -4,8 +4,8 @@ Unlike Kafka, a new incarnation is accepted as soon as the session stream of the
 leaves every ISR and every leadership in the same atomic batch (R-152): whoever kills a broker and starts it again
 waits for nothing.
 
-A registration is kept for ever and told to every client, so each of its fields is judged before it is written, and
-their number has a limit: nobody has to prove that it is a broker.
+A registration is kept until an administrator removes it and told to every client, so each of its fields is judged
+before it is written, and their number has a limit: nobody has to prove that it is a broker.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from __future__ import annotations
 import re
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_messages
-from odradek_proto.v1.metadata_messages import RegisterBrokerRecord
+from odradek_proto.v1 import admin_messages, controller_messages
+from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, UnregisterBrokerRecord
+from odradek_proto.words import noun
 
 from odradek_broker.core.controller.decision import Decision, broker_state_record
-from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
+from odradek_broker.core.controller.partitions import all_partitions, elect_leaderless, remove_broker
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
 Answer = controller_messages.RegisterBrokerResponse
+Unregistered = admin_messages.UnregisterBrokerResponse
 INCARNATION_SIZE = 16
 NO_BROKER_EPOCH = -1
 MAX_ENDPOINTS = 16
@@ -62,6 +64,29 @@ def register_broker(
     unclean = (known.broker_id,) if lost or request.previous_broker_epoch != known.broker_epoch else ()
     moves = remove_broker(image, settings, known.broker_id, unclean_shutdown=unclean, lost=lost)
     return Decision([_record(request, fenced=True), *moves], Answer(broker_epoch=-1))
+
+
+def unregister_broker(image: MetadataImage, broker_id: int) -> Decision[Unregistered]:
+    """Forget a broker that is gone for good: it is fenced and has no replicas.
+
+    Unlike Kafka, which forgets any: a broker in session would register anew at once, and of one with replicas it would
+    be forgotten with which disk and how cleanly it went (R-152).
+    """
+
+    def refuse(error: ErrorCode, message: str) -> Decision[Unregistered]:
+        return Decision((), Unregistered(error_code=error, error_message=message))
+
+    known = image.brokers.get(broker_id)
+    if known is None:
+        return refuse(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    if not known.fenced:
+        return refuse(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is in session: stop it first")
+    replicas = sum(broker_id in partition.replicas for _, _, partition in all_partitions(image))
+    if replicas:
+        message = f"broker {broker_id} is a replica of {replicas} {noun(replicas, 'partition')}: reassign them first"
+        return refuse(ErrorCode.INVALID_REQUEST, message)
+    record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=known.broker_epoch)
+    return Decision([record], Unregistered())
 
 
 def fence_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> Decision[None]:

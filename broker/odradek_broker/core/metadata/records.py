@@ -47,6 +47,7 @@ MetadataRecord: TypeAlias = (
     | messages.AccessControlEntryRecord
     | messages.RemoveAccessControlEntryRecord
     | messages.ClientQuotaRecord
+    | messages.UnregisterBrokerRecord
 )
 
 
@@ -102,14 +103,26 @@ def _register_broker(image: MetadataImage, registration: messages.RegisterBroker
     return BrokerChanged(registration.broker_id)
 
 
+def _unregister_broker(image: MetadataImage, record: messages.UnregisterBrokerRecord, offset: int) -> Change:
+    _registration_of(image, record.broker_id, record.broker_epoch)
+    del image.brokers[record.broker_id]
+    return BrokerChanged(record.broker_id)
+
+
 def _broker_state(image: MetadataImage, state: messages.BrokerStateRecord, offset: int) -> Change:
-    registration = image.brokers.get(state.broker_id)
-    if registration is None or registration.broker_epoch != state.broker_epoch:
-        raise CorruptMetadata(f"broker {state.broker_id} is not registered with broker epoch {state.broker_epoch}")
     image.brokers[state.broker_id] = replace(
-        registration, fenced=state.fenced, in_controlled_shutdown=state.in_controlled_shutdown
+        _registration_of(image, state.broker_id, state.broker_epoch),
+        fenced=state.fenced,
+        in_controlled_shutdown=state.in_controlled_shutdown,
     )
     return BrokerChanged(state.broker_id)
+
+
+def _registration_of(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+    registration = image.brokers.get(broker_id)
+    if registration is None or registration.broker_epoch != broker_epoch:
+        raise CorruptMetadata(f"broker {broker_id} is not registered with broker epoch {broker_epoch}")
+    return registration
 
 
 def _topic(image: MetadataImage, topic: messages.TopicRecord, offset: int) -> Change:
@@ -284,5 +297,6 @@ _KINDS: Final[Mapping[type, tuple[str, Callable[[MetadataImage, Any, int], Chang
     messages.AccessControlEntryRecord: ("access_control_entry", _acl),
     messages.RemoveAccessControlEntryRecord: ("remove_access_control_entry", _remove_acl),
     messages.ClientQuotaRecord: ("client_quota", _quota),
+    messages.UnregisterBrokerRecord: ("unregister_broker", _unregister_broker),
 }
 """The field of a `MetadataRecord` on the disk, and what the record does to an image."""

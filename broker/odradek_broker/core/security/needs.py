@@ -58,6 +58,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "ElectLeaders": Need(Operation.ALTER, ResourceType.CLUSTER),
     "AlterPartitionReassignments": Need(Operation.ALTER, ResourceType.CLUSTER),
     "ListPartitionReassignments": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "UnregisterBroker": Need(Operation.ALTER, ResourceType.CLUSTER),
     "DescribeQuorum": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
     "AlterUserScramCredentials": Need(Operation.ALTER, ResourceType.CLUSTER),
     "DescribeUserScramCredentials": Need(Operation.DESCRIBE, ResourceType.CLUSTER),

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeQuorum, ElectLeaders, and reassignments (KIP-455)."""
+"""DescribeCluster, DescribeQuorum, UnregisterBroker, ElectLeaders, and reassignments (KIP-455)."""
 
 from __future__ import annotations
 
@@ -56,6 +56,14 @@ class ClusterApi:
             "observers": [_quorum_replica(each, wall_ms) for each in quorum.observers],
         }
         return request.answered({"topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]})
+
+    async def unregister_broker(self, request: Request) -> Body:
+        wanted = admin_messages.UnregisterBrokerRequest(broker_id=request.read()["broker_id"])
+        try:
+            answer = await self._admin.call(request, "UnregisterBroker", wanted)
+        except NoController as nobody:
+            return request.answered(nobody.told())
+        return request.answered(failed(answer.error_code, answer.error_message))
 
     async def elect_leaders(self, request: Request) -> Body:
         asked = request.read()

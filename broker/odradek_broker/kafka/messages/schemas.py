@@ -338,6 +338,15 @@ response
       error_code int16
       error_message string ?
 """,
+        64: """
+UnregisterBroker 0-0 flexible 0
+request
+  broker_id int32
+response
+  throttle_time_ms int32
+  error_code int16
+  error_message string ?
+""",
         44: """
 IncrementalAlterConfigs 0-1 flexible 1
 request

@@ -8,6 +8,7 @@ from odradek_proto.v1.metadata_messages import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 
 from odradek_broker.core.metadata.image import MetadataImage
@@ -32,6 +33,8 @@ def describe_record(image: MetadataImage, record: MetadataRecord) -> Described |
             if record.fenced:
                 return "broker_fenced", facts
             return ("broker_leaving" if record.in_controlled_shutdown else "broker_unfenced"), facts
+        case UnregisterBrokerRecord():
+            return "broker_unregistered", {"broker_id": record.broker_id, "broker_epoch": record.broker_epoch}
         case TopicRecord():
             return "topic_created", {"topic": record.name, "topic_id": record.topic_id.hex()}
         case RemoveTopicRecord():

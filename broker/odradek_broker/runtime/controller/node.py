@@ -264,7 +264,9 @@ class ControllerNode:
                     self._event("controller_suspects_itself", facts)
 
     async def _dial(self, term: Term, dial: Dial) -> None:
-        registration = term.ahead.brokers[dial.broker_id]
+        registration = term.ahead.brokers.get(dial.broker_id)
+        if registration is None:
+            return  # unregistered meanwhile
         endpoints = registration.endpoints
         address = endpoints.get(self.settings.inter_broker_listener) or endpoints[min(endpoints)]
         result = await self._network.dial(address, self.settings.session_grace_ms)

@@ -1,4 +1,4 @@
-"""Looking into a cluster: `odradek cluster status|describe|quorum|health`."""
+"""Looking into a cluster: `odradek cluster status|describe|quorum|health`, and `unregister`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from odradek_proto.command_line import FINDINGS, FINE, OutputFormat
 
 from odradek.cli.clusters.current import bootstrap_servers
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, Timeout
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen, as_line, can_move_cursor
 
@@ -195,3 +195,21 @@ def health(
     else:
         screen.show(found, str)
     raise typer.Exit(FINE if found["healthy"] else FINDINGS)
+
+
+def unregister(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=LARGEST_INT32, help="Its id.")],
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Forget a broker that is gone for good.
+
+    It must have stopped, and its replicas must be elsewhere (`odradek topic reassign`). Should it start again, it
+    registers as a new one.
+    """
+    ask(bootstrap, timeout, lambda admin: admin.unregister_broker(broker))
+    screen = Screen(output, as_json, quiet)
+    screen.show({"broker": broker, "unregistered": True}, lambda: f"broker {broker} unregistered")
