@@ -1,8 +1,11 @@
-"""What the commands of all packages share: exit codes, how one fails, the formats of its output."""
+"""What the commands of all packages share: exit codes, how one fails, the formats of its output, the clusters that
+this user has started on this machine."""
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 FINE: Final = 0
@@ -12,6 +15,12 @@ FINDINGS: Final = 3
 UNREACHABLE: Final = 4
 TIMED_OUT: Final = 5
 INTERRUPTED: Final = 130
+
+COMMAND_CONFIG: Final = "ODRADEK_COMMAND_CONFIG"
+CURRENT: Final = "current"  # in `home`: a directory a line, that of the default cluster first
+STATE_FILE: Final = "cluster.json"  # in a cluster's directory: the addresses of its brokers
+CLIENT_SETTINGS: Final = "client.properties"  # beside it, of a cluster that `cluster up --secure` has made
+HOW_TO_NAME: Final = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
 
 
 class CommandFailed(Exception):
@@ -29,3 +38,17 @@ class OutputFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
+
+
+def home() -> Path:
+    """Where odradek keeps what it knows of this user's clusters."""
+    return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
+
+
+def cluster_directories() -> list[Path]:
+    """The directory of the default cluster first, then of those that were it before."""
+    try:
+        lines = (home() / CURRENT).read_bytes().splitlines()
+    except OSError:
+        return []
+    return [Path(os.fsdecode(line.strip())) for line in lines if line.strip() and b"\0" not in line]

@@ -27,6 +27,7 @@ from odradek_audit.spark.jvm import watched_jvm
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
+from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.corruption import plant
 from tests.audit.sample import SampleLog
 from tests.signals import sigint_of_children
@@ -41,7 +42,9 @@ def test_agreeing_replicas_exit_zero(write_cluster: WriteCluster, log: SampleLog
     out = tmp_path / "out"
     result = runner.invoke(app, ["run", "--data", str(tmp_path), "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "The replicas agree." in result.output
+    assert "The replicas agree. Compared: 520 copies of records in 130 copies of batches (" in result.output
+    assert "All replicas together hold 780 copies of records in 195 copies of batches." in result.output
+    assert "not counted: they, and what it does not have, are the 260 others." in result.output
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["verdict"], summary["compared_records"], summary["engine"]) == ("fine", 520, "local")
     replica = summary["partitions"][0]["replicas"][2]
@@ -69,12 +72,25 @@ def test_history_is_compared(write_cluster: WriteCluster, tmp_path: Path) -> Non
     log = SampleLog().append([b"a"])
     replicas = write_cluster(log, log)
     history = tmp_path / "history.jsonl"
-    told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
-    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    events = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
+    history.write_text("".join(encode_event(event) + "\n" for event in events))
     arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--history", str(history)]
     result = runner.invoke(app, [*arguments, "--json"])
     assert result.exit_code == 3
     assert json.loads(result.stdout)["findings_by_check"] == {"acknowledged-lost": 1}
+
+
+def test_how_many_acknowledged_records_were_found_is_said(write_cluster: WriteCluster, tmp_path: Path) -> None:
+    """Those that were looked for, found, missing, and those of acks=1, which nobody promised to keep."""
+    write_cluster(*[log_of(*VALUES[:4])] * 2)
+    history = tmp_path / "history.jsonl"
+    arguments = ["run", "--data", str(tmp_path), "--history", str(history)]
+    for acks, said in (
+        ("all", "Of 5 records acknowledged with acks=all, 5 were looked for: 4 found, 1 missing."),
+        (1, "Of 5 records acknowledged with acks=1, 1 is gone."),
+    ):
+        history.write_text("".join(encode_event(event) + "\n" for event in told(acks)))
+        assert said in runner.invoke(app, arguments).output
 
 
 def test_too_little_exits_one(write_cluster: WriteCluster, log: SampleLog) -> None:

@@ -83,7 +83,8 @@ def test_followers_of_a_running_cluster_are_compared(
     assert (tmp_path / "out" / "report.html").exists()
     told = runner.invoke(app, ["live", "-b", kafka_bootstrap, "--topics", odradek_topic, "--quota", "0"])
     assert told.stdout.endswith(
-        f"The replicas agree. Compared: {2 * RECORDS:,} records, {first['compared_batches']} batches.\n"
+        f"The replicas agree. Compared with the leaders': {2 * RECORDS:,} copies of records in "
+        f"{first['compared_batches']} copies of batches; leaders' own are not counted.\n"
     )
     assert live(kafka_bootstrap, odradek_topic, *digests)[1]["compared_records"] < 2 * 1024 + 200
 
@@ -128,6 +129,27 @@ def test_an_old_fetch_is_sent_to_the_leader(odradek_cluster: Cluster, odradek_to
         behind = 4 + 4 + 2 + 4 + 4 + len(name) + 4 + 4  # correlation, throttle, error, session, topics, partitions
         errors[version] = int.from_bytes(answer[behind : behind + 2], "big", signed=True)
     assert errors == {10: ErrorCode.NOT_LEADER_OR_FOLLOWER, 11: ErrorCode.NONE}
+
+
+def test_a_cluster_of_this_machine_is_named_as_for_other_commands(
+    odradek_cluster: Cluster, odradek_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By nothing, where it was started last, or by addresses for gRPC; without any cluster nothing is guessed."""
+    produce(odradek_cluster.kafka_bootstrap, odradek_topic, 0, 100)
+    replicated(odradek_cluster.kafka_bootstrap, odradek_topic, 100)
+    monkeypatch.setenv("ODRADEK_HOME", str(tmp_path))
+    arguments = ["live", "--topics", odradek_topic, "--quota", "0"]
+    assert runner.invoke(app, arguments).exit_code == 4
+    (tmp_path / "current").write_text(f"{tmp_path}\n")
+    assert f"{tmp_path / 'cluster.json'} says no listeners" in runner.invoke(app, arguments).output
+    addresses = zip(odradek_cluster.bootstrap.split(","), odradek_cluster.kafka_bootstrap.split(","), strict=True)
+    nodes = [{"grpc": grpc, "kafka": kafka} for grpc, kafka in addresses]
+    (tmp_path / "cluster.json").write_text(json.dumps({"nodes": nodes}))
+    assert runner.invoke(app, arguments).exit_code == 0
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_cluster.bootstrap)
+    assert runner.invoke(app, arguments).exit_code == 0
+    (tmp_path / "current").unlink()
+    assert "speaks gRPC" in runner.invoke(app, arguments).output
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class _Cleaned:
         self.replica = reference_replica
         self.log = log
         self.history = history
-        self.unjudged = 0
+        self.unjudged = self.lacks = 0
         self.deleted: dict[bytes, int] = {}  # the last tombstone of each key that a client was told of
         told = (*history.acknowledged, *history.delivered) if self.end else ()
         for offset, digest, *_ in told:
@@ -84,8 +84,12 @@ class _Cleaned:
 
     def may_lack(self, offset: int, digest: bytes) -> bool:
         """Whether nothing is wrong although the log does not have this record. Another one in its place is wrong."""
-        if offset >= self.end or offset in self.log.by_offset:
+        if offset >= self.end or offset in self.log.by_offset or not self._removes(offset, digest):
             return False
+        self.lacks += 1
+        return True
+
+    def _removes(self, offset: int, digest: bytes) -> bool:
         if digest == NO_VALUE:
             return True
         key = self.history.keys.get(offset)
@@ -123,7 +127,7 @@ def check_history(
     table = tables[reference_replica]
     log = _read_log(partition, table, reference_replica, history, sent, reader, sink)
     missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
-    checked, lost = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
+    numbers, lost = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
     _check_delivered(partition, table, reference_replica, log, history, missed)
     if missed is not sink:
         _note_missed(partition, reference_replica, len(missed.findings) + sum(missed.suppressed.values()), sink)
@@ -136,13 +140,13 @@ def check_history(
             f"whether any replica still has {gone.unknown} acknowledged "
             f"{'record' if gone.unknown == 1 else 'records'} cannot be told: bytes that may hold them cannot be read",
         )
-    numbers = {
+    by_leader = len(history.acknowledged_by_leader) + len(history.acknowledged_by_leader_anywhere)
+    return numbers | {
         "records": log.records,
-        "acknowledged": checked,
+        "acknowledged_by_leader": by_leader,
         "delivered": len(history.delivered),
         "sent": sum(history.sent.values()),
-    }
-    return numbers, gone.losses
+    }, gone.losses
 
 
 def _note_missed(partition: PartitionInputs, reference_replica: str, count: int, sink: FindingSink) -> None:
@@ -284,11 +288,13 @@ def _check_acknowledged(
     history: PartitionHistory,
     reader: SegmentReader,
     sink: FindingSink,
-) -> tuple[int, list[int]]:
-    """How many records were looked for, and the offsets of those that are lost, rising."""
+) -> tuple[dict[str, int], list[int]]:
+    """How many records were told, looked for, missing and cleaned away, and the offsets of those that are lost,
+    rising."""
     table, inputs = tables[reference_replica], partition.replicas[reference_replica]
     cleaned = _Cleaned(partition, reference_replica, log, history)
-    checked, lost = 0, list[int]()
+    checked = missing = 0
+    lost: list[int] = []
     for offset, digest, client, line in history.acknowledged:
         if offset < inputs.log_start or _in_undecodable(table, log, offset):
             continue
@@ -322,6 +328,7 @@ def _check_acknowledged(
         for digest, client, line in history.acknowledged_anywhere:
             checked += 1
             if digest not in log.places:
+                missing += 1
                 sink.report(
                     ACKNOWLEDGED_LOST,
                     reference_replica,
@@ -331,7 +338,13 @@ def _check_acknowledged(
                     client=client,
                     line=line,
                 )
-    return checked, sorted(lost)
+    numbers = {
+        "told": len(history.acknowledged) + len(history.acknowledged_anywhere),
+        "acknowledged": checked,
+        "missing": missing + len(lost),
+        "cleaned_away": cleaned.lacks,
+    }
+    return numbers, sorted(lost)
 
 
 def _searched_by_value(log: _Log) -> bool:

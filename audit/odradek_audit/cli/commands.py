@@ -374,6 +374,7 @@ def _print_table(report: Report, out: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from odradek_audit.report.headlines import counting, of_history
     from odradek_audit.report.losses import loss_sentences
 
     console = Console(highlight=False)
@@ -412,13 +413,16 @@ def _print_table(report: Report, out: str | None) -> None:
         )
     for reason in report.inconclusive:
         console.print(f"[yellow]inconclusive[/]: {escape(reason)}", soft_wrap=True)
+    copies = plural(report.compared_records, "copy of a record", "copies of records")
     console.print(
-        f"[bold]{_verdict(report)}[/] {plural(report.compared_records, 'record')} in "
-        f"{plural(report.compared_batches, 'batch', 'batches')} "
-        f"{'was' if report.compared_records == 1 else 'were'} compared "
-        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)",
+        f"[bold]{_verdict(report)}[/] Compared: {copies} in "
+        f"{plural(report.compared_batches, 'copy of a batch', 'copies of batches')} "
+        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s). "
+        f"{counting(report, '*')}",
         soft_wrap=True,
     )
+    if said := of_history(report):
+        console.print(said, soft_wrap=True)
 
 
 def _verdict(report: Report) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import UNREACHABLE
+from odradek_proto.command_line import COMMAND_CONFIG, UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
 from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json
@@ -27,7 +27,14 @@ SHOWN_FINDINGS = 20
 
 
 Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Brokers' listeners for Kafka's clients.")
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT,...",
+        envvar="ODRADEK_BOOTSTRAP",
+        help="Brokers' listeners for Kafka's clients. Default: the cluster that `odradek cluster up` started last.",
+    ),
 ]
 Quota = Annotated[
     float,
@@ -45,7 +52,7 @@ CommandConfig = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        envvar="ODRADEK_COMMAND_CONFIG",
+        envvar=COMMAND_CONFIG,
         show_envvar=False,
         help="TLS and SASL with Kafka's names, as in client.properties.",
     ),
@@ -56,7 +63,7 @@ MetricsFile = Annotated[
 
 
 def live(
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
     quota: Quota = 10.0,
     digests: DigestsFile = None,
@@ -82,7 +89,8 @@ def live(
 
     in_json.set(as_json)
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
-    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start, _security(command_config))
+    addresses, settings = _meant(bootstrap)
+    request = Request(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
     if from_start and digests is None:
         stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
@@ -117,6 +125,17 @@ def live(
     raise typer.Exit(report.exit_code)
 
 
+def _meant(named: str | None) -> tuple[list[tuple[str, int]], Path | None]:
+    """Where to ask, and how to talk where that is a cluster of this machine."""
+    from odradek_audit.live.local_clusters import meant_by
+
+    try:
+        meant = meant_by(named)
+    except CommandFailed as error:
+        stop(str(error), error.exit_code, error.hint)
+    return _addresses(meant.addresses), meant.settings
+
+
 def _security(file: Path | None) -> Security:
     from odradek_audit.live.security import IN_THE_CLEAR, BadSettings, security_from
 
@@ -140,8 +159,9 @@ def _print(report: Report, as_json: bool) -> None:
         said = {"fine": "The replicas agree.", "inconclusive": "Inconclusive."}.get(
             report.verdict, f"{plural(len(report.findings), 'finding')}."
         )
-        compared = plural(report.compared_records, "record"), plural(report.compared_batches, "batch", "batches")
-        typer.echo(f"{said} Compared: {', '.join(compared)}.")
+        records = plural(report.compared_records, "copy of a record", "copies of records")
+        batches = plural(report.compared_batches, "copy of a batch", "copies of batches")
+        typer.echo(f"{said} Compared with the leaders': {records} in {batches}; leaders' own are not counted.")
 
 
 class _Shown:

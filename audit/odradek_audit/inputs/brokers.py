@@ -13,12 +13,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from odradek_proto.command_line import STATE_FILE
 from odradek_proto.formats import META_PROPERTIES
 from odradek_proto.transport.lock_holders import holder_of
 
 from odradek_audit.findings import Note
 
-CLUSTER_FILE = "cluster.json"
 NO_BROKER = "no-broker"
 IN_USE = "in-use"
 ADVICE = (
@@ -31,13 +31,13 @@ def absent_brokers(data: Path, replicas: Mapping[str, Path]) -> list[Note]:
 
     They are called by node id, or by their directory where that is unknown.
     """
-    file = data / CLUSTER_FILE
+    file = data / STATE_FILE
     if not file.is_file():
         return []
     try:
         brokers = _brokers(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        sentence = f"{CLUSTER_FILE} cannot be read, so nobody knows which brokers it should be"
+        sentence = f"{STATE_FILE} cannot be read, so nobody knows which brokers it should be"
         return [Note(NO_BROKER, "", -1, "", sentence)]
     directories = {path.relative_to(data.resolve()).parts[0] for path in replicas.values()}
     return [
@@ -46,7 +46,7 @@ def absent_brokers(data: Path, replicas: Mapping[str, Path]) -> list[Note]:
             "",
             -1,
             name,
-            f"broker {name} of {CLUSTER_FILE} has no log directory ({directory}) there: not compared",
+            f"broker {name} of {STATE_FILE} has no log directory ({directory}) there: not compared",
         )
         for name, directory in brokers.items()
         if name not in replicas and directory not in directories
@@ -56,7 +56,7 @@ def absent_brokers(data: Path, replicas: Mapping[str, Path]) -> list[Note]:
 def brokers_file(place: Path) -> Path | None:
     """What says that a directory is a cluster's, or is or lies in a broker's log directory; None when nothing does."""
     above = [each / META_PROPERTIES for each in (place, *place.parents)]
-    below = [place / CLUSTER_FILE]
+    below = [place / STATE_FILE]
     if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
         below += sorted(each.parent for each in place.glob(f"*/{META_PROPERTIES}"))
     return next((each for each in above + below if os.path.exists(each)), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek_proto.topics import TopicPartition
 
 from odradek_audit.catalogue import CHECKS, gravity
@@ -61,6 +63,43 @@ def left_out(report: Report) -> str:
     ]
     said = ", ".join(part for part in parts if part)
     return f" Not compared: {said}." if said else ""
+
+
+def counting(report: Report, marked: str) -> str:
+    """What the numbers count, so that they can be added up. `marked` is the sign of the log that the others are
+    compared with."""
+    records = sum(replica.records for partition in report.partitions for replica in partition.replicas)
+    batches = sum(replica.batches for partition in report.partitions for replica in partition.replicas)
+    own = max(0, records - report.compared_records)
+    return (
+        f"All replicas together hold {plural(records, 'copy of a record', 'copies of records')} in "
+        f"{plural(batches, 'copy of a batch', 'copies of batches')}. Compared are those that were laid beside the log "
+        f"marked {marked}, so its own are not counted: they, and what it does not have, are the {count(own)} others."
+    )
+
+
+def of_history(report: Report) -> str:
+    """How many of the records that clients were told of were looked for, and found; empty without a history."""
+    numbers = Counter[str]()
+    for partition in report.partitions:
+        numbers.update(partition.history)
+    asked, missing, cleaned = numbers["acknowledged"], numbers["missing"], numbers["cleaned_away"]
+    parts = [
+        f"{count(asked - missing - cleaned)} found",
+        f"{count(missing)} missing" if missing else "",
+        f"{count(cleaned)} removed by compaction" if cleaned else "",
+    ]
+    said = []
+    if numbers["told"]:
+        found = ", ".join(part for part in parts if part)
+        told = plural(numbers["told"], "record")
+        said.append(f"Of {told} acknowledged with acks=all, {plural(asked, 'was', 'were')} looked for: {found}.")
+    if left := numbers["told"] - asked:
+        said.append(f"{plural(left, 'was', 'were')} not: below a log start offset, or where bytes cannot be read.")
+    if by_leader := numbers["acknowledged_by_leader"]:
+        gone = sum(loss.records for loss in report.losses if loss.acks != "all")
+        said.append(f"Of {plural(by_leader, 'record')} acknowledged with acks=1, {plural(gone, 'is', 'are')} gone.")
+    return " ".join(said)
 
 
 def compared_on(report: Report) -> str:

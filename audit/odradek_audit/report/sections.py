@@ -7,6 +7,7 @@ from collections import Counter
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
+from odradek_audit.report.headlines import counting, of_history
 from odradek_audit.report.markup import Safe, code, join, name, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.words import HW, LEO
@@ -38,19 +39,8 @@ def compared(report: Report) -> Safe:
     ]
     table = tag("table", _head("replica", "directory"), tag("tbody", *rows))
     directories = tag("details", tag("summary", "Directories that were read"), table)
-    return join([tag("div", *tiles, class_="tiles"), tag("p", _counting(report), class_="quiet"), directories])
-
-
-def _counting(report: Report) -> str:
-    """What the numbers count, so that they can be added up."""
-    records = sum(replica.records for partition in report.partitions for replica in partition.replicas)
-    batches = sum(replica.batches for partition in report.partitions for replica in partition.replicas)
-    own = max(0, records - report.compared_records)
-    return (
-        f"All replicas together hold {count(records)} copies of records in {count(batches)} copies of batches. "
-        "Compared are those that were laid beside the log marked ★ below, so its own are not counted: they, and what "
-        f"it does not have, are the {count(own)} others. Bytes are those of all replicas' logs, ★ included."
-    )
+    said = f"{counting(report, '★ below')} Bytes are those of all replicas' logs, ★ included. {of_history(report)}"
+    return join([tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories])
 
 
 def _tile(number: str, title: str) -> Safe:

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from odradek_proto.command_line import STATE_FILE
+
 from odradek_broker.config.environment import PREFIXES
-from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 
 Facts = dict[str, str]
 NODE_ID = "node.id=0"  # a placeholder: the settings are looked at, no node is started

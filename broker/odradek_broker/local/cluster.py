@@ -22,12 +22,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from odradek_proto.command_line import STATE_FILE
+
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
 from odradek_broker.local.secured import make_secrets, remove_secrets, secret_environment, secure_settings
 from odradek_broker.process import slow
 
-STATE_FILE = "cluster.json"
 METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from odradek_proto.command_line import CLIENT_SETTINGS
+
 from odradek_broker.local.certificates import AUTHORITY, make_node
 
 CERTIFICATES: Final = "certificates"
-CLIENT_SETTINGS: Final = "client.properties"
 ADMIN: Final = "admin"
 PASSWORD: Final = "sasl.password="
 

@@ -14,10 +14,10 @@ import shutil
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from odradek.cli.clusters.current import known, talk_as_told
+from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.clusters.file import flaw, unreadable
-from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
-from odradek_proto.command_line import USAGE, CommandFailed
+from odradek_broker.local.cluster import ClusterError, LocalCluster, NodeProcess
+from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed, cluster_directories
 from odradek_proto.formats import META_PROPERTIES
 
 KNOWN = [each.name for each in fields(NodeProcess)]  # what is said of a broker
@@ -99,7 +99,7 @@ def remove_unless_named(cluster: LocalCluster, said: Exception) -> Exception:
 def known_clusters() -> list[LocalCluster]:
     """Those that `cluster up` started and that are still there, the default first; what cannot be read is left out."""
     found = []
-    for directory in known():
+    for directory in cluster_directories():
         with contextlib.suppress(ClusterError, CommandFailed):
             found.append(find(directory))
     return found

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from odradek.cli.terminal.failures import NO_ROOM
 from odradek.cli.terminal.screen import human_bytes
-from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster
-from odradek_proto.command_line import CommandFailed
+from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_proto.command_line import STATE_FILE, CommandFailed
 
 LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
 REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"

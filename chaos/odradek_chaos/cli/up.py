@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.cli.clusters.current import CLIENT_SETTINGS, forget, remember, step_back, talk_as_told
+from odradek.cli.clusters.current import forget, remember, step_back, talk_as_told
 from odradek.cli.terminal.screen import Screen, drop_output
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
+from odradek_proto.command_line import CLIENT_SETTINGS, FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable, uninterrupted

@@ -13,22 +13,23 @@ import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
-from odradek_proto.command_line import UNREACHABLE, USAGE, CommandFailed
+from odradek_proto.command_line import (
+    CLIENT_SETTINGS,
+    COMMAND_CONFIG,
+    CURRENT,
+    HOW_TO_NAME,
+    STATE_FILE,
+    UNREACHABLE,
+    USAGE,
+    CommandFailed,
+    cluster_directories,
+    home,
+)
 
 from odradek.cli.clusters import file as cluster_file
 
-POINTER: Final = "current"
 StillRuns = Callable[[Path], bool]
-COMMAND_CONFIG: Final = "ODRADEK_COMMAND_CONFIG"
-CLIENT_SETTINGS: Final = "client.properties"  # of a cluster that `cluster up --secure` has made
-HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
-
-
-def home() -> Path:
-    """Where odradek keeps what it knows of this user's clusters."""
-    return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
 
 
 def writable_home() -> Path:
@@ -54,14 +55,14 @@ def remember(directory: Path, still_runs: StillRuns = lambda _: False) -> Path |
     Those before it are kept while they are there. Returns the newest of them that runs.
     """
     place = writable_home()
-    others = [each for each in known() if each != directory and cluster_file.exists(each)]
+    others = [each for each in cluster_directories() if each != directory and cluster_file.exists(each)]
     _write(place, [directory, *others])
     return next(filter(still_runs, others), None)
 
 
 def step_back(directory: Path, still_runs: StillRuns) -> Path | None:
     """A cluster was stopped and can be started again. Returns the one that is the default in its place, if one runs."""
-    before = known()
+    before = cluster_directories()
     if directory not in before:
         return None
     running = [each for each in before if each != directory and still_runs(each)]
@@ -72,32 +73,23 @@ def step_back(directory: Path, still_runs: StillRuns) -> Path | None:
 def forget(directory: Path, still_runs: StillRuns) -> Path | None:
     """A cluster went down for good. Returns as `step_back`."""
     again = step_back(directory, still_runs)
-    left = [each for each in known() if each != directory]
+    left = [each for each in cluster_directories() if each != directory]
     if left:
         _write(home(), left)
     else:
-        (home() / POINTER).unlink(missing_ok=True)
+        (home() / CURRENT).unlink(missing_ok=True)
     return again
 
 
 def _write(place: Path, directories: Sequence[Path]) -> None:
-    temporary = place / f"{POINTER}.{os.getpid()}"
+    temporary = place / f"{CURRENT}.{os.getpid()}"
     temporary.write_bytes(b"".join(os.fsencode(each) + b"\n" for each in directories))
-    temporary.replace(place / POINTER)
-
-
-def known() -> list[Path]:
-    """The default first, then those that were it before."""
-    try:
-        lines = (home() / POINTER).read_bytes().splitlines()
-    except OSError:
-        return []
-    return [Path(os.fsdecode(line.strip())) for line in lines if line.strip() and b"\0" not in line]
+    temporary.replace(place / CURRENT)
 
 
 def current_directory() -> Path | None:
     """The directory of the cluster that was started last, if one is remembered."""
-    return next(iter(known()), None)
+    return next(iter(cluster_directories()), None)
 
 
 def data_directory(given: str | None) -> Path:
@@ -111,7 +103,7 @@ def data_directory(given: str | None) -> Path:
             "no cluster was started on this machine", hint="odradek cluster up, or --data DIR", exit_code=UNREACHABLE
         )
     try:
-        (directory / cluster_file.STATE_FILE).stat()
+        (directory / STATE_FILE).stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         if given is None:
             raise _gone(directory, "`odradek cluster up` starts a cluster; --data DIR names one") from error
@@ -120,7 +112,7 @@ def data_directory(given: str | None) -> Path:
             f"there is no cluster in {directory}", hint=f"`{start}` starts one", exit_code=USAGE
         ) from error
     except OSError as error:
-        raise cluster_file.unreadable(directory / cluster_file.STATE_FILE, error) from error
+        raise cluster_file.unreadable(directory / STATE_FILE, error) from error
     return directory
 
 
@@ -156,7 +148,7 @@ def bootstrap_servers(given: str | None) -> str:
     if directory is None:
         raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
     talk_as_told(directory)
-    file = directory / cluster_file.STATE_FILE
+    file = directory / STATE_FILE
     try:
         return ",".join(cluster_file.addresses(file))
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
 
-from odradek_proto.command_line import CommandFailed
-
-STATE_FILE: Final = "cluster.json"
+from odradek_proto.command_line import STATE_FILE, CommandFailed
 
 
 def exists(directory: Path) -> bool:
