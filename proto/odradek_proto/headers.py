@@ -221,6 +221,16 @@ def iter_batches(buf: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHea
         position = behind
 
 
+def stamped_header(header: BatchHeader, records: Buffer) -> tuple[BatchHeader, bytes]:
+    """The header with the CRC that its attributes and times and these records have, and its 61 bytes.
+
+    For whoever changes what the CRC covers: a leader that gives a batch the time of its append.
+    """
+    fields = HEADER.pack(*header)
+    sealed = header._replace(crc=crc32c(records, crc32c(memoryview(fields)[CRC_START:])))
+    return sealed, HEADER.pack(*sealed)
+
+
 def stamped_prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
     """The first 16 bytes of a batch: base offset, batch length (the header's `length`), partition leader epoch."""
     return PREFIX.pack(base_offset, length, leader_epoch)

@@ -40,6 +40,7 @@ from odradek_proto.headers import (
     check_batch,
     iter_batches,
     read_header,
+    stamped_header,
     stamped_prefix,
     verify_crc,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "open_batch",
     "read_header",
     "record_without_key",
+    "stamped_header",
     "stamped_prefix",
     "verify_crc",
     "with_records",

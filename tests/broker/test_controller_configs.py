@@ -77,7 +77,7 @@ def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
         ("cleanup.policy", "compress", "must be compact, delete, or compact,delete"),
         ("cleanup.policy", "compact,compact", "must be compact, delete, or compact,delete"),
         ("cleanup.policy", " , ", "must be compact, delete, or compact,delete"),
-        ("message.timestamp.type", "LogAppendTime", "LogAppendTime is not supported"),
+        ("message.timestamp.type", "logappendtime", "must be one of CreateTime, LogAppendTime"),
         ("compression.type", "zstd", "only 'producer'"),
         ("max.message.bytes", str(LARGEST_MESSAGE_BYTES + 1), "one gRPC message of 16 MiB"),
         ("max.message.bytes", "-1", "at least 0"),

@@ -117,6 +117,23 @@ def test_batch_is_judged_by_its_header(changes: dict[str, int], error: ErrorCode
     assert bool(decision.message) == (error != ErrorCode.NONE)
 
 
+def test_log_append_time_takes_the_place_of_a_clients_times() -> None:
+    """The header says so, whatever the client wrote; a repetition is answered with the time of the first (KIP-32)."""
+    partition = leader()
+    partition.settings = PartitionSettings(
+        log_append_time=True, message_timestamp_after_max_ms=0, message_timestamp_before_max_ms=0
+    )
+    sent = header(count=2, producer_id=9, producer_epoch=0, sequence=0)
+    sent = sent._replace(base_timestamp=1_000, max_timestamp=WALL_MS + 9, attributes=4)
+    first = partition.prepare_append(sent, -1, 0, WALL_MS)
+    assert first.header is not None
+    assert (first.header.base_timestamp, first.header.max_timestamp) == (1_000, WALL_MS)
+    assert (first.header.attributes, first.log_append_time_ms) == (LOG_APPEND_TIME | 4, WALL_MS)
+    partition.on_appended([first.header], 0)
+    again = partition.prepare_append(sent, -1, 0, WALL_MS + 50)
+    assert (again.duplicate, again.log_append_time_ms) == (True, WALL_MS)
+
+
 def test_batch_larger_than_a_segment_is_refused() -> None:
     """RECORD_LIST_TOO_LARGE, when max.message.bytes would allow it."""
     partition = leader()

@@ -29,6 +29,10 @@ def make(cls: Any, **values: Any) -> Any:
     return cls(**{name: value for name, value in values.items() if name in names})
 
 
+def time_of(ms: int) -> datetime.datetime | None:
+    return None if ms < 0 else datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(milliseconds=ms)
+
+
 def name_of(rng: random.Random) -> str:
     return "t" * rng.choice((1, 9, 200))
 
@@ -108,6 +112,7 @@ def test_produce_answers_are_what_kio_writes(version: int) -> None:
                         rng.randrange(100),
                         rng.randrange(-1, 1 << 62),
                         rng.randrange(-1, 1 << 62),
+                        rng.choice((-1, rng.randrange(1 << 42))),
                         rng.choice((None, "", "why")),
                         *rng.choice(((-1, -1), (3, 7))),
                     )
@@ -129,7 +134,7 @@ def test_produce_answers_are_what_kio_writes(version: int) -> None:
                             index=each.index,
                             error_code=KioError(each.error),
                             base_offset=each.base_offset,
-                            log_append_time=None,
+                            log_append_time=time_of(each.log_append_time_ms),
                             log_start_offset=each.log_start_offset,
                             record_errors=(),
                             error_message=each.message,

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from odradek import Admin, Producer, TopicPartition, broker_errors
+from odradek import Admin, Consumer, Producer, TopicPartition, broker_errors
 from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
 from odradek_proto.checkpoints import decode_offset_checkpoint
 
@@ -208,6 +208,30 @@ async def message_timestamp_before_max_ms(on: Scene) -> None:
         await on.send(timestamp_ms=past_ms)
 
 
+async def message_timestamp_type(on: Scene) -> None:
+    """Old records are kept as new ones, found by the time of their append, and the same bytes on every replica."""
+    old_ms = 1_000_000
+    await on.set(retention_ms=-1)
+    assert (await on.producer.send("orders", VALUE, partition=0, timestamp=old_ms)).timestamp == old_ms
+    await on.set(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=1_000)
+    before_ms = int(time.time() * 1000)
+    told = await on.producer.send("orders", VALUE, partition=0, timestamp=old_ms)
+    assert before_ms <= told.timestamp <= time.time() * 1000
+    async with Consumer(on.cluster.bootstrap) as consumer:
+        found = (await consumer.offsets_for_times({TP: old_ms + 1}))[TP]
+        assert found is not None
+        assert (found.offset, found.timestamp) == (told.offset, told.timestamp)
+        consumer.assign([TopicPartition("orders", 0)])
+        consumer.seek_to_beginning()
+        times: list[int] = []
+        while len(times) < 2:
+            times += [record.timestamp for record in await consumer.poll(10)]
+    assert times == [old_ms, told.timestamp]
+    await on.cluster.wait_until(
+        lambda: len({b"".join(file.read_bytes() for file in found) for found in on.files(".log")}) == 1
+    )
+
+
 STORIES: list[Story] = [
     segment_bytes,
     segment_ms,
@@ -223,6 +247,7 @@ STORIES: list[Story] = [
     flush_ms,
     message_timestamp_after_max_ms,
     message_timestamp_before_max_ms,
+    message_timestamp_type,
 ]
 
 

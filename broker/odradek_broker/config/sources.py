@@ -25,7 +25,12 @@ from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.startup_users import authorizer, enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.config.unsupported import known_to_kafka
-from odradek_broker.core.metadata.topic_configs import ALL_TOPIC_CONFIGS, LARGEST_MESSAGE_BYTES, validate_topic_config
+from odradek_broker.core.metadata.topic_configs import (
+    ALL_TOPIC_CONFIGS,
+    LARGEST_MESSAGE_BYTES,
+    TIMESTAMP_TYPES,
+    validate_topic_config,
+)
 
 ENVIRONMENT, COMMAND_LINE = "environment", "command line"
 OTHER_NAMES = {
@@ -244,7 +249,7 @@ CHOICES = {
     "odradek_truncation_mode": ("fetch", "epoch-request", "epoch-single-round", "high-watermark"),
     "odradek_fsync": ("never", "before-ack"),
     "odradek_log_format": ("text", "json"),
-    "message_timestamp_type": ("CreateTime",),
+    "message_timestamp_type": TIMESTAMP_TYPES,
 }
 
 

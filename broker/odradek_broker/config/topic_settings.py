@@ -63,6 +63,7 @@ def partition_settings(settings: BrokerSettings, image: MetadataImage, topic: st
         segment_bytes=reader.segment_bytes(),
         message_timestamp_before_max_ms=of("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=of("message.timestamp.after.max.ms"),
+        log_append_time=reader.text("message.timestamp.type") == "LogAppendTime",
         replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
         replica_fetch_max_bytes=settings.replica_fetch_max_bytes,
         producer_id_expiration_ms=settings.producer_id_expiration_ms,

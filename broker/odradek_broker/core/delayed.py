@@ -56,7 +56,6 @@ class DelayedProduce(DelayedOperation, eq=False):
     """A batch that is written, and waits for the high watermark to reach its end (R-14)."""
 
     leader: LeaderPartition
-    base_offset: int
 
     def outcome(self) -> ErrorCode | None:
         return self.leader.produce_outcome(self.required)

@@ -59,7 +59,7 @@ def fill_answer(answer: pb.ProduceAnswer, correlation_id: int, told: ProduceAnsw
     if told.message:
         answer.error_message = told.message
     answer.base_offset = told.base_offset
-    answer.log_append_time_ms = -1
+    answer.log_append_time_ms = told.log_append_time_ms
     answer.log_start_offset = told.log_start_offset
     answer.current_leader_id = told.leader_id
     answer.current_leader_epoch = told.leader_epoch

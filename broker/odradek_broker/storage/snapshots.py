@@ -145,7 +145,8 @@ def _from_file(entry: ProducerSnapshotEntry) -> ProducerEntry:
     batches = []
     if entry.last_sequence >= 0:
         first_sequence = (entry.last_sequence - entry.offset_delta) & MAX_SEQUENCE
-        batches.append(CachedBatch(first_sequence, entry.last_sequence, entry.last_offset, entry.offset_delta))
+        last_offset, delta = entry.last_offset, entry.offset_delta
+        batches.append(CachedBatch(first_sequence, entry.last_sequence, last_offset, delta, entry.timestamp))
     return ProducerEntry(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,

@@ -116,7 +116,7 @@ def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
     for request in leader.purgatory.waiting(leader.here.produces):
         if isinstance(request, ProduceRequest) and request.deadline_ms is not None:
             left = request.deadline_ms - stage.now_ms
-            yield f"produce of {names[request.base_offset]}: HW {request.required}, or {left:,} ms"
+            yield f"produce of {names[request.decision.base_offset]}: HW {request.required}, or {left:,} ms"
     for number, offset in stage.waiting_fetches():
         yield f"fetch of broker {number}: records at {offset}"
     for _ in leader.purgatory.waiting(leader.here.consumer_fetches):

@@ -118,6 +118,10 @@ def between(smallest: float, largest: float) -> Callable[[object], str | None]:
     return check
 
 
+def one_of(*allowed: str) -> Callable[[object], str | None]:
+    return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
+
+
 def only(allowed: object, reason: str) -> Callable[[object], str | None]:
     """One value is supported; `reason` says why the others, which Kafka knows, are refused."""
     return lambda value: None if value == allowed else reason

@@ -2,8 +2,8 @@
 
 - A topic's value wins over that of the one broker, over the cluster-wide one, over the node's own configuration, over
   Kafka's default.
-- Unlike Kafka, what this system cannot do is refused when it is set: LogAppendTime, another `compression.type` than
-  `producer`, preallocation, remote storage, and batches that do not fit into a gRPC message.
+- Unlike Kafka, what this system cannot do is refused when it is set: another `compression.type` than `producer`,
+  preallocation, remote storage, and batches that do not fit into a gRPC message.
 - As in Kafka 4, `segment.bytes` is 1 MiB at least, since every segment costs each replica open files. Tests that need
   many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
@@ -21,6 +21,7 @@ from odradek_broker.core.metadata.config_types import (
     anything,
     at_least,
     between,
+    one_of,
     only,
 )
 from odradek_broker.core.metadata.image import MetadataImage
@@ -34,7 +35,7 @@ MIN_LAG: Final = "min.compaction.lag.ms"
 MAX_LAG: Final = "max.compaction.lag.ms"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
 
-_NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 SMALLEST_SEGMENT: Final = 1 << 20  # KIP-1030
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 
@@ -84,13 +85,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
         _define("max.message.bytes", _I, 1_048_588, "message.max.bytes", _message_bytes),
         _define("message.timestamp.after.max.ms", _L, 3_600_000, "log.message.timestamp.after.max.ms", at_least(0)),
         _define("message.timestamp.before.max.ms", _L, LONG_MAX, "log.message.timestamp.before.max.ms", at_least(0)),
-        _define(
-            "message.timestamp.type",
-            _S,
-            "CreateTime",
-            "log.message.timestamp.type",
-            only("CreateTime", _NO_APPEND_TIME),
-        ),
+        _define("message.timestamp.type", _S, "CreateTime", "log.message.timestamp.type", one_of(*TIMESTAMP_TYPES)),
         _define(
             "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, "log.cleaner.min.cleanable.ratio", between(0.0, 1.0)
         ),

@@ -71,6 +71,8 @@ def _timestamp_fault(header: BatchHeader, settings: PartitionSettings, wall_ms: 
     invalid = ErrorCode.INVALID_TIMESTAMP
     if header.timestamp_type_log_append:
         return Refusal(invalid, "only a broker may say that timestamps are those of the append")
+    if settings.log_append_time:
+        return None  # the client's times count for nothing
     if (
         header.max_timestamp != NO_TIMESTAMP
         and header.max_timestamp - wall_ms > settings.message_timestamp_after_max_ms

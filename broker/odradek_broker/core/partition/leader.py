@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import BatchHeader
 
 from odradek_broker.core.metadata.image import PartitionRegistration
@@ -188,10 +189,14 @@ class LeaderPartition:
                 return AppendDecision(check.error, f"{sender} sent sequence {header.base_sequence}")
             if check.duplicate is not None:
                 first, last = check.duplicate.first_offset, check.duplicate.last_offset
-                return AppendDecision(ErrorCode.NONE, "", None, True, first, last + 1)
-        base_offset = self.log.log_end_offset
+                time_ms = check.duplicate.timestamp if self.settings.log_append_time else append_rules.NO_TIMESTAMP
+                return AppendDecision(ErrorCode.NONE, "", None, True, first, last + 1, time_ms)
+        base_offset, time_ms = self.log.log_end_offset, append_rules.NO_TIMESTAMP
         stamped = header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
-        return AppendDecision(ErrorCode.NONE, "", stamped, False, base_offset, stamped.next_offset)
+        if self.settings.log_append_time:
+            time_ms = wall_ms
+            stamped = stamped._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=time_ms)
+        return AppendDecision(ErrorCode.NONE, "", stamped, False, base_offset, stamped.next_offset, time_ms)
 
     def refusal_of_acks(self, acks: int) -> AppendDecision | None:
         """What is wrong before anybody looks at the batch: the acks asked for, or too few in-sync replicas for them

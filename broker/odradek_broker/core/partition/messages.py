@@ -56,6 +56,7 @@ class PartitionSettings(Value, frozen=True):
     segment_bytes: int = 1 << 30
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = 3_600_000
+    log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     replica_fetch_backoff_ms: int = 1_000
     replica_fetch_max_bytes: int = 1_048_576
     producer_id_expiration_ms: int = 86_400_000
@@ -110,7 +111,8 @@ class AppendDecision(Value, frozen=True):
     """What a leader says to one produced batch, before anything is written.
 
     Exactly one of three: an error; a duplicate (`duplicate` is true, the offsets are the original ones, R-16); or a
-    header with base offset and leader epoch assigned, which the rim now writes and then hands to `on_appended`.
+    header with base offset and leader epoch assigned, which the rim now writes and then hands to `on_appended`. With
+    LogAppendTime the header has the time of the append, too, and its CRC, which covers that, is for the rim to make.
     """
 
     error: ErrorCode
@@ -119,6 +121,7 @@ class AppendDecision(Value, frozen=True):
     duplicate: bool = False
     base_offset: int = NO_OFFSET
     required_offset: int = NO_OFFSET  # acks=all waits until the high watermark reaches it (R-14)
+    log_append_time_ms: int = -1  # -1 with CreateTime
 
 
 class IsrMember(Value, frozen=True):

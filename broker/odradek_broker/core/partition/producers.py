@@ -29,6 +29,7 @@ class CachedBatch(NamedTuple):
     last_sequence: int
     last_offset: int
     offset_delta: int
+    timestamp: int = -1  # its largest; with LogAppendTime what the producer was told
 
     @property
     def first_offset(self) -> int:
@@ -38,7 +39,9 @@ class CachedBatch(NamedTuple):
 def cached_batch(header: BatchHeader) -> CachedBatch:
     """What is remembered of a batch that stands in the log."""
     delta = header.last_offset_delta
-    return CachedBatch(header.base_sequence, header.last_sequence, header.base_offset + delta, delta)
+    return CachedBatch(
+        header.base_sequence, header.last_sequence, header.base_offset + delta, delta, header.max_timestamp
+    )
 
 
 class ProducerCheck(NamedTuple):

@@ -132,6 +132,7 @@ class _Answers:
             told.error,
             told.base_offset,
             told.log_start_offset,
+            told.log_append_time_ms,
             told.message or None,
             told.leader_id,
             told.leader_epoch,

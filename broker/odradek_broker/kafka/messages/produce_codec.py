@@ -26,7 +26,6 @@ IDS_FROM = 13
 LEADERS_FROM = 10
 
 _PARTITION = struct.Struct(">ihqq")  # index, error, base offset, log append time: -1 with CreateTime
-_NO_APPEND_TIME = -1
 
 
 class ProducedPartition(Value, frozen=True):
@@ -58,6 +57,7 @@ class PartitionAnswer(Value, frozen=True):
     error: int = 0
     base_offset: int = -1
     log_start_offset: int = -1
+    log_append_time_ms: int = -1
     message: str | None = None
     leader_id: int = -1
     leader_epoch: int = -1
@@ -119,7 +119,8 @@ def write_answer(
 
 def _write_partition(writer: Writer, version: int, partition: PartitionAnswer) -> None:
     flexible = version >= FLEXIBLE_FROM
-    writer.out += _PARTITION.pack(partition.index, partition.error, partition.base_offset, _NO_APPEND_TIME)
+    index, time_ms = partition.index, partition.log_append_time_ms
+    writer.out += _PARTITION.pack(index, partition.error, partition.base_offset, time_ms)
     if version >= 5:
         writer.int64(partition.log_start_offset)
     if version >= 8:

@@ -16,6 +16,7 @@ from odradek_proto.values import Value
 
 from odradek_broker.core.delayed import NO_LIMIT, DelayedOperation, DelayedOperations, DelayedProduce
 from odradek_broker.core.fetching import PartitionFetch
+from odradek_broker.core.partition.messages import AppendDecision
 
 PRODUCE = "produce"  # acks=all, for the high watermark
 DELETE = "delete"  # DeleteRecords, for the low watermark
@@ -43,6 +44,7 @@ class ProduceAnswer(Value, frozen=True):
     message: str = ""
     base_offset: int = -1
     log_start_offset: int = -1
+    log_append_time_ms: int = -1  # -1 with CreateTime
     leader_id: int = -1
     leader_epoch: int = -1
 
@@ -53,13 +55,14 @@ AnswerCallback = Callable[[ProduceAnswer], None]
 class ProduceRequest(DelayedProduce, eq=False):
     """An acks=all batch that waits. `describe` turns its outcome into what the producer is told."""
 
-    describe: Callable[[ErrorCode, int], ProduceAnswer]
+    decision: AppendDecision
+    describe: Callable[[ErrorCode, AppendDecision], ProduceAnswer]
     answer: AnswerCallback
 
     def complete(self, outcome: ErrorCode) -> None:
         answer = self.answer
         del self.answer  # it holds the request, and a completed operation stays in the heap until its deadline
-        answer(self.describe(outcome, self.base_offset))
+        answer(self.describe(outcome, self.decision))
 
 
 class DelayedFetch(DelayedOperation, eq=False):

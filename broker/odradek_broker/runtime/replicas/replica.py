@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
+from odradek_proto.records import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    check_batch,
+    stamped_header,
+    stamped_prefix,
+)
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Clock
@@ -228,9 +236,14 @@ class Replica:
         answer(told)
 
     def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:
-        prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
+        if header.timestamp_type_log_append:
+            rest = batch[HEADER_SIZE:]
+            header, prefix = stamped_header(header, rest)
+        else:
+            rest = batch[PREFIX_SIZE:]
+            prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
         try:
-            self.log.append((header,), (prefix, batch[PREFIX_SIZE:]), self._services.clock.wall_ms())
+            self.log.append((header,), (prefix, rest), self._services.clock.wall_ms())
         except DiskFull as error:  # nothing was written: the producer may try again when there is room
             self.trouble.full(error)
             return False
@@ -260,7 +273,7 @@ class Replica:
                 self.purgatory.register(
                     ProduceRequest(
                         leader,
-                        decision.base_offset,
+                        decision,
                         self._outcome,
                         answer,
                         required=decision.required_offset,
@@ -273,7 +286,7 @@ class Replica:
             outcome = ErrorCode.NONE
             if decision.required_offset > self._losses.acknowledged_to:
                 self._losses.acknowledged_to = decision.required_offset
-        answer(self._outcome(outcome, decision.base_offset))
+        answer(self._outcome(outcome, decision))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
         """A leader that is its whole ISR asks whether it may; one without any other replica cannot be replaced."""
@@ -287,12 +300,13 @@ class Replica:
         if leader is not None and self.purgatory.is_watched(self.produces) and self._may_acknowledge(leader):
             self.purgatory.complete(self.produces, self.state.high_watermark)
 
-    def _outcome(self, error: ErrorCode, base_offset: int) -> ProduceAnswer:
+    def _outcome(self, error: ErrorCode, decision: AppendDecision) -> ProduceAnswer:
         if error is not ErrorCode.NONE:
             self.traffic.failed_produces += 1
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return not_leader(self.topic_partition, self.registration)
-        return ProduceAnswer(error, "", base_offset, self.state.log_start_offset)
+        start, time_ms = self.state.log_start_offset, decision.log_append_time_ms
+        return ProduceAnswer(error, "", decision.base_offset, start, time_ms)
 
     def delete_records(self, offset: int, timeout_ms: int, answer: Callable[[ErrorCode], None]) -> DelayedDelete | None:
         """Cut the beginning of the log as leader (R-160), then wait until all replicas on live brokers have (R-125).

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from odradek_broker.core.partition.epochs import EpochCache
-from odradek_broker.core.partition.producers import ProducerStates
+from odradek_broker.core.partition.producers import ProducerEntry, ProducerStates
 from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum.state_file import read_quorum_state
@@ -194,8 +194,14 @@ def check_log(log: Log, segments: list[list[Batch]], written: Written, start: in
         yield f"epochs are {mine}, the batches say {epochs.entries}"
     for known in producers.entries():
         theirs = state.producers.get(known.producer_id)
-        if theirs is None or theirs.producer_epoch != known.producer_epoch or theirs.batches[-1:] != known.batches[-1:]:
+        if theirs is None or _standing(theirs) != _standing(known):
             yield f"producer {known.producer_id} is {theirs}, the batches say {known}"
+
+
+def _standing(entry: ProducerEntry) -> tuple[object, ...]:
+    """What a producer goes on from. A cleaner may take the record that had the largest time out of its last batch."""
+    last = [batch._replace(timestamp=-1) for batch in entry.batches[-1:]]
+    return entry.producer_id, entry.producer_epoch, last
 
 
 def _check_indexes(segment: Segment, batches: list[Batch]) -> Found:
@@ -281,7 +287,7 @@ def _inner(opened: OpenedQuorumLog) -> Log:
 
 def _view(log: Log) -> tuple[object, ...]:
     state = log.state
-    producers = [(each.producer_id, each.producer_epoch, each.batches[-1:]) for each in state.producers.entries()]
+    producers = [_standing(each) for each in state.producers.entries()]
     segments = [segment.base_offset for segment in log.segments]
     epochs = state.epochs.entries if log.end_offset > log.log_start_offset else ()
     return (log.log_start_offset, log.end_offset, epochs, producers, segments)
