@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+export PYTHONDONTWRITEBYTECODE :=  # each worker of pytest would compile all tests anew, 6 s of processor time a piece
 
 .PHONY: help demo test test-slow test-all check format proto lock docs pictures sim torture mutants bench clean
 

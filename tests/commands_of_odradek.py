@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from odradek.cli.main import app
+from odradek.cli.main import command_tree
 from odradek.cli.reference import commands
-from typer.main import get_command
 
 
 @cache
 def tree() -> dict[tuple[str, ...], Any]:
     """Each command and group by its words, `odradek` the first of them."""
-    return {path: command for path, command, _ in commands(get_command(app), ("odradek",))}
+    return {path: command for path, command, _ in commands(command_tree(), ("odradek",))}

@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from odradek.cli.main import app
+from odradek.cli.main import command_tree
 from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
 from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
-from typer.main import get_command
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -147,12 +145,6 @@ def code_of(page: Path) -> Iterator[str]:
     yield from SPAN.findall(prose_of(page))
     for block in FENCE.findall(text_of(page)):
         yield from block.splitlines()[1:-1]
-
-
-@cache
-def command_tree() -> Any:
-    """What `odradek` is; made once, since it takes a while."""
-    return get_command(app)
 
 
 def unknown_command(words: list[str]) -> str | None:

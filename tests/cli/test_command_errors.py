@@ -324,11 +324,10 @@ import json, os, sys
 
 import odradek.administration.admin, odradek.consuming.consumer, odradek.producing.producer, odradek_chaos.cli.write
 import odradek_proto.transport.grpc_network
-from odradek.cli.main import app, main
+from odradek.cli.main import command_tree, main
 from odradek.cli.reference import commands
-from typer.main import get_command
 
-loaded = list(commands(get_command(app), ("odradek",)))
+loaded = list(commands(command_tree(), ("odradek",)))
 running = {}
 for words in json.loads(sys.argv[1]):
     running[words] = os.fork()

@@ -8,7 +8,7 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 WITH_MEMBERS = Options(members=3)
-SEEDS = (1, 5, 9)
+SEEDS = (5, 1, 9)  # the first of them twice: it is the shortest
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,12 @@ def options(
         logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG, stream=sys.stderr)
 
 
+@cache
+def command_tree() -> Any:
+    """`odradek` with all commands below it, each of which is loaded when it is called for, once."""
+    return get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     _open_what_is_closed()
@@ -72,14 +79,14 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         code = FINE  # whoever read our output has had enough
     except Exception as error:
-        code = report(error, lambda: how_to_use(get_command(app), arguments), as_json=as_json)
+        code = report(error, lambda: how_to_use(command_tree(), arguments), as_json=as_json)
     _give_up_output()
     return code
 
 
 def _run(arguments: list[str]) -> int:
     """The command alone. Raises what it raises, and `CommandFailed` for wrong usage."""
-    command = get_command(app)
+    command = command_tree()
     if arguments and arguments[-1] in HELP_OPTIONS and (help_text := help_of(command, arguments[:-1])):
         print(help_text)
         return FINE

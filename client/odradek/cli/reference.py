@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from typer.main import get_command
-
 WIDTH: Final = 100
 INTRODUCTION: Final = """\
 # The command `odradek`
@@ -43,10 +41,10 @@ def commands(command: Any, path: tuple[str, ...], parent: Any = None) -> Iterato
 
 def page() -> str:
     """The whole page, Markdown."""
-    from odradek.cli.main import app
+    from odradek.cli.main import command_tree
 
     parts = [INTRODUCTION]
-    for path, command, context in commands(get_command(app), ("odradek",)):
+    for path, command, context in commands(command_tree(), ("odradek",)):
         context.terminal_width = context.max_content_width = WIDTH
         lines = [line.rstrip() for line in command.get_help(context).splitlines()]
         heading = "#" * min(len(path) + 1, 4)

@@ -96,7 +96,6 @@ class Watcher:
         self.invariants = all_invariants()
         self._coverage = BranchCoverage(world.state, world.buggify.reached)
         self._world = world
-        self._has_others = world.plan.options.compaction or "topics" in world.plan.paces_ms
         self._cursors: dict[int, BrokerCursor] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
@@ -139,8 +138,6 @@ class Watcher:
         broker = node.broker
         if broker is not None:
             hosted = list(broker.replicas.replicas.values())
-            if self._has_others:
-                hosted = [each for each in hosted if not _is_aside(each.topic_partition.topic)]
             if hosted != cursor.hosted:
                 self._see_replicas(broker_id, cursor, hosted)
             for slot in cursor.slots:
@@ -171,7 +168,9 @@ class Watcher:
         for slot in cursor.slots:
             if slot.hosted not in hosted:
                 self.now.replicas.pop(slot.key, None)
-        cursor.hosted, cursor.slots = hosted, [kept.get(each) or ReplicaCursor(broker_id, each) for each in hosted]
+        cursor.hosted = hosted
+        looked_at = [each for each in hosted if not _is_aside(each.topic_partition.topic)]
+        cursor.slots = [kept.get(each) or ReplicaCursor(broker_id, each) for each in looked_at]
 
     def end(self, broker_id: int) -> None:
         """The process is gone: it is no member of anything that runs."""
@@ -276,7 +275,7 @@ class Watcher:
 
     def _on_event(self, moment: TimelineEvent) -> None:
         self._coverage.on_event(moment)
-        if self._has_others and _is_aside(moment.partition.rpartition("-")[0]):
+        if _is_aside(moment.partition.rpartition("-")[0]):
             return
         if moment.event in DAMAGE_FOUND:
             self.now.lacking[moment.broker_id, moment.partition] = None
