@@ -76,7 +76,7 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
     "broker/odradek_broker/kafka": WORLDLY,
     **{
         f"broker/odradek_broker/metrics/{name}.py": WORLDLY
-        for name in ("families", "times", "replicas", "traffic", "cluster", "health")  # http and listener are adapters
+        for name in ("samples", "times", "replicas", "traffic", "cluster", "health")  # http and listener are adapters
     },
     "broker/odradek_broker/process/broker.py": WORLDLY,
     "broker/odradek_broker/process/node.py": WORLDLY,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("proto", "client", "broker", "chaos", "audit")
-CITED = re.compile(r"(?<![\w-])([RL]-\d+)(?![\w-])")
-DEFINED = re.compile(r"^- \*\*([RL]-\d+)\*\* \S", re.MULTILINE)
+CITED = re.compile(r"(?<![\w-])([RLK]-\d+)(?![\w-])")
+DEFINED = re.compile(r"^- \*\*([RLK]-\d+)\*\* \S", re.MULTILINE)
 
 
 def defined_rules() -> list[str]:
@@ -42,4 +42,5 @@ def test_citations_are_found_at_all() -> None:
     """The search sees the core's citations; otherwise the first test would pass on nothing."""
     cited = cited_rules()
     assert "broker/odradek_broker/core/partition/fencing.py" in cited["R-36"]
+    assert "broker/odradek_broker/kafka/connection.py" in cited["K-8"]
     assert "broker/odradek_broker/core/partition/policy.py" in cited["L-9"]

@@ -1,6 +1,7 @@
 """Every check of the audit: its name, what it means, and the functions that say its cause and its headline (`wording`).
 
-A check is one `Check` here and one function in `checks`, which `engine.partition` calls. The order is that of gravity:
+A check is one `Check` here and one function in `checks`, which `engine.partition` calls, or `report.model` for what
+concerns more than one partition. The order is that of gravity:
 what is gone, then what is wrong, then what only misleads.
 """
 

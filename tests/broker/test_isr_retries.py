@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.core.partition.isr import RETRY_BACKOFF_MS
+from odradek_broker.core.partition.isr_proposal import RETRY_BACKOFF_MS
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
 from odradek_broker.storage.errors import LogCorrupted
 from odradek_proto.errors import ErrorCode

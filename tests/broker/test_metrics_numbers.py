@@ -8,7 +8,7 @@ from math import isnan
 from statistics import quantiles
 
 import pytest
-from odradek_broker.metrics.families import SLICE, OneFamily, counters, gauges, page, sliced
+from odradek_broker.metrics.samples import SLICE, OneFamily, counters, gauges, page, sliced
 from odradek_broker.metrics.times import RequestTimes, histogram, quantile_of
 from odradek_broker.runtime.counters import BOUNDS_S, Counters, Durations, Traffic, measured
 from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.isr import RETRY_BACKOFF_MS
+from odradek_broker.core.partition.isr_proposal import RETRY_BACKOFF_MS
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
     IsrAnswer,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
-from odradek_broker.metrics.families import Labels, counter, gauge, gauges
+from odradek_broker.metrics.samples import Labels, counter, gauge, gauges
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.quorum.node import QuorumNode
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import Labels, counters, gauge, gauges, sliced
+from odradek_broker.metrics.samples import Labels, counters, gauge, gauges, sliced
 from odradek_broker.runtime.groups.coordinator import GroupCoordinator
 
 KINDS = ("classic", "consumer")

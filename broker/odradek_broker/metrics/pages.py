@@ -12,11 +12,11 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from odradek_broker.metrics import cluster, groups, replicas, traffic
-from odradek_broker.metrics.families import page
 from odradek_broker.metrics.health import why_dead, why_not_ready
 from odradek_broker.metrics.http import Request, Response
 from odradek_broker.metrics.observed import ObservedNode
 from odradek_broker.metrics.process import ProcessMetrics
+from odradek_broker.metrics.samples import page
 from odradek_broker.metrics.times import RequestTimes
 
 JSON: Final = "application/json"

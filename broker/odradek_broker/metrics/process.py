@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import gauge
+from odradek_broker.metrics.samples import gauge
 from odradek_broker.metrics.times import histogram
 from odradek_broker.runtime.counters import Counters, Durations
 

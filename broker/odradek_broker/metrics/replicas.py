@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import Labels, counter, gauge, gauges, sliced
 from odradek_broker.metrics.observed import ObservedBroker
+from odradek_broker.metrics.samples import Labels, counter, gauge, gauges, sliced
 from odradek_broker.runtime.replicas.replica import Replica
 
 Value = Callable[[Replica], float]

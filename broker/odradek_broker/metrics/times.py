@@ -13,7 +13,7 @@ from math import inf, nan
 
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import Labels
+from odradek_broker.metrics.samples import Labels
 from odradek_broker.runtime.counters import BOUNDS_S, Counters, Durations, Timer
 
 WINDOW_S = 60.0

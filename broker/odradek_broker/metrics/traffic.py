@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import Labels, counter, counters, gauge, sliced
+from odradek_broker.metrics.samples import Labels, counter, counters, gauge, sliced
 from odradek_broker.runtime.counters import Counters
 
 NAMES = {  # Kafka's name -> ours, and what it counts

@@ -6,8 +6,7 @@
 - DescribeConfigs of this very broker it answers itself: only it knows its own configuration. So it does with both
   requests about its loggers.
 
-Requests and answers are the messages of `core.controller.admin.ADMIN_REQUESTS` as they are; this module and that
-table are the only places that will change when the controller takes plain values.
+Requests and answers are the messages of `core.controller.admin.ADMIN_REQUESTS` as they are.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import read_file, replace_file
 from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted, log_rebuilt
-from odradek_broker.storage.loading import DirectoryContent, Recoverer, Recovery, load_clean, tidy
 from odradek_broker.storage.producer_loading import load_producers, read_back
+from odradek_broker.storage.recovery import DirectoryContent, Recoverer, Recovery, load_clean, tidy
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings

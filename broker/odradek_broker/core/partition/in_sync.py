@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import PartitionRegistration
-from odradek_broker.core.partition.isr import AnswerMeans, IsrState
+from odradek_broker.core.partition.isr_proposal import AnswerMeans, IsrState
 from odradek_broker.core.partition.messages import (
     NO_EPOCH,
     NO_OFFSET,

@@ -21,7 +21,7 @@ from odradek_broker.core.partition.bounds import ClientBounds
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.high_watermark import candidate
 from odradek_broker.core.partition.in_sync import InSyncReplicas, LeaderTerm, RemoteReplicaStatus
-from odradek_broker.core.partition.isr import AnswerMeans
+from odradek_broker.core.partition.isr_proposal import AnswerMeans
 from odradek_broker.core.partition.messages import (
     NO_EPOCH,
     NO_OFFSET,
