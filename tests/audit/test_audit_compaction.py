@@ -89,15 +89,15 @@ def test_replicas_that_were_cleaned_apart_agree(
     assert found(compacted(WHOLE, *others)) == []
 
 
-@pytest.mark.parametrize(
-    ("damaged", "offset", "said"),
-    [
-        (but(0, 1, changed=Written(5, b"d", b"D5")), 5, "holds another record"),
-        (but(0, 1, 5), 5, "lacks the newest record of its key"),
-        (but(0, 4), 1, "holds a value that was deleted"),
-        (but(2), 2, "lacks the newest record of its key"),
-    ],
-)
+DAMAGED = [
+    (but(0, 1, changed=Written(5, b"d", b"D5")), 5, "holds another record"),
+    (but(0, 1, 5), 5, "lacks the newest record of its key"),
+    (but(0, 4), 1, "holds a value that was deleted"),
+    (but(2), 2, "lacks the newest record of its key"),
+]
+
+
+@pytest.mark.parametrize(("damaged", "offset", "said"), DAMAGED)
 def test_what_the_cleaner_must_keep_is_missed(
     compacted: Callable[..., dict[str, Path]], damaged: SamplePartition, offset: int, said: str
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from odradek_audit.cli.commands import app
 from odradek_audit.findings import FindingSink
+from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.partition import Compared, Stream, compare, judge_epochs, judge_memory
 from odradek_audit.live.wire import Answer, WireError
 from odradek_broker.testing import Cluster
@@ -233,7 +234,7 @@ def copy(log: SampleLog, **changes: Any) -> Copy:
 def compared(leader: Copy, *others: Copy, compacted: bool = False) -> tuple[Compared, FindingSink]:
     sink = FindingSink("t", 0)
     streams = [Stream(str(number), each) for number, each in enumerate((leader, *others), start=1)]
-    result = compare(streams[0], streams[1:], leader.start, sink, compacted=compacted)
+    result = (compare_compacted if compacted else compare)(streams[0], streams[1:], leader.start, sink)
     judge_epochs(streams[0], result, sink)
     return result, sink
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from odradek_audit.cli.commands import app
+from odradek_proto.records import iter_batches
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
@@ -22,12 +23,19 @@ from tests.interop.kafka.writing import Writing, create_topic, leaders, whole
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]
 
 TOPIC, CHANGED, FLIPPED, COMPACTED = "many", "changed", "flipped", "compacted"
+CLEANED_AT_ONCE = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "8192",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "100",
+}
 runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
 def kafka(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster")
+    cleaning = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"}
+    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster", cleaning)
     cluster.format()
     try:
         cluster.start()
@@ -66,10 +74,9 @@ def test_a_cluster_with_a_killed_leader_gives_no_false_alarm(kafka: KafkaCluster
     """While it is written to and a broker is down nothing is found; then all is compared, by followers' own logs, and
     the next audit reads what is new."""
     asyncio.run(create_topic(kafka.bootstrap, TOPIC, 2, {"internal.segment.bytes": "32768"}))
-    asyncio.run(create_topic(kafka.bootstrap, COMPACTED, 1, {"cleanup.policy": "compact"}))
     for document in asyncio.run(written(kafka, TOPIC, 2, kill=True)):
         assert document["finding_list"] == []
-    digests = ("--topics", f"{TOPIC},{COMPACTED}", "--digests", str(tmp_path / "digests.json"))
+    digests = ("--topics", TOPIC, "--digests", str(tmp_path / "digests.json"))
     code, document = live(kafka, *digests)
     assert (code, document["finding_list"], document["inconclusive"]) == (0, [], [])
     assert document["compared_records"] >= 2 * 2900  # what the followers have heard to be committed
@@ -78,6 +85,33 @@ def test_a_cluster_with_a_killed_leader_gives_no_false_alarm(kafka: KafkaCluster
     assert second["compared_records"] < document["compared_records"]
     code, again = live(kafka, *digests, "--from-start")
     assert (code, again["finding_list"]) == (0, [])
+
+
+async def rewritten(cluster: KafkaCluster) -> list[dict[str, Any]]:
+    """What audits said while some keys were written again and again, and deleted, and replicas were cleaned."""
+    said = []
+    await create_topic(cluster.bootstrap, COMPACTED, 1, CLEANED_AT_ONCE)
+    writing = Writing(cluster.bootstrap, COMPACTED, 1, random.Random(3), int(time.time() * 1000), compacted=True)
+    async with writing.producers() as producers:
+        for _ in range(6):
+            under_way = asyncio.create_task(writing.write(producers, 1000))
+            await asyncio.sleep(0)
+            said.append((await asyncio.to_thread(live, cluster, "--topics", COMPACTED))[1])
+            await under_way
+    await whole(cluster.bootstrap, COMPACTED)
+    return said
+
+
+def test_replicas_that_clean_on_their_own_give_no_false_alarm(kafka: KafkaCluster) -> None:
+    """Keys are written again, and deleted, while cleaners of three brokers and the audit go through them."""
+    for document in asyncio.run(rewritten(kafka)):
+        assert (document["finding_list"], document["inconclusive"]) == ([], [])
+    code, document = live(kafka, "--topics", COMPACTED)
+    assert (code, document["finding_list"]) == (0, [])
+    assert 0 < document["compared_records"] < 2 * 5000  # the others of 6,000 have been cleaned away
+    for path in (kafka.directory(node) / f"{COMPACTED}-0" for node in (1, 2, 3)):
+        records = sum(header.record_count for log in path.glob("*.log") for _, header in iter_batches(log.read_bytes()))
+        assert records < 5000
 
 
 def test_damage_in_a_replica_is_named(kafka: KafkaCluster) -> None:

@@ -10,10 +10,10 @@ believed, else the reference replica.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek_proto.records import ControlType, CorruptBatch, Record, control_type, decode_records, read_header
+from odradek_proto.records import ControlType, CorruptBatch, Record, control_type
 
 from odradek_audit.catalogue import COMPACTION_MISMATCH
 from odradek_audit.checks.unread import NOT_COMPARED
@@ -24,7 +24,7 @@ from odradek_audit.inputs.records import CONTROL_BIT, TRANSACTIONAL_BIT, iter_de
 from odradek_audit.words import plural
 
 
-class _Newest(NamedTuple):
+class Newest(NamedTuple):
     """A key's last record: its offset, its content, and whether it is a tombstone."""
 
     offset: int
@@ -32,44 +32,59 @@ class _Newest(NamedTuple):
     tombstone: bool
 
 
+class NewestRecords:
+    """The newest record of each key of a log whose batches come in their order, those of transactions when they are
+    committed."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, Newest] = {}
+        self._open: dict[int, list[tuple[bytes, Newest]]] = {}
+
+    def add(self, attributes: int, producer_id: int, records: Sequence[tuple[Record, bytes]]) -> None:
+        """The records of the next batch, with their contents. Raises `CorruptBatch` for a marker that is none."""
+        if attributes & CONTROL_BIT:
+            ended = self._open.pop(producer_id, [])
+            if ended and records and control_type(records[0][0]) == ControlType.COMMIT:
+                self._put(ended)
+            return
+        found = [
+            (value_digest(record.key), Newest(record.offset, content, record.value is None))
+            for record, content in records
+            if record.key is not None
+        ]
+        if attributes & TRANSACTIONAL_BIT:
+            self._open.setdefault(producer_id, []).extend(found)
+        else:
+            self._put(found)
+
+    def undecided(self) -> set[bytes]:
+        """Keys with records of transactions that have no end yet."""
+        return {key for waiting in self._open.values() for key, _ in waiting}
+
+    def _put(self, found: Iterable[tuple[bytes, Newest]]) -> None:
+        for key, newest in found:
+            self.by_key[key] = max(newest, self.by_key.get(key, newest))
+
+
 class _Copy:
     """What one replica holds below where a cleaner has been, and the newest record of each key."""
 
     def __init__(self, table: BatchTable, replica: str, reader: SegmentReader, end: int) -> None:
         self.by_offset: dict[int, bytes] = {}
-        self.newest: dict[bytes, _Newest] = {}
-        aborted = _not_committed(table, replica, reader)
-        for batch in iter_decoded(table, replica, reader):
+        self.newest = NewestRecords()
+        for batch in iter_decoded(table, replica, reader, control=True):
             if batch.problem:
                 raise OSError(f"offset {table.base_offset[batch.row]}: {batch.problem}")
-            for record in batch.records:
-                content = _content(record)
-                if record.offset < end:
-                    self.by_offset[record.offset] = content
-                if record.key is not None and batch.row not in aborted:
-                    key = value_digest(record.key)
-                    self.newest[key] = _Newest(record.offset, content, record.value is None)
+            found = [(record, content_of(record)) for record in batch.records]
+            attributes = table.attributes[batch.row]
+            self.newest.add(attributes, table.producer_id[batch.row], found)
+            if not attributes & CONTROL_BIT:
+                self.by_offset.update((record.offset, content) for record, content in found if record.offset < end)
 
 
-def _content(record: Record) -> bytes:
+def content_of(record: Record) -> bytes:
+    """A digest of what must be the same on every replica that has the record."""
     return value_digest(repr((record.key, record.value, record.headers)).encode())
-
-
-def _not_committed(table: BatchTable, replica: str, reader: SegmentReader) -> set[int]:
-    """Rows of transactions that were aborted or have no end."""
-    open_rows: dict[int, list[int]] = {}
-    aborted: set[int] = set()
-    for row, attributes in enumerate(table.attributes):
-        if not attributes & TRANSACTIONAL_BIT:
-            continue
-        if not attributes & CONTROL_BIT:
-            open_rows.setdefault(table.producer_id[row], []).append(row)
-            continue
-        data = reader.read(replica, table.file(row), table.position[row], table.size[row])
-        if control_type(decode_records(data, read_header(data))[0]) == ControlType.ABORT:
-            aborted.update(open_rows.get(table.producer_id[row], ()))
-        open_rows.pop(table.producer_id[row], None)
-    return aborted.union(*open_rows.values())
 
 
 def check_compaction(
@@ -92,12 +107,10 @@ def check_compaction(
     except (OSError, CorruptBatch) as error:
         sink.note(NOT_COMPARED, reference_replica, f"what the cleaners have left was not compared: {error}")
         return
-    told: dict[tuple[str, str], list[int]] = {}
-    found = [*_other_records(copies, reference_replica), *_other_newest(copies, start, min(end, cleaned))]
-    for name, offset, what in found:
-        told.setdefault((name, what), []).append(offset)
-    for (name, what), offsets in sorted(told.items()):
-        _report(name, what, sorted(set(offsets)), tables[name], sink)
+    newest = {name: copy.newest.by_key for name, copy in copies.items()}
+    found = [*_other_records(copies, reference_replica), *other_newest(newest, start, min(end, cleaned))]
+    for (name, what), offsets in by_kind(found).items():
+        _report(name, what, offsets, tables[name], sink)
 
 
 def _are_equal(tables: Mapping[str, BatchTable]) -> bool:
@@ -111,28 +124,34 @@ def _are_equal(tables: Mapping[str, BatchTable]) -> bool:
 
 Difference = tuple[str, int, str]
 """Replica, offset, and what is wrong there."""
+DELETED = "holds a value that was deleted"
 
 
 def _other_records(copies: Mapping[str, _Copy], reference_replica: str) -> Iterator[Difference]:
     """Offsets at which replicas hold different records."""
     for offset in sorted(set().union(*(copy.by_offset for copy in copies.values()))):
         held = {name: copy.by_offset[offset] for name, copy in copies.items() if offset in copy.by_offset}
-        if len(set(held.values())) > 1:
-            right = _believed(held, reference_replica)
-            yield from ((name, offset, "holds another record") for name, each in held.items() if each != right)
+        yield from other_record(offset, held, reference_replica)
 
 
-def _other_newest(copies: Mapping[str, _Copy], start: int, end: int) -> Iterator[Difference]:
-    """Keys whose newest record is not the same everywhere, or is missing somewhere."""
-    for key in sorted(set().union(*(copy.newest for copy in copies.values()))):
-        held = {name: copy.newest.get(key) for name, copy in copies.items()}
+def other_record(offset: int, held: Mapping[str, bytes], reference_replica: str) -> Iterator[Difference]:
+    """Replicas whose content at an offset is not the believed one."""
+    if len(set(held.values())) > 1:
+        right = _believed(held, reference_replica)
+        yield from ((name, offset, "holds another record") for name, each in held.items() if each != right)
+
+
+def other_newest(newest_of: Mapping[str, Mapping[bytes, Newest]], start: int, end: int) -> Iterator[Difference]:
+    """Keys whose newest record, from `start` to `end`, is not the same everywhere, or is missing somewhere."""
+    for key in sorted(set().union(*newest_of.values())):
+        held = {name: newest.get(key) for name, newest in newest_of.items()}
         newest = [each for each in held.values() if each is not None]
         last = max(newest)
         if last.offset >= end or last.offset < start:
             continue
         if last.tombstone:
             stale = {name: each for name, each in held.items() if each is not None and each.offset < last.offset}
-            yield from ((name, each.offset, "holds a value that was deleted") for name, each in stale.items())
+            yield from ((name, each.offset, DELETED) for name, each in stale.items())
             continue
         for name, each in held.items():
             if each is None or each.offset < last.offset:
@@ -146,14 +165,27 @@ def _believed(held: Mapping[str, bytes], reference_replica: str) -> bytes:
     return content
 
 
-def _report(replica: str, what: str, offsets: list[int], table: BatchTable, sink: FindingSink) -> None:
+def by_kind(found: Iterable[Difference]) -> dict[tuple[str, str], list[int]]:
+    """The offsets of each replica and kind of difference, rising."""
+    told: dict[tuple[str, str], set[int]] = {}
+    for name, offset, what in found:
+        told.setdefault((name, what), set()).add(offset)
+    return {kind: sorted(offsets) for kind, offsets in sorted(told.items())}
+
+
+def differing(replica: str, what: str, offsets: Sequence[int]) -> str:
+    """A sentence for one finding."""
     more = f", and so at {plural(len(offsets) - 1, 'other offset')} up to {offsets[-1]}" if len(offsets) > 1 else ""
+    return f"replica {replica} {what} at offset {offsets[0]}{more}"
+
+
+def _report(replica: str, what: str, offsets: list[int], table: BatchTable, sink: FindingSink) -> None:
     row = next((row for row in range(len(table)) if table.last_offset[row] >= offsets[0]), -1)
     inside = row >= 0 and table.base_offset[row] <= offsets[0]
     sink.report(
         COMPACTION_MISMATCH,
         replica,
-        f"replica {replica} {what} at offset {offsets[0]}, below where a cleaner has been{more}",
+        f"{differing(replica, what, offsets)}, below where a cleaner has been",
         offset=offsets[0],
         end_offset=offsets[-1] + 1,
         epoch=table.epoch[row] if inside else -1,

@@ -23,8 +23,11 @@ class DecodedBatch(NamedTuple):
     unavailable: bool = False
 
 
-def iter_decoded(table: BatchTable, replica: str, reader: SegmentReader) -> Iterator[DecodedBatch]:
-    """Every data batch of a replica with its records. Reads runs of neighbouring batches at once; raises `OSError`."""
+def iter_decoded(
+    table: BatchTable, replica: str, reader: SegmentReader, *, control: bool = False
+) -> Iterator[DecodedBatch]:
+    """Every data batch of a replica with its records, and with `control` transactions' markers among them. Reads runs
+    of neighbouring batches at once; raises `OSError`."""
     row = 0
     while row < len(table):
         stop = _run_end(table, row)
@@ -32,7 +35,7 @@ def iter_decoded(table: BatchTable, replica: str, reader: SegmentReader) -> Iter
         length = table.position[stop - 1] + table.size[stop - 1] - start
         data = reader.read(replica, table.file(row), start, length)
         for current in range(row, stop):
-            if not table.attributes[current] & CONTROL_BIT:
+            if control or not table.attributes[current] & CONTROL_BIT:
                 yield _decode(data, table.position[current] - start, current)
         row = stop
 

@@ -58,6 +58,7 @@ class Batch(NamedTuple):
     crc: int
     size: int
     problem: str = ""
+    data: bytes = b""
 
 
 class Unanswered(OSError):
@@ -141,7 +142,8 @@ def _batches(data: bytes) -> Iterator[Batch]:
             return
         sound = verify_crc(data, header, position)
         problem = "" if sound else "its bytes do not have the CRC of its header"
-        yield Batch(header.base_offset, header.last_offset, header.leader_epoch, header.crc, header.size, problem)
+        numbers = (header.base_offset, header.last_offset, header.leader_epoch, header.crc, header.size)
+        yield Batch(*numbers, problem, data[position : position + header.size])
         position += header.size
 
 
@@ -170,33 +172,34 @@ class Compared:
     """Bytes of batches that came from each replica."""
 
 
-def compare(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink, *, compacted: bool) -> Compared:
-    """Lay each replica beside the leader's from an offset on. Of a compacted log only CRCs are judged: each replica
-    cleans on its own. Raises `OSError`."""
+def begun(leader: Stream, others: Sequence[Stream], since: int) -> Compared:
+    """What there is to be compared from an offset on. Raises `OSError`."""
     for stream in (leader, *others):
         stream.begin(since)
     end = min(stream.high_watermark for stream in (leader, *others))
     start = min(max(since, *(stream.log_start for stream in (leader, *others))), end)
-    compared = Compared(
+    return Compared(
         start,
         max(start, end),
         starts={stream.replica: stream.log_start for stream in (leader, *others)},
         high_watermarks={stream.replica: stream.high_watermark for stream in (leader, *others)},
     )
-    if compacted:
-        for stream in (leader, *others):
-            _read_alone(stream, end, compared, sink)
-        return compared
+
+
+def compare(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink) -> Compared:
+    """Lay each replica beside the leader's from an offset on. Raises `OSError`."""
+    compared = begun(leader, others, since)
+    end = min(compared.high_watermarks.values())
     expected = -1
     while (batch := leader.peek(end)) is not None:
         leader.take()
         if batch.problem:
-            _tell_problem(leader, batch, sink)
+            tell_problem(leader, batch, sink)
             expected = -1
             continue
         _judge(leader, batch, expected, compared, sink)
         expected = batch.last_offset + 1
-        if batch.base_offset < start:
+        if batch.base_offset < compared.start:
             continue
         for other in others:
             if _beside(leader, other, batch, end, sink):
@@ -251,7 +254,7 @@ def _beside(leader: Stream, other: Stream, batch: Batch, end: int, sink: Finding
         return True
     if mine is not None and mine.problem:
         other.take()
-        _tell_problem(other, mine, sink, at=batch)
+        tell_problem(other, mine, sink, at=batch)
         return False
     first = batch.base_offset
     if (once := leader.again(first)) is None or (more := other.again(first)) is None or once == more:
@@ -276,7 +279,7 @@ def _beside(leader: Stream, other: Stream, batch: Batch, end: int, sink: Finding
     return False
 
 
-def _tell_problem(stream: Stream, batch: Batch, sink: FindingSink, at: Batch | None = None) -> None:
+def tell_problem(stream: Stream, batch: Batch, sink: FindingSink, at: Batch | None = None) -> None:
     place = at if at is not None else batch
     offset = batch.base_offset if batch.base_offset >= 0 else place.base_offset
     check = CRC_MISMATCH if batch.size else BATCH_UNREADABLE
@@ -291,13 +294,6 @@ def _tell_problem(stream: Stream, batch: Batch, sink: FindingSink, at: Batch | N
     )
     if not batch.size:
         raise Unanswered(f"replica {stream.replica} cannot be read behind offset {offset}")
-
-
-def _read_alone(stream: Stream, end: int, compared: Compared, sink: FindingSink) -> None:
-    while (batch := stream.peek(end)) is not None:
-        stream.take()
-        if batch.problem:
-            _tell_problem(stream, batch, sink)
 
 
 def judge_epochs(leader: Stream, compared: Compared, sink: FindingSink) -> None:

@@ -18,6 +18,7 @@ from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
 from odradek_audit.inputs.layout import COMPACTED_TOPICS
 from odradek_audit.live import wire
+from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.digests import Digests, Remembered
 from odradek_audit.live.partition import WAIT_MS, Compared, Stream, compare, judge_epochs, judge_memory
 from odradek_audit.live.security import IN_THE_CLEAR, Security
@@ -271,7 +272,8 @@ class _Audited:
             judge_memory(leader, state.leader_epoch, self.before.end, {}, judge_end, sink)
             if sink.findings:
                 since = begins
-        compared = compare(leader, list(copies.values()), since, sink, compacted=self.compacted)
+        beside = compare_compacted if self.compacted else compare
+        compared = beside(leader, list(copies.values()), since, sink)
         compared.read = {stream.replica: stream.read for stream in (leader, *copies.values())}
         if self.before is not None:
             judge_memory(leader, state.leader_epoch, 0, self.before.blocks, compared, sink)

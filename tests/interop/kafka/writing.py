@@ -53,6 +53,7 @@ class Writing:
     rng: random.Random
     now_ms: int
     value_bytes: int = 60
+    compacted: bool = False  # then each record has a key, and one without a value is a tombstone
     written: list[Written] = field(default_factory=list)
 
     @asynccontextmanager
@@ -82,6 +83,7 @@ class Writing:
         for _ in range(count):
             self.now_ms += step_ms
             partition, key = rng.randrange(self.partitions), rng.choice((None, b"", b"k%d" % rng.randrange(9)))
+            key = b"k%d" % rng.randrange(200) if self.compacted and key is None else key
             value = rng.choice(
                 (None, b"", rng.randbytes(rng.randrange(self.value_bytes)), b"word " * rng.randrange(20))
             )
