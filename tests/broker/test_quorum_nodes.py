@@ -12,7 +12,6 @@ from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
 from odradek_broker.runtime.quorum.state_file import OtherVoters
 from odradek_broker.runtime.quorum.wire import decode_answer, encode_request
-from odradek_broker.storage.errors import DiskFull
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Process
@@ -153,23 +152,60 @@ def test_a_node_whose_voters_were_changed_does_not_start() -> None:
     Quorum(machines=2).run(story)
 
 
-def test_a_node_that_a_full_disk_has_stopped_can_be_closed() -> None:
-    """What is left to write has no room either. Nothing of it is needed: every opening recovers the log."""
+def test_a_node_without_room_takes_no_part_until_there_is() -> None:
+    """Not even as the only voter does it end: what it had promised is there, what found no room is in no log (R-86)."""
 
     async def story(quorum: Quorum) -> None:
         quorum.start(1, voters=(1,))
         await quorum.sleep(1_000)
-        disk = quorum.machines[1].disk
+        disk, node, told = quorum.machines[1].disk, quorum.nodes[1], quorum.told[1]
+        quorum.on(1, lambda: node.append([b"one"]))
+        await quorum.sleep(1_000)
         disk.quota = disk.used + 10
-        quorum.on(1, lambda: quorum.nodes[1].append([b"more than there is room for"]))
-        await quorum.sleep(1_000)
-        assert isinstance(quorum.failures.pop(1), DiskFull)
+        quorum.on(1, lambda: node.append([b"more than there is room for"]))
+        await quorum.sleep(60_000)
+        assert (node.no_room, node.leader_id, told.calls) == (True, -1, ["leads 1", "resigned 1"])
         disk.quota = None
-        quorum.start(1, voters=(1,))
+        await quorum.sleep(3_000)
+        assert (node.no_room, quorum.leaders(), told.records) == (False, [1], [b"one"])
+        quorum.on(1, lambda: node.append([b"two"]))
         await quorum.sleep(1_000)
-        assert quorum.leaders() == [1]
+        assert told.records == [b"one", b"two"]
+        disk.quota = disk.used
+        quorum.on(1, lambda: node.append([b"more than there is room for"]))
+        await quorum.sleep(100)
+        assert node.no_room
+        await node.stop()
+        disk.quota = None
+        await quorum.sleep(10_000)
+        assert quorum.leaders() == [], "it was stopped meanwhile"
 
     Quorum(machines=1).run(story)
+
+
+def test_the_others_go_on_without_a_leader_whose_disk_is_full() -> None:
+    """And it has everything soon after there is room, but for what it wrote alone."""
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(5_000)
+        (full,) = quorum.leaders()
+        disk = quorum.machines[full].disk
+        disk.quota = disk.used + 10
+        quorum.on(full, lambda: quorum.nodes[full].append([b"more than there is room for"]))
+        await quorum.sleep(5_000)
+        (leader,) = quorum.leaders()
+        assert leader != full
+        quorum.on(leader, lambda: quorum.nodes[leader].append([b"a"]))
+        await quorum.sleep(1_000)
+        assert quorum.told[full].records == []
+        disk.quota = None
+        await quorum.sleep(5_000)
+        assert [told.records for told in quorum.told.values()] == [[b"a"]] * 3
+        assert quorum.leaders() == [leader]
+
+    Quorum().run(story)
 
 
 def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog: pytest.LogCaptureFixture) -> None:

@@ -150,3 +150,13 @@ def test_every_chance_point_of_the_product_is_in_the_table() -> None:
 def test_what_is_owed_follows_from_the_faults_and_the_settings(options: Options, owed: Expectations) -> None:
     """The table of docs/guarantees.md, as the runs use it."""
     assert expectations_of(options) == owed
+
+
+def test_a_full_disk_ends_nobody_and_costs_nothing() -> None:
+    """Of voters neither: who has no room for the metadata log waits for it, while the others go on (R-86)."""
+    worlds: list[World] = []
+    result = run_seed(2, Options(faults_ms=5_000, nemeses=("disk-full",)), prepare=worlds.append)
+    assert not result.findings, result.report()
+    assert worlds[0].cluster.crashes == []
+    waited = {moment.event for moment in result.timeline.moments if "partition" not in moment.facts}
+    assert "disk_has_room" in waited, "of its begin the full disk keeps no line"

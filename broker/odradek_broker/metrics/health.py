@@ -21,6 +21,8 @@ def why_not_ready(node: ObservedNode) -> list[str]:
     reasons = why_dead(node)
     if node.stopping:
         reasons.append("the node is stopping")
+    if node.quorum is not None and node.quorum.no_room:
+        reasons.append("the disk has no room for the metadata log: the node takes no part in the quorum")
     if node.broker is not None:
         reasons += _broker(node.broker)
     elif node.quorum is None or node.quorum.leader_id < 0:

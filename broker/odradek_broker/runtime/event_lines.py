@@ -131,6 +131,8 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "became_follower": _info("follows {leader} in quorum epoch {epoch}"),
         "leader_lost": _info("{leader}, leader of quorum epoch {epoch}, is lost: {reason}"),
         "resigned": _info("leads the quorum no more (quorum epoch {epoch})"),
+        "disk_full": _error("no room for the metadata log: {reason}; this node takes no part until there is room"),
+        "disk_has_room": _info("metadata log: {reason}; this node takes part again"),
         "truncated": _info("metadata log truncated to {to} from {leo}: {reason}"),
         "snapshot_taken": _info("snapshot of the metadata at {end_offset}, {bytes} bytes"),
         "metadata_log_start_moved": _debug("metadata log starts at {to} now"),

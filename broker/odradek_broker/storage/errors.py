@@ -60,6 +60,11 @@ class WrongLogDirectory(StorageError):
     """The log directory belongs to another node or another cluster."""
 
 
+def is_no_room(error: BaseException) -> bool:
+    """Whether the disk had no room, and nothing else was wrong."""
+    return isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+
+
 def log_ignored(path: str, reason: object) -> None:
     """A bad file is not used; what depends on it is found out again. Called from threads, too."""
     logger.info("%s is bad and ignored: %s", path, reason)

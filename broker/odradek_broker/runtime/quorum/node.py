@@ -3,7 +3,9 @@
 Rules of this module. The core in `core/quorum` decides; here its effects are carried out one after the other, disk
 before words: while `quorum-state` is being written, or a snapshot installed, everything behind it waits. A flush of the
 log is started and comes back as an event. Nothing is swallowed: an exception that nobody expected stops the node and
-comes out of `failed`. What is done on the disk is in `quorum_disk.py`, what the listener hears in `quorum_commits.py`.
+comes out of `failed`. A disk without room is expected: the node takes no part, as if it had been killed, and begins
+anew from what is on the disk when there is room again. What is done on the disk is in `disk.py`, what the listener
+hears in `commits.py`.
 """
 
 from __future__ import annotations
@@ -56,10 +58,13 @@ from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Toke
 from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSettings
 from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
+from odradek_broker.storage.errors import is_no_room
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "QuorumStatus"]
 
 END_EPOCH_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
+ROOM_CHECK_MS = 1_000  # how often a node without room on its disk looks for it
+ROOM_BYTES = 1 << 20  # free before it takes part again: more than its next appends need
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
@@ -110,6 +115,9 @@ class QuorumNode:
         self._disk_work: dict[asyncio.Task[None], None] = {}  # finished before the log is closed
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
+        self._no_room = False  # takes no part until there is
+        self._room_timer: TimerHandle | None = None
+        self._stopping = False
         self._end_epochs = asyncio.Event()
         self._peers = QuorumPeers(settings, network)
         self._service = QuorumService(
@@ -129,6 +137,10 @@ class QuorumNode:
         CONTROLLER listener listens, or before.
         """
         self.failed = asyncio.get_running_loop().create_future()
+        await self._open()
+
+    async def _open(self) -> None:
+        """Begin with what is on the disk. The listener keeps what it has heard: all of that was committed."""
         files, directory, wall_ms = self._files, self._log_directory, self._clock.wall_ms()
 
         def load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
@@ -165,9 +177,12 @@ class QuorumNode:
         )
         for snapshot, reason in opened.damaged:
             self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
-        if opened.kept:
+        if self._stopping:
+            return
+        if opened.kept and opened.kept[-1].id.end_offset > self._commits.applied.end_offset:
             newest = opened.kept[-1]
             self._commits.start_at(newest.id, opened.state, newest.timestamp)
+        self._blocked = False
         self._core = QuorumCore(self._config, opened.log.state, state, self._clock.rng, opened.kept)
         self._step(lambda core, now_ms: core.start(now_ms))
 
@@ -182,19 +197,25 @@ class QuorumNode:
                     await self._end_epochs.wait()
             except TimeoutError:
                 pass  # who has not heard it by now finds out by itself
+        self._stopping = True
         self._leave()
-        for call in tuple(self._calls):
-            call.cancel()
+        if self._room_timer is not None:
+            self._room_timer.cancel()
         if self._calls or self._disk_work:
             await asyncio.wait((*self._calls, *self._disk_work))
+        await self._close(sound=not self.failed.done() and not self._no_room)
+
+    async def _close(self, *, sound: bool) -> None:
         disk, self._disk = self._disk, None
         if disk is not None:
-            await disk.close(sound=not self.failed.done())
+            await disk.close(sound=sound)
 
     def _leave(self) -> None:
         """Decide nothing any more; whoever waits is told."""
         self._core = None
         self._outbox.clear()
+        for call in tuple(self._calls):
+            call.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -205,9 +226,49 @@ class QuorumNode:
         self._end_epochs.set()
 
     def _fail(self, error: BaseException) -> None:
+        if is_no_room(error):
+            self._wait_for_room(error)
+            return
         if not self.failed.done():
             self.failed.set_exception(error)
         self._leave()
+
+    # --- without room on the disk ---------------------------------------------------------------------------------
+
+    def _wait_for_room(self, error: BaseException) -> None:
+        """Say and promise nothing that the disk does not hold: what was to follow is dropped, as by a kill (R-86)."""
+        if not self._no_room:
+            self._no_room = True
+            self._event("disk_full", "R-86", {"reason": str(error)})
+        if self._core is not None:
+            epoch = self.epoch
+            self._leave()
+            self._listener.on_leader_changed(NO_NODE, epoch)
+        self._look_for_room_later()
+
+    def _look_for_room_later(self) -> None:
+        if self._room_timer is None and not self._stopping and not self.failed.done():
+            self._room_timer = self._clock.call_later(ROOM_CHECK_MS, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._room_timer = None
+        self._spawn(self._take_part_again(), self._disk_work)
+
+    async def _take_part_again(self) -> None:
+        """Once there is room and all that went on before has ended."""
+        before = [task for task in (*self._calls, *self._disk_work) if task is not asyncio.current_task()]
+        if before:
+            await asyncio.wait(before)
+        if await self._files.offload(lambda: self._files.free_bytes(self._log_directory)) < ROOM_BYTES:
+            self._look_for_room_later()
+            return
+        await self._close(sound=False)
+        if self._stopping or self.failed.done():
+            return
+        await self._open()
+        if self._core is not None:
+            self._no_room = False
+            self._event("disk_has_room", "R-86", {"reason": "there is room again"})
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -215,6 +276,11 @@ class QuorumNode:
     def leader_id(self) -> int:
         """The leader that this node knows, -1 for none."""
         return NO_NODE if self._core is None else self._core.leader_id
+
+    @property
+    def no_room(self) -> bool:
+        """Whether this node takes no part, since its disk has no room for what it would have to remember."""
+        return self._no_room
 
     def silent_voters(self) -> dict[int, str]:
         """The voters that did not answer when this node asked them last, and their addresses."""

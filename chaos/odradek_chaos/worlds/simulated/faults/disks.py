@@ -10,7 +10,7 @@ from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
 class DiskFull(Nemesis):
-    """Few bytes are left for a while. Appends fail and nothing of them counts; a broker that cannot go on stops."""
+    """Few bytes are left for a while. Appends fail and nothing of them counts; only a start may end for it."""
 
     name = "disk-full"
     owed = Owed.ALWAYS
