@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 
 import pytest
 from odradek_broker.config.log_levels import AUDIT
@@ -49,19 +50,28 @@ class Dialogue:
     def close(self) -> None: ...
 
 
-def test_a_connection_has_one_token_at_a_time() -> None:
-    """Authenticating again on a connection drives no other one out, and changes who speaks on it."""
+def with_passwords(files: OsFiles) -> Authentication:
+    """Of alice and bob, whose passwords are their names."""
     salt = b"0123456789abcdef"
     known = {
         name: {SCRAM: credential_of(SCRAM, salted_password(SCRAM, name, salt, 4096), salt, 4096)}
         for name in ("alice", "bob")
     }
+    return Authentication(
+        (PLAIN,),
+        credentials=lambda: known,
+        new_nonce=lambda: "n",
+        clock=LoopClock(),
+        files=files,
+        refusal_delay_ms=0,
+    )
+
+
+def test_a_connection_has_one_token_at_a_time() -> None:
+    """Authenticating again on a connection drives no other one out, and changes who speaks on it."""
 
     async def work() -> None:
-        authentication = Authentication(
-            (PLAIN,), credentials=lambda: known, new_nonce=lambda: "n", clock=LoopClock(), files=OsFiles(),
-            refusal_delay_ms=0,
-        )  # fmt: skip
+        authentication = with_passwords(OsFiles())
         tokens = iter("123456789")
         identities = Identities(authentication, lambda: next(tokens))
 
@@ -79,5 +89,25 @@ def test_a_connection_has_one_token_at_a_time() -> None:
         assert identities.principal(CallContext("other", token=other)) == Principal("User", "bob")
         with pytest.raises(CallRejected):
             identities.principal(CallContext("here", token=first))
+
+    asyncio.run(work())
+
+
+def test_passwords_are_checked_while_the_disk_is_busy() -> None:
+    """Its threads may all wait for a flush; and checks take none of them."""
+
+    async def work() -> None:
+        files, flushed = OsFiles(threads=1), threading.Event()
+        flushing = asyncio.ensure_future(files.offload(flushed.wait))
+        try:
+            conversation = with_passwords(files).begin(PLAIN, "here")
+            assert conversation is not None
+            async with asyncio.timeout(30):
+                await conversation.step(plain_message("alice", "alice"))
+            assert conversation.principal == Principal("User", "alice")
+        finally:
+            flushed.set()
+            await flushing
+            files.close()
 
     asyncio.run(work())

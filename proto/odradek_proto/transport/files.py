@@ -105,6 +105,7 @@ class OsFiles:
 
     def __init__(self, threads: int = 4) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="odradek-files")
+        self._computing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="odradek-computing")
 
     def open(self, path: str, *, create: bool = False) -> File:
         fd = os.open(path, OPEN_FLAGS | os.O_NONBLOCK | (os.O_CREAT if create else 0), FILE_MODE)
@@ -161,6 +162,10 @@ class OsFiles:
     async def offload(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
+    async def compute(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._computing, function)
+
     def close(self) -> None:
-        """Let the threads end once what they run is done. Nothing can be offloaded afterwards."""
+        """Let the threads end once what they run is done. Nothing can be offloaded or computed afterwards."""
         self._pool.shutdown(wait=False)
+        self._computing.shutdown(wait=False, cancel_futures=True)

@@ -126,6 +126,10 @@ class Files(Protocol):
         """
         ...
 
+    async def compute(self, function: Callable[[], T]) -> T:
+        """The same for what keeps a processor busy and no disk: one at a time, and in nobody's way who needs a disk."""
+        ...
+
 
 # --- Network -------------------------------------------------------------------------------------------------------
 

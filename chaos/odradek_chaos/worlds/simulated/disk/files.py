@@ -246,6 +246,11 @@ class SimFiles:
         await self._loop.sleep_us(half_us)
         return result
 
+    async def compute(self, function: Callable[[], T]) -> T:
+        """Computing costs no virtual time."""
+        await self._loop.sleep_us(0)
+        return function()
+
 
 def _check_rename(source: str, target: str, moved: Inode | Directory, replaced: Inode | Directory | None) -> None:
     """Refuse what rename(2) refuses."""
