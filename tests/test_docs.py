@@ -279,6 +279,7 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "sasl.enabled.mechanisms": "GSSAPI",
     "sasl.server.max.receive.size": 524_288,
     "connection.failed.authentication.delay.ms": 100,
+    "connections.max.reauth.ms": 0,
 }
 NOT_KAFKAS = {"cluster.id", "internal.segment.bytes"}  # Kafka's `format` command takes it; only of topics
 KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the admin client where they have it

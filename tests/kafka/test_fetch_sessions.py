@@ -9,7 +9,7 @@ from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
 
-from tests.kafka.test_connection import HandClock
+from tests.kafka.by_hand import HandClock
 
 
 def asked(

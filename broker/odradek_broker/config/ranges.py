@@ -54,6 +54,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "request_timeout_ms": (1, INT_MAX),
     "sasl_server_max_receive_size": (1, INT_MAX),  # Kafka: from 0 on, which lets nobody in
     "connection_failed_authentication_delay_ms": (0, INT_MAX),
+    "connections_max_reauth_ms": (0, LONG_MAX),  # Kafka: negative as well, never
     "offsets_topic_num_partitions": (1, INT_MAX),
     "offsets_topic_replication_factor": (1, 32_767),
     "offsets_topic_segment_bytes": (1_048_576, INT_MAX),  # Kafka: from 1 on

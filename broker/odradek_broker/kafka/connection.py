@@ -218,7 +218,7 @@ class KafkaConnection:
     def _start_one(self, frame: memoryview) -> None:
         key, version, correlation_id = _HEADER.unpack_from(frame)
         api = self._shared.api(key, version)
-        if self.client.principal is None and key not in BEFORE_SASL:
+        if key not in BEFORE_SASL and self.client.has_to_authenticate(self._shared.now_ms()):
             raise HangUp(f"{api.name} before SaslHandshake and SaslAuthenticate")
         reader = Reader(frame, _HEADER.size)
         flexible = version >= api.flexible_from

@@ -141,6 +141,7 @@ def authentication(settings: BrokerSettings, feed: MetadataFeed, clock: Clock, f
         clock=clock,
         files=files,
         refusal_delay_ms=settings.connection_failed_authentication_delay_ms,
+        session_ms=settings.connections_max_reauth_ms,
     )
 
 

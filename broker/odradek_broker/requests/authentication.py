@@ -52,15 +52,21 @@ class Authentication:
         clock: Clock,
         files: Files,
         refusal_delay_ms: int,
+        session_ms: int = 0,
     ) -> None:
+        """`session_ms` is for how long a Kafka client is believed before it has to authenticate again; 0: for ever."""
         self.mechanisms = mechanisms
         self.credentials = credentials
         self._prepared = prepared
         self.new_nonce = new_nonce
         self.files = files
         self._clock = clock
+        self.session_ms = session_ms
         self._refusal_delay_ms = refusal_delay_ms
         self._refusals = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
 
     async def prepare(self) -> None:
         """Wait for a while: the first users of a new cluster come a moment after its brokers."""
@@ -84,7 +90,7 @@ class Conversation:
 
     def __init__(self, authentication: Authentication, mechanism: str, peer: str) -> None:
         self._authentication = authentication
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self._peer = peer
         self._begun = False
         self._scram = ScramServer(mechanism, self._credential, authentication.new_nonce())
@@ -92,7 +98,7 @@ class Conversation:
         self.principal: Principal | None = None
 
     def _credential(self, username: str) -> Credential | None:
-        return self._authentication.credentials().get(username, {}).get(self._mechanism)
+        return self._authentication.credentials().get(username, {}).get(self.mechanism)
 
     async def step(self, message: bytes) -> bytes:
         """The answer to a client's message. Raises `AuthenticationRefused`, and the conversation is over."""
@@ -105,7 +111,7 @@ class Conversation:
     async def _step(self, message: bytes) -> bytes:
         if not self._begun:
             await self._authentication.prepare()
-        if self._mechanism == PLAIN:
+        if self.mechanism == PLAIN:
             self._username, password = parse_plain(message)
             await self._check_password(password)
             self.principal = Principal("User", self._username)

@@ -26,7 +26,16 @@ class Client:
     version: str = ""
     principal: Principal | None = None  # None: has to authenticate before anything else
     conversation: Conversation | None = None  # that is under way
+    mechanism: str = ""  # by which it has authenticated
+    session_ends_ms: int | None = None  # from then on it has to authenticate again, before anything else
+    begun_again_ms: int | None = None  # when it began to, the last time
     refused: bool = False  # the connection ends with this answer
+
+    def has_to_authenticate(self, now_ms: int) -> bool:
+        """Before anything else: for the first time, or again, or it is about to."""
+        if self.principal is None or self.conversation is not None:
+            return True
+        return self.session_ends_ms is not None and now_ms >= self.session_ends_ms
 
     def __str__(self) -> str:
         return f"{self.software} {self.version}".strip() or "a client that did not say its name"
