@@ -31,6 +31,8 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Handlers
 from odradek_proto.v1 import admin_messages
 
+from tests.playing import Test, plays
+
 COMMIT_MS = 4
 CLUSTER_ID = "a-test-cluster"
 CALLER = RequestContext(ANONYMOUS, "GRPC")
@@ -366,3 +368,8 @@ class Cluster:
         self.loop.call_soon(lambda: member.isr.submit(proposal), context=self.loop.context_of(member.process))
         await self.until(lambda: len(member.answers) > count)
         return member.answers[-1][1]
+
+
+def in_cluster(**settings: Any) -> Callable[[Test], Callable[..., None]]:
+    """A test that is a story of a cluster with these settings, its first parameter."""
+    return plays(lambda story: Cluster(**settings).run(story))

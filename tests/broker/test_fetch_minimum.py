@@ -19,6 +19,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import CALLER, ME, World, fetch_requests, run
+from tests.playing import plays
 
 PATIENCE_MS = 60_000
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
@@ -106,65 +107,58 @@ def test_a_wait_goes_over_each_batch_once(monkeypatch: pytest.MonkeyPatch) -> No
     run(story)
 
 
-def test_a_wake_costs_nothing_for_the_partitions_that_were_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+@plays(run)
+async def test_a_wake_costs_nothing_for_the_partitions_that_were_not_woken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is held back is looked at again when it has more, and not because another partition has."""
-
-    async def story(world: World) -> None:
-        names = await topics(world, 20)
-        for name in names:
-            append(world, name)
-        work, consumer = Work(monkeypatch), Consumer(world)
-        consumer.wants(names, min_bytes=30 * len(BATCH))
+    names = await topics(world, 20)
+    for name in names:
+        append(world, name)
+    work, consumer = Work(monkeypatch), Consumer(world)
+    consumer.wants(names, min_bytes=30 * len(BATCH))
+    assert consumer.gets() is None
+    assert work.calls == 20
+    for more in range(1, 10):
+        append(world, names[3])
         assert consumer.gets() is None
-        assert work.calls == 20
-        for more in range(1, 10):
-            append(world, names[3])
-            assert consumer.gets() is None
-            assert work.calls == 20 + more
-        append(world, names[4])
-        assert consumer.gets() == 30 * len(BATCH)
-
-    run(story)
+        assert work.calls == 20 + more
+    append(world, names[4])
+    assert consumer.gets() == 30 * len(BATCH)
 
 
 @pytest.mark.parametrize(("min_bytes", "enough"), [(2 * len(BATCH), True), (2 * len(BATCH) + 1, False)])
-def test_a_partition_counts_for_no_more_than_its_max_bytes(min_bytes: int, enough: bool) -> None:
+@plays(run)
+async def test_a_partition_counts_for_no_more_than_its_max_bytes(world: World, min_bytes: int, enough: bool) -> None:
     """Two partitions of three batches, of which one each may be told; the end of the wait brings them, too."""
-
-    async def story(world: World) -> None:
-        names = await topics(world, 2)
-        for name in names * 3:
-            append(world, name)
-        consumer = Consumer(world)
-        consumer.wants(names, min_bytes=min_bytes, max_bytes=len(BATCH))
-        if not enough:
-            assert consumer.gets() is None
-            await world.clock.sleep(PATIENCE_MS)
-        assert consumer.gets() == 2 * len(BATCH)
-
-    run(story)
+    names = await topics(world, 2)
+    for name in names * 3:
+        append(world, name)
+    consumer = Consumer(world)
+    consumer.wants(names, min_bytes=min_bytes, max_bytes=len(BATCH))
+    if not enough:
+        assert consumer.gets() is None
+        await world.clock.sleep(PATIENCE_MS)
+    assert consumer.gets() == 2 * len(BATCH)
 
 
-def test_a_partition_that_is_forgotten_or_named_again_counts_no_longer() -> None:
+@plays(run)
+async def test_a_partition_that_is_forgotten_or_named_again_counts_no_longer(world: World) -> None:
     """Its bytes leave the sum, and what it has is counted anew when it is named again."""
-
-    async def story(world: World) -> None:
-        names = await topics(world, 3)
-        for name in names[:2]:
-            append(world, name)
-        consumer = Consumer(world)
-        consumer.wants(names, min_bytes=3 * len(BATCH))
-        assert consumer.gets() is None
-        consumer.forgets(names[0])
-        consumer.wants([names[1]], min_bytes=3 * len(BATCH))
-        append(world, names[2])
-        assert consumer.gets() is None
-        append(world, names[0])
-        assert consumer.gets() is None
-        append(world, names[2])
-        assert consumer.gets() == 3 * len(BATCH)
-
-    run(story)
+    names = await topics(world, 3)
+    for name in names[:2]:
+        append(world, name)
+    consumer = Consumer(world)
+    consumer.wants(names, min_bytes=3 * len(BATCH))
+    assert consumer.gets() is None
+    consumer.forgets(names[0])
+    consumer.wants([names[1]], min_bytes=3 * len(BATCH))
+    append(world, names[2])
+    assert consumer.gets() is None
+    append(world, names[0])
+    assert consumer.gets() is None
+    append(world, names[2])
+    assert consumer.gets() == 3 * len(BATCH)
 
 
 def test_a_tail_counts_what_it_would_read() -> None:

@@ -20,6 +20,7 @@ from odradek_proto.transport.ports import Stream
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import CALLER, ME, ONE, World, fetch_requests, run
+from tests.playing import plays
 
 
 async def lead(world: World, name: str, size: int) -> TopicPartition:
@@ -57,74 +58,65 @@ def names(wanted: Iterable[tuple[TopicPartition, int]], *, max_bytes: int = 1_00
     return pack_frame(header.SerializeToString(), ())
 
 
-def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_next() -> None:
+@plays(run)
+async def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_next(world: World) -> None:
     """A client that is told who leads now does not name it here again: nobody else would say that it is forgotten."""
-
-    async def story(world: World) -> None:
-        moving = [await lead(world, f"moving-{number}", 1_000) for number in range(MAX_READS + 2)]
-        staying = [await lead(world, f"staying-{number}", 1_000) for number in range(2)]
-        for replica in world.replicas.replicas.values():
-            replica.log._tail.clear()
-        session, near = reader(world)
-        session.on_message(names((tp, 0) for tp in (*moving, *staying)))
-        assert session.gather() is None  # threads read
-        for tp in moving:  # the last two of them stand in line before those that stay
-            world.image.topics[tp.topic].partitions[0] = PartitionRegistration((ONE, ME), (ONE,), ONE, 1, 1)
-        world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(moving)))
-        serving = asyncio.ensure_future(session.run())
-        told: dict[str, tuple[ErrorCode, int]] = {}
-        while len(told) < len(moving) + len(staying):
-            header, _ = split_frame(await asyncio.wait_for(near.recv(), 10))
-            for item in pb.FetchAnswerHeader.FromString(header).partitions:
-                told[item.topic] = (ErrorCode(item.error_code), item.size)
-        assert {told[tp.topic] for tp in moving} == {(ErrorCode.FENCED_LEADER_EPOCH, 0)}
-        assert all(told[tp.topic][0] is ErrorCode.NONE and told[tp.topic][1] > 1_000 for tp in staying)
-        assert not session._gatherer._answers._cold._reads
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-    run(story)
+    moving = [await lead(world, f"moving-{number}", 1_000) for number in range(MAX_READS + 2)]
+    staying = [await lead(world, f"staying-{number}", 1_000) for number in range(2)]
+    for replica in world.replicas.replicas.values():
+        replica.log._tail.clear()
+    session, near = reader(world)
+    session.on_message(names((tp, 0) for tp in (*moving, *staying)))
+    assert session.gather() is None  # threads read
+    for tp in moving:  # the last two of them stand in line before those that stay
+        world.image.topics[tp.topic].partitions[0] = PartitionRegistration((ONE, ME), (ONE,), ONE, 1, 1)
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(moving)))
+    serving = asyncio.ensure_future(session.run())
+    told: dict[str, tuple[ErrorCode, int]] = {}
+    while len(told) < len(moving) + len(staying):
+        header, _ = split_frame(await asyncio.wait_for(near.recv(), 10))
+        for item in pb.FetchAnswerHeader.FromString(header).partitions:
+            told[item.topic] = (ErrorCode(item.error_code), item.size)
+    assert {told[tp.topic] for tp in moving} == {(ErrorCode.FENCED_LEADER_EPOCH, 0)}
+    assert all(told[tp.topic][0] is ErrorCode.NONE and told[tp.topic][1] > 1_000 for tp in staying)
+    assert not session._gatherer._answers._cold._reads
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
-def test_a_large_batch_gets_its_turn_among_partitions_that_are_always_ready() -> None:
+@plays(run)
+async def test_a_large_batch_gets_its_turn_among_partitions_that_are_always_ready(world: World) -> None:
     """A first batch that did not fit behind others is the first one of the next answer, not the last one again."""
-
-    async def story(world: World) -> None:
-        small = [await lead(world, f"small-{number}", 100) for number in range(2)]
-        large = await lead(world, "large", 900)
-        session, _ = reader(world)
-        offsets = {small[0]: 0, large: 0, small[1]: 0}
-        session.on_message(names(offsets.items(), max_bytes=1_000))
-        for _ in range(20):
-            frame = session.gather()
-            assert frame is not None
-            for item in pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions:
-                if item.topic == large.topic:
-                    return
-                tp = TopicPartition(item.topic, 0)
-                append(world, tp, 100)
-                offsets[tp] += 1
-                session.on_message(names([(tp, offsets[tp])], max_bytes=1_000))
-        raise AssertionError("the large batch was not sent")
-
-    run(story)
+    small = [await lead(world, f"small-{number}", 100) for number in range(2)]
+    large = await lead(world, "large", 900)
+    session, _ = reader(world)
+    offsets = {small[0]: 0, large: 0, small[1]: 0}
+    session.on_message(names(offsets.items(), max_bytes=1_000))
+    for _ in range(20):
+        frame = session.gather()
+        assert frame is not None
+        for item in pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions:
+            if item.topic == large.topic:
+                return
+            tp = TopicPartition(item.topic, 0)
+            append(world, tp, 100)
+            offsets[tp] += 1
+            session.on_message(names([(tp, offsets[tp])], max_bytes=1_000))
+    raise AssertionError("the large batch was not sent")
 
 
-def test_whoever_asks_for_less_than_nothing_gets_one_batch() -> None:
+@plays(run)
+async def test_whoever_asks_for_less_than_nothing_gets_one_batch(world: World) -> None:
     """Without room in an answer the session would look again and again, and the broker would do nothing else."""
-
-    async def story(world: World) -> None:
-        wanted = [await lead(world, f"orders-{number}", 100) for number in range(2)]
-        session, _ = reader(world)
-        session.on_message(names(((tp, 0) for tp in wanted), max_bytes=-1))
-        for tp in wanted:
-            frame = session.gather()
-            assert frame is not None
-            (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
-            assert (item.topic, ErrorCode(item.error_code)) == (tp.topic, ErrorCode.NONE)
-            assert item.size > 100
-
-    run(story)
+    wanted = [await lead(world, f"orders-{number}", 100) for number in range(2)]
+    session, _ = reader(world)
+    session.on_message(names(((tp, 0) for tp in wanted), max_bytes=-1))
+    for tp in wanted:
+        frame = session.gather()
+        assert frame is not None
+        (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
+        assert (item.topic, ErrorCode(item.error_code)) == (tp.topic, ErrorCode.NONE)
+        assert item.size > 100
 
 
 class SlowReader:
@@ -163,22 +155,19 @@ class SlowReader:
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["as-the-others", "newcomer"])
-def test_one_reader_more_than_there_is_room_for_gets_its_turn(trusted: bool) -> None:
+@plays(run)
+async def test_one_reader_more_than_there_is_room_for_gets_its_turn(world: World, trusted: bool) -> None:
     """Whoever has sent an answer and has the next one ready does not take the room from those who wait for it."""
-
-    async def story(world: World) -> None:
-        wanted = [await lead(world, f"orders-{number}", 1_000) for number in range(2)]
-        unsent = ResponseBudget(4_000)  # four answers of a thousand bytes and a little
-        readers = [SlowReader(world, unsent, wanted, trusted=True) for _ in range(4)]
-        await world.clock.sleep(100)
-        late = SlowReader(world, unsent, wanted, trusted=trusted)
-        before = [reader.answers for reader in readers]
-        await world.clock.sleep(1_000)
-        told = [reader.answers - count for reader, count in zip(readers, before, strict=True)]
-        for reader in (*readers, late):
-            reader.serving.cancel()
-        await asyncio.gather(*(reader.serving for reader in (*readers, late)), return_exceptions=True)
-        assert min(told) > 50, told
-        assert late.answers > 50, late.answers
-
-    run(story)
+    wanted = [await lead(world, f"orders-{number}", 1_000) for number in range(2)]
+    unsent = ResponseBudget(4_000)  # four answers of a thousand bytes and a little
+    readers = [SlowReader(world, unsent, wanted, trusted=True) for _ in range(4)]
+    await world.clock.sleep(100)
+    late = SlowReader(world, unsent, wanted, trusted=trusted)
+    before = [reader.answers for reader in readers]
+    await world.clock.sleep(1_000)
+    told = [reader.answers - count for reader, count in zip(readers, before, strict=True)]
+    for reader in (*readers, late):
+        reader.serving.cancel()
+    await asyncio.gather(*(reader.serving for reader in (*readers, late)), return_exceptions=True)
+    assert min(told) > 50, told
+    assert late.answers > 50, late.answers

@@ -24,6 +24,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from tests.broker.replica_world import ME, ONE, THREE, World, run
+from tests.playing import plays
 
 HOME = TopicPartition(OFFSETS_TOPIC, 0)
 ORDERS = TopicPartition("orders", 0)
@@ -81,158 +82,136 @@ class Groups:
         return answer.error
 
 
-def test_a_commit_is_answered_and_seen_when_it_is_committed() -> None:
+@plays(run)
+async def test_a_commit_is_answered_and_seen_when_it_is_committed(world: World) -> None:
     """Not when it is appended: the followers have not got it."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0, isr=(ONE, ME, THREE))
-        await groups.loaded()
-        commit, fetch = groups.commit(7), asyncio.ensure_future(groups.committed())
-        await world.clock.sleep(LAG_MS)
-        assert world.replicas.replicas[HOME].state.log_end_offset == 1
-        assert not commit.done()
-        assert not fetch.done()
-        await groups.lead(epoch=0)  # the followers leave the ISR
-        assert await commit is ErrorCode.NONE
-        assert await fetch == 7
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0, isr=(ONE, ME, THREE))
+    await groups.loaded()
+    commit, fetch = groups.commit(7), asyncio.ensure_future(groups.committed())
+    await world.clock.sleep(LAG_MS)
+    assert world.replicas.replicas[HOME].state.log_end_offset == 1
+    assert not commit.done()
+    assert not fetch.done()
+    await groups.lead(epoch=0)  # the followers leave the ISR
+    assert await commit is ErrorCode.NONE
+    assert await fetch == 7
 
 
-def test_the_next_leader_loads_what_was_committed() -> None:
+@plays(run)
+async def test_the_next_leader_loads_what_was_committed(world: World) -> None:
     """Meanwhile COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where nobody leads here."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        assert await groups.committed() is ErrorCode.NOT_COORDINATOR
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        for offset in (3, 9):
-            assert await groups.commit(offset) is ErrorCode.NONE
-        world.image.topics[OFFSETS_TOPIC].partitions.clear()
-        await world.learn(ONE, 5, tp=HOME, version=50)
-        assert await groups.committed() is ErrorCode.NOT_COORDINATOR
-        groups._version, world.files.offload_ms = 60, (50.0, 60.0)
-        await groups.lead(epoch=9)
-        assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        heartbeat = await groups.coordinator.call(Heartbeat("g", 1, "m"))
-        assert heartbeat.error is ErrorCode.NONE  # a member goes on reading, as in Kafka
-        await groups.loaded()
-        assert await groups.committed() == 9
-
-    run(story)
+    groups = Groups(world)
+    assert await groups.committed() is ErrorCode.NOT_COORDINATOR
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    for offset in (3, 9):
+        assert await groups.commit(offset) is ErrorCode.NONE
+    world.image.topics[OFFSETS_TOPIC].partitions.clear()
+    await world.learn(ONE, 5, tp=HOME, version=50)
+    assert await groups.committed() is ErrorCode.NOT_COORDINATOR
+    groups._version, world.files.offload_ms = 60, (50.0, 60.0)
+    await groups.lead(epoch=9)
+    assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    heartbeat = await groups.coordinator.call(Heartbeat("g", 1, "m"))
+    assert heartbeat.error is ErrorCode.NONE  # a member goes on reading, as in Kafka
+    await groups.loaded()
+    assert await groups.committed() == 9
 
 
-def test_nothing_is_told_of_what_a_new_leader_may_still_lose() -> None:
+@plays(run)
+async def test_nothing_is_told_of_what_a_new_leader_may_still_lose(world: World) -> None:
     """It has a commit in its log that is not known to be committed: it loads until that is settled."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0, isr=(ONE, ME, THREE))
-        await groups.loaded()
-        commit = groups.commit(7)
-        await world.clock.sleep(10)
-        groups._version = 10
-        await groups.lead(epoch=5, isr=(ONE, ME, THREE))
-        assert await commit is ErrorCode.NOT_COORDINATOR
-        await world.clock.sleep(30_000)
-        assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await groups.lead(epoch=5)
-        await groups.loaded()
-        assert await groups.committed() == 7
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0, isr=(ONE, ME, THREE))
+    await groups.loaded()
+    commit = groups.commit(7)
+    await world.clock.sleep(10)
+    groups._version = 10
+    await groups.lead(epoch=5, isr=(ONE, ME, THREE))
+    assert await commit is ErrorCode.NOT_COORDINATOR
+    await world.clock.sleep(30_000)
+    assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await groups.lead(epoch=5)
+    await groups.loaded()
+    assert await groups.committed() == 7
 
 
-def test_a_write_that_is_not_known_to_be_committed_is_not_guessed_about() -> None:
+@plays(run)
+async def test_a_write_that_is_not_known_to_be_committed_is_not_guessed_about(world: World) -> None:
     """It times out: its caller is told, the shard is loaded again, and then it turns out that it was committed."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0, isr=(ONE, ME, THREE))
-        await groups.loaded()
-        commit = groups.commit(7)
-        await world.clock.sleep(COMMIT_TIMEOUT_MS + 10)
-        assert await commit is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        assert await groups.committed() == 7
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0, isr=(ONE, ME, THREE))
+    await groups.loaded()
+    commit = groups.commit(7)
+    await world.clock.sleep(COMMIT_TIMEOUT_MS + 10)
+    assert await commit is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    assert await groups.committed() == 7
 
 
-def test_offsets_are_told_while_nothing_can_be_written() -> None:
+@plays(run)
+async def test_offsets_are_told_while_nothing_can_be_written(world: World) -> None:
     """With too few in-sync replicas a commit is refused before the shard hears of it: it need not be loaded again."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        assert await groups.commit(7) is ErrorCode.NONE
-        world.image.topic_configs[OFFSETS_TOPIC] = {"min.insync.replicas": "2"}
-        world.replicas._refresh_settings()
-        assert await groups.commit(8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await groups.committed() == 7
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    assert await groups.commit(7) is ErrorCode.NONE
+    world.image.topic_configs[OFFSETS_TOPIC] = {"min.insync.replicas": "2"}
+    world.replicas._refresh_settings()
+    assert await groups.commit(8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await groups.committed() == 7
 
 
-def test_whoever_asks_is_answered_when_a_write_fails_at_once() -> None:
+@plays(run)
+async def test_whoever_asks_is_answered_when_a_write_fails_at_once(world: World) -> None:
     """Also who was answered in the same step, with something that does not rest on the write."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        world.image.topic_configs[OFFSETS_TOPIC] = {"max.message.bytes": "10"}
-        world.replicas._refresh_settings()
-        protocols = (MemberProtocol("range", b""),)
-        join = JoinGroup("g", "", None, "consumer", protocols, session_timeout_ms=6_000, rebalance_timeout_ms=6_000)
-        async with asyncio.timeout(1):
-            assert (await groups.coordinator.call(join)).error is not ErrorCode.NONE
-        await groups.loaded()
-        async with asyncio.timeout(1):
-            assert await groups.commit(7) is ErrorCode.UNKNOWN_SERVER_ERROR
-        await groups.loaded()
-        assert await groups.committed() == -1
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    world.image.topic_configs[OFFSETS_TOPIC] = {"max.message.bytes": "10"}
+    world.replicas._refresh_settings()
+    protocols = (MemberProtocol("range", b""),)
+    join = JoinGroup("g", "", None, "consumer", protocols, session_timeout_ms=6_000, rebalance_timeout_ms=6_000)
+    async with asyncio.timeout(1):
+        assert (await groups.coordinator.call(join)).error is not ErrorCode.NONE
+    await groups.loaded()
+    async with asyncio.timeout(1):
+        assert await groups.commit(7) is ErrorCode.UNKNOWN_SERVER_ERROR
+    await groups.loaded()
+    assert await groups.committed() == -1
 
 
-def test_a_commit_of_very_many_offsets_is_several_batches() -> None:
+@plays(run)
+async def test_a_commit_of_very_many_offsets_is_several_batches(world: World) -> None:
     """One of them may have max.message.bytes; all are there after a load."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        assert await groups.commit(*range(1_000), metadata="m" * 4_000) is ErrorCode.NONE
-        state = world.replicas.replicas[HOME].state
-        assert state.log_end_offset == state.high_watermark == 1_000
-        groups._version = 10
-        await groups.lead(epoch=5)
-        await groups.loaded()
-        assert [await groups.committed(TopicPartition("orders", each)) for each in (0, 999)] == [0, 999]
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    assert await groups.commit(*range(1_000), metadata="m" * 4_000) is ErrorCode.NONE
+    state = world.replicas.replicas[HOME].state
+    assert state.log_end_offset == state.high_watermark == 1_000
+    groups._version = 10
+    await groups.lead(epoch=5)
+    await groups.loaded()
+    assert [await groups.committed(TopicPartition("orders", each)) for each in (0, 999)] == [0, 999]
 
 
-def test_a_record_that_is_no_record_of_groups_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+@plays(run)
+async def test_a_record_that_is_no_record_of_groups_is_left_out_and_said(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """The groups behind it are loaded."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        garbage = encode_batch([(0, b"\0\1 no group's name", b"\0", ())])
-        world.replicas.replicas[HOME].produce(memoryview(garbage), 1, 1_000, lambda told: None)
-        assert await groups.commit(7) is ErrorCode.NONE
-        groups._version = 10
-        await groups.lead(epoch=5)
-        await groups.loaded()
-        assert await groups.committed() == 7
-        assert "__consumer_offsets-0: the record at 0 is left out" in caplog.text
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    garbage = encode_batch([(0, b"\0\1 no group's name", b"\0", ())])
+    world.replicas.replicas[HOME].produce(memoryview(garbage), 1, 1_000, lambda told: None)
+    assert await groups.commit(7) is ErrorCode.NONE
+    groups._version = 10
+    await groups.lead(epoch=5)
+    await groups.loaded()
+    assert await groups.committed() == 7
+    assert "__consumer_offsets-0: the record at 0 is left out" in caplog.text

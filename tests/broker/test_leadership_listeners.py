@@ -9,6 +9,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_proto.topics import TopicPartition
 
 from tests.broker.replica_world import ME, ONE, ORDERS, TOPIC_ID, World, run
+from tests.playing import plays
 
 
 class Listener:
@@ -35,52 +36,43 @@ def listener(world: World, topic: str = ORDERS.topic) -> Listener:
     return made
 
 
-def test_the_end_is_told_before_it_and_the_beginning_after_it() -> None:
+@plays(run)
+async def test_the_end_is_told_before_it_and_the_beginning_after_it(world: World) -> None:
     """A new ISR alone is neither; the next epoch of the same leader is another beginning."""
-
-    async def story(world: World) -> None:
-        made = listener(world)
-        others = listener(world, "payments")
-        await world.learn(ONE, 0)
-        assert made.heard == []
-        await world.learn(ME, 1)
-        await world.learn(ME, 1, isr=(ME, ONE), version=2)
-        assert made.heard == [("began", 1, True)]
-        await world.learn(ME, 2, version=3)
-        await world.learn(ONE, 3, version=4)
-        assert made.heard[1:] == [("began", 2, True), ("ceased", -1, True)]
-        await world.learn(ME, 9, version=9)
-        await world.learn(ME, 12, version=12)  # with a gap: somebody else may have led in between
-        assert made.heard[3:] == [("began", 9, True), ("ceased", -1, True), ("began", 12, True)]
-        assert others.heard == []
-
-    run(story)
+    made = listener(world)
+    others = listener(world, "payments")
+    await world.learn(ONE, 0)
+    assert made.heard == []
+    await world.learn(ME, 1)
+    await world.learn(ME, 1, isr=(ME, ONE), version=2)
+    assert made.heard == [("began", 1, True)]
+    await world.learn(ME, 2, version=3)
+    await world.learn(ONE, 3, version=4)
+    assert made.heard[1:] == [("began", 2, True), ("ceased", -1, True)]
+    await world.learn(ME, 9, version=9)
+    await world.learn(ME, 12, version=12)  # with a gap: somebody else may have led in between
+    assert made.heard[3:] == [("began", 9, True), ("ceased", -1, True), ("began", 12, True)]
+    assert others.heard == []
 
 
-def test_one_that_comes_later_is_told_what_is_led_already() -> None:
+@plays(run)
+async def test_one_that_comes_later_is_told_what_is_led_already(world: World) -> None:
     """It would wait for ever for a beginning that was before it."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 3)
-        assert listener(world).heard == [("began", 3, True)]
-
-    run(story)
+    await world.learn(ME, 3)
+    assert listener(world).heard == [("began", 3, True)]
 
 
 @pytest.mark.parametrize("end", ["deleted", "failed", "stopped"])
-def test_every_end_of_a_leadership_is_told_once(end: str) -> None:
+@plays(run)
+async def test_every_end_of_a_leadership_is_told_once(world: World, end: str) -> None:
     """The topic is deleted, the disk under the replica fails, or the broker stops."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        made = listener(world)
-        if end == "deleted":
-            del world.image.topics[ORDERS.topic]
-            gone = TopicDeleted(ORDERS.topic, TOPIC_ID, (0,))
-            world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
-        elif end == "failed":
-            world.replicas.storage_failed(world.replicas.replicas[ORDERS], StorageError("one bad log"))
-        await world.replicas.stop()
-        assert made.heard == [("began", 0, True), ("ceased", -1, True)]
-
-    run(story)
+    await world.learn(ME, 0)
+    made = listener(world)
+    if end == "deleted":
+        del world.image.topics[ORDERS.topic]
+        gone = TopicDeleted(ORDERS.topic, TOPIC_ID, (0,))
+        world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
+    elif end == "failed":
+        world.replicas.storage_failed(world.replicas.replicas[ORDERS], StorageError("one bad log"))
+    await world.replicas.stop()
+    assert made.heard == [("began", 0, True), ("ceased", -1, True)]

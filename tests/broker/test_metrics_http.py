@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import cast
 
 import pytest
 from odradek_broker.metrics import http
 from odradek_broker.metrics.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer, Request, Response
+
+from tests.playing import plays
 
 WAIT_S = 60
 SHORT_S = 0.2
@@ -93,18 +96,15 @@ def test_a_request_is_answered_and_the_connection_ends() -> None:
     assert run(story) == []
 
 
-def test_a_request_may_come_byte_by_byte() -> None:
+@plays(run)
+async def test_a_request_may_come_byte_by_byte(server: HttpServer) -> None:
     """However a request is cut into packets, it is the same request."""
-
-    async def story(server: HttpServer) -> None:
-        reader, writer = await open_to(server)
-        for byte in get("/slowly"):
-            writer.write(bytes([byte]))
-            await writer.drain()
-        assert (await reader.read()).endswith(b"/slowly  ")
-        writer.close()
-
-    run(story)
+    reader, writer = await open_to(server)
+    for byte in get("/slowly"):
+        writer.write(bytes([byte]))
+        await writer.drain()
+    assert (await reader.read()).endswith(b"/slowly  ")
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -152,123 +152,99 @@ def test_a_request_has_so_many_bytes_and_no_more(piece: int, surplus: int, statu
     run(story)
 
 
-def test_a_second_request_on_a_connection_is_not_answered() -> None:
+@plays(run)
+async def test_a_second_request_on_a_connection_is_not_answered(server: HttpServer) -> None:
     """One request to a connection: what comes behind it is not read."""
-
-    async def story(server: HttpServer) -> None:
-        answer = await say(server, get("/one") + get("/two"))
-        assert answer.count(b"HTTP/1.1") == 1
-        assert answer.endswith(b"/one  ")
-
-    run(story)
+    answer = await say(server, get("/one") + get("/two"))
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.endswith(b"/one  ")
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\n"])
-def test_whoever_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
+@plays(partial(run, patience_s=SHORT_S))
+async def test_whoever_does_not_finish_a_request_is_cut_off(server: HttpServer, said: bytes) -> None:
     """A silent connection and half a request end when the patience does, without an answer."""
-
-    async def story(server: HttpServer) -> None:
-        assert await say(server, said) == b""
-
-    run(story, patience_s=SHORT_S)
+    assert await say(server, said) == b""
 
 
-def test_whoever_does_not_read_the_answer_is_cut_off() -> None:
+@plays(partial(run, patience_s=SHORT_S))
+async def test_whoever_does_not_read_the_answer_is_cut_off(server: HttpServer) -> None:
     """An answer that nobody takes is held no longer than the patience, then others are answered again."""
-
-    async def story(server: HttpServer) -> None:
-        reader, writer = await begun(server, "/large")
-        cast(asyncio.Transport, writer.transport).pause_reading()
-        assert await say(server, b"") == b""  # cut when its patience ended, so that of the other one has ended, too
-        cast(asyncio.Transport, writer.transport).resume_reading()
-        assert len(await rest_of(reader)) < LARGE
-        server.patience_s = WAIT_S
-        assert (await say(server, get("/small"))).endswith(b"/small  ")
-        writer.close()
-
-    run(story, patience_s=SHORT_S)
+    reader, writer = await begun(server, "/large")
+    cast(asyncio.Transport, writer.transport).pause_reading()
+    assert await say(server, b"") == b""  # cut when its patience ended, so that of the other one has ended, too
+    cast(asyncio.Transport, writer.transport).resume_reading()
+    assert len(await rest_of(reader)) < LARGE
+    server.patience_s = WAIT_S
+    assert (await say(server, get("/small"))).endswith(b"/small  ")
+    writer.close()
 
 
-def test_answers_that_nobody_reads_are_bounded_together() -> None:
+@plays(run)
+async def test_answers_that_nobody_reads_are_bounded_together(server: HttpServer) -> None:
     """While more than the bound waits for a client, the next ones are told so; once it is taken, they are answered."""
-
-    async def story(server: HttpServer) -> None:
-        reader, writer = await open_to(server)
-        writer.write(get("/large"))
-        assert await reader.readexactly(8) == b"HTTP/1.1"
-        assert (await say(server, get("/small"))).split()[1] == b"503"
-        assert len(await rest_of(reader)) > LARGE
-        assert (await say(server, get("/small"))).split()[1] == b"200"
-        writer.close()
-
-    run(story)
+    reader, writer = await open_to(server)
+    writer.write(get("/large"))
+    assert await reader.readexactly(8) == b"HTTP/1.1"
+    assert (await say(server, get("/small"))).split()[1] == b"503"
+    assert len(await rest_of(reader)) > LARGE
+    assert (await say(server, get("/small"))).split()[1] == b"200"
+    writer.close()
 
 
-def test_more_connections_than_the_bound_are_refused_at_once() -> None:
+@plays(run)
+async def test_more_connections_than_the_bound_are_refused_at_once(server: HttpServer) -> None:
     """The connection beyond the bound ends before it has said anything; when one of the others goes, there is room."""
-
-    async def story(server: HttpServer) -> None:
-        idle = [await open_to(server) for _ in range(MAX_CONNECTIONS)]
-        assert await say(server, get("/full")) == b""
-        idle.pop()[1].close()
-        answer = b""
-        while not answer:  # the server may hear of the new one before it hears of the end of the old
-            answer = await say(server, get("/room"))
-        assert answer.endswith(b"/room  ")
-        for _, writer in idle:
-            writer.close()
-
-    run(story)
-
-
-def test_a_crowd_of_idle_connections_is_refused_at_once() -> None:
-    """Of three hundred silent ones only those within the bound stay, and none of the others waits to be accepted."""
-
-    async def story(server: HttpServer) -> None:
-        crowd = await asyncio.gather(*(open_to(server) for _ in range(300)))
-        ends = [asyncio.ensure_future(rest_of(reader)) for reader, _ in crowd]
-        refused = asyncio.Event()
-
-        def count(_: object) -> None:
-            if sum(end.done() for end in ends) == 300 - MAX_CONNECTIONS:
-                refused.set()
-
-        for end in ends:
-            end.add_done_callback(count)
-        async with asyncio.timeout(WAIT_S / 2):
-            await refused.wait()
-        assert len(server.connections) == MAX_CONNECTIONS
-        for _, writer in crowd:
-            writer.close()
-        await asyncio.gather(*ends)
-
-    run(story)
-
-
-def test_stop_ends_whoever_is_connected() -> None:
-    """A server that stops waits for nobody; its port is free at once."""
-
-    async def story(server: HttpServer) -> None:
-        reader, writer = await open_to(server)
-        assert (await say(server, get("/here"))).endswith(b"/here  ")
-        assert len(server.connections) == 1
-        await server.stop()
-        assert await rest_of(reader) == b""
+    idle = [await open_to(server) for _ in range(MAX_CONNECTIONS)]
+    assert await say(server, get("/full")) == b""
+    idle.pop()[1].close()
+    answer = b""
+    while not answer:  # the server may hear of the new one before it hears of the end of the old
+        answer = await say(server, get("/room"))
+    assert answer.endswith(b"/room  ")
+    for _, writer in idle:
         writer.close()
-        again = await HttpServer.listen(server.address, echo, lambda error: None)
-        await again.stop()
-
-    run(story)
 
 
-def test_a_taken_port_is_named() -> None:
+@plays(run)
+async def test_a_crowd_of_idle_connections_is_refused_at_once(server: HttpServer) -> None:
+    """Of three hundred silent ones only those within the bound stay, and none of the others waits to be accepted."""
+    crowd = await asyncio.gather(*(open_to(server) for _ in range(300)))
+    ends = [asyncio.ensure_future(rest_of(reader)) for reader, _ in crowd]
+    refused = asyncio.Event()
+
+    def count(_: object) -> None:
+        if sum(end.done() for end in ends) == 300 - MAX_CONNECTIONS:
+            refused.set()
+
+    for end in ends:
+        end.add_done_callback(count)
+    async with asyncio.timeout(WAIT_S / 2):
+        await refused.wait()
+    assert len(server.connections) == MAX_CONNECTIONS
+    for _, writer in crowd:
+        writer.close()
+    await asyncio.gather(*ends)
+
+
+@plays(run)
+async def test_stop_ends_whoever_is_connected(server: HttpServer) -> None:
+    """A server that stops waits for nobody; its port is free at once."""
+    reader, writer = await open_to(server)
+    assert (await say(server, get("/here"))).endswith(b"/here  ")
+    assert len(server.connections) == 1
+    await server.stop()
+    assert await rest_of(reader) == b""
+    writer.close()
+    again = await HttpServer.listen(server.address, echo, lambda error: None)
+    await again.stop()
+
+
+@plays(run)
+async def test_a_taken_port_is_named(server: HttpServer) -> None:
     """Whoever starts a second server there reads which address it was."""
-
-    async def story(server: HttpServer) -> None:
-        with pytest.raises(OSError, match=f"cannot listen on HTTP://{server.address}"):
-            await HttpServer.listen(server.address, echo, lambda error: None)
-
-    run(story)
+    with pytest.raises(OSError, match=f"cannot listen on HTTP://{server.address}"):
+        await HttpServer.listen(server.address, echo, lambda error: None)
 
 
 def test_the_bounds_are_those_of_the_page() -> None:

@@ -35,6 +35,7 @@ from tests.broker.replica_world import (
     maintenance_of,
     run,
 )
+from tests.playing import plays
 
 BILLS = TopicPartition("bills", 0)
 ANOTHER_ID = bytes(16)
@@ -59,138 +60,114 @@ def answer_with(data: bytes, *, epoch: int, offset: int = 0, high_watermark: int
     return pack_frame(header.SerializeToString(), (data,))
 
 
-def test_what_the_old_leader_still_sends_is_not_appended() -> None:
+@plays(run)
+async def test_what_the_old_leader_still_sends_is_not_appended(world: World) -> None:
     """The old fetcher lets go before the new one reads where to go on, whatever is on the way (R-103, PA-43)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        await world.learn(THREE, 1)
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        assert world.log_end() == 0
-        assert world.leader(THREE).asked() == [("orders", 0, 1)]
-        assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
-
-    run(story)
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    await world.learn(THREE, 1)
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    assert world.log_end() == 0
+    assert world.leader(THREE).asked() == [("orders", 0, 1)]
+    assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
 
 
-def test_the_same_leader_in_a_new_epoch_is_asked_anew() -> None:
+@plays(run)
+async def test_the_same_leader_in_a_new_epoch_is_asked_anew(world: World) -> None:
     """It may have lost its leadership and returned with another log: its older answer does not count (R-104, PA-26)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        await world.learn(ONE, 2)
-        assert world.leader(ONE).asked() == [("orders", 0, 2)]
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        assert world.log_end() == 0
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(2), epoch=2))
-        await world.clock.sleep(1)
-        assert world.log_end() == 1
-
-    run(story)
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    await world.learn(ONE, 2)
+    assert world.leader(ONE).asked() == [("orders", 0, 2)]
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    assert world.log_end() == 0
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(2), epoch=2))
+    await world.clock.sleep(1)
+    assert world.log_end() == 1
 
 
-def test_a_change_of_the_isr_alone_leaves_the_fetch_where_it_is() -> None:
+@plays(run)
+async def test_a_change_of_the_isr_alone_leaves_the_fetch_where_it_is(world: World) -> None:
     """No second question, and the answer to the first one counts (R-102, R-103, PA-44)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        await world.learn(ONE, 0, isr=(ONE, ME), version=1)
-        assert world.leader(ONE).said() == []
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        assert world.log_end() == 1
-
-    run(story)
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    await world.learn(ONE, 0, isr=(ONE, ME), version=1)
+    assert world.leader(ONE).said() == []
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    assert world.log_end() == 1
 
 
-def test_metadata_that_were_left_behind_change_no_role() -> None:
+@plays(run)
+async def test_metadata_that_were_left_behind_change_no_role(world: World) -> None:
     """A smaller partition epoch is ignored as a whole: no role, no ISR, no new question (R-100, PA-23)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 1, version=2)
-        assert world.leader(ONE).asked() == [("orders", 0, 1)]
-        await world.learn(ME, 0, version=1)
-        replica = world.replicas.replicas[ORDERS]
-        assert replica.leader is None
-        assert replica.registration is not None
-        assert (replica.registration.leader, replica.registration.partition_epoch) == (ONE, 2)
-        assert world.leader(ONE).said() == []
-
-    run(story)
+    await world.learn(ONE, 1, version=2)
+    assert world.leader(ONE).asked() == [("orders", 0, 1)]
+    await world.learn(ME, 0, version=1)
+    replica = world.replicas.replicas[ORDERS]
+    assert replica.leader is None
+    assert replica.registration is not None
+    assert (replica.registration.leader, replica.registration.partition_epoch) == (ONE, 2)
+    assert world.leader(ONE).said() == []
 
 
 @pytest.mark.parametrize(
     ("leader", "isr", "fetches"), [(ONE, (ONE, THREE), False), (-1, (ME,), False), (ONE, (ONE, ME, THREE), True)]
 )
-def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
-    leader: int, isr: tuple[int, ...], fetches: bool
+@plays(run)
+async def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
+    world: World, leader: int, isr: tuple[int, ...], fetches: bool
 ) -> None:
     """No leader, or an ISR without it: it asks no more, and the log stays (R-106, PA-45)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        await world.learn(ONE, 0, tp=BILLS, topic_id=ANOTHER_ID)
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        world.leader(ONE).said()
-        world.image.brokers[ME] = replace(world.image.brokers[ME], in_controlled_shutdown=True)
-        await world.learn(leader, 0 if leader == ONE else 1, isr=isr, version=1)
-        said = [each.topic for header in world.leader(ONE).said() for each in header.forgotten]
-        assert said == ([] if fetches else ["orders"])
-        world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1))
-        await world.clock.sleep(1)
-        assert world.leader(ONE).asked() == ([("orders", 1, 0)] if fetches else [])
-        assert world.log_end() == 1
-
-    run(story)
+    await world.learn(ONE, 0)
+    await world.learn(ONE, 0, tp=BILLS, topic_id=ANOTHER_ID)
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    world.leader(ONE).said()
+    world.image.brokers[ME] = replace(world.image.brokers[ME], in_controlled_shutdown=True)
+    await world.learn(leader, 0 if leader == ONE else 1, isr=isr, version=1)
+    said = [each.topic for header in world.leader(ONE).said() for each in header.forgotten]
+    assert said == ([] if fetches else ["orders"])
+    world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1))
+    await world.clock.sleep(1)
+    assert world.leader(ONE).asked() == ([("orders", 1, 0)] if fetches else [])
+    assert world.log_end() == 1
 
 
-def test_a_broker_that_stays_follows_whoever_leads() -> None:
+@plays(run)
+async def test_a_broker_that_stays_follows_whoever_leads(world: World) -> None:
     """Out of the ISR is where a replica has most to fetch: only its own shutdown makes a difference (R-106)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0, isr=(ONE, THREE))
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-
-    run(story)
+    await world.learn(ONE, 0, isr=(ONE, THREE))
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
 
-def test_a_replica_that_moved_away_answers_and_leaves_its_log_to_be_deleted() -> None:
+@plays(run)
+async def test_a_replica_that_moved_away_answers_and_leaves_its_log_to_be_deleted(world: World) -> None:
     """Not a replica any more: who waits is told, the directory is renamed, nothing is fetched (R-105)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        answers: list[ProduceAnswer] = []
-        batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-        world.replicas.replicas[ORDERS].produce(memoryview(batch), -1, 30_000, answers.append)
-        assert answers == []
-        await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
-        assert [each.error for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        assert world.replicas.lookup(ORDERS) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert not world.files.is_dir("/data/orders-0")
-        assert [name for name in world.files.list("/data") if name.endswith("-delete")] != []
-        assert world.leaders.streams == {}
-
-    run(story)
+    await world.learn(ME, 0)
+    answers: list[ProduceAnswer] = []
+    batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
+    world.replicas.replicas[ORDERS].produce(memoryview(batch), -1, 30_000, answers.append)
+    assert answers == []
+    await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
+    assert [each.error for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert world.replicas.lookup(ORDERS) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not world.files.is_dir("/data/orders-0")
+    assert [name for name in world.files.list("/data") if name.endswith("-delete")] != []
+    assert world.leaders.streams == {}
 
 
-def test_another_topic_of_the_same_name_gets_another_log() -> None:
+@plays(run)
+async def test_another_topic_of_the_same_name_gets_another_log(world: World) -> None:
     """The old log is set aside, and what it held is in no one's way (R-107)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        assert world.log_end() == 1
-        await world.learn(ONE, 0, topic_id=ANOTHER_ID)
-        assert world.log_end() == 0
-
-    run(story)
+    await world.learn(ONE, 0)
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    assert world.log_end() == 1
+    await world.learn(ONE, 0, topic_id=ANOTHER_ID)
+    assert world.log_end() == 0
 
 
 @pytest.mark.parametrize(
@@ -198,74 +175,67 @@ def test_another_topic_of_the_same_name_gets_another_log() -> None:
     [(TOPIC_ID, ErrorCode.NONE), (b"", ErrorCode.NONE), (ANOTHER_ID, ErrorCode.INCONSISTENT_TOPIC_ID)],
     ids=["the same", "none", "another"],
 )
-def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, expected: ErrorCode) -> None:
+@plays(run)
+async def test_a_fetch_for_another_topic_of_the_same_name_is_refused(
+    world: World, topic_id: bytes, expected: ErrorCode
+) -> None:
     """The name may have been given to a new topic: its records are not these (R-35, R-107, PA-46)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        session = FetchSession(
-            SimFabric(world.loop, random.Random(5)).connect("b3", "b2", "b3", "b2").other,
-            fetch_requests(world),
-            CALLER,
-            limits=SessionLimits(1_000_000),
-            follower=True,
-        )
-        replica = world.replicas.replicas[ORDERS]
-        batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-        replica.produce(memoryview(batch), 1, 30_000, lambda answer: None)
-        header = pb.FetchHeader(replica_id=THREE, replica_epoch=100 + THREE, max_wait_ms=500, min_bytes=1)
-        header.partitions.add(
-            topic="orders", partition=0, fetch_offset=0, last_fetched_epoch=-1, topic_id=topic_id, max_bytes=1_000
-        )
-        session.on_message(pack_frame(header.SerializeToString(), ()))
-        frame = session.gather()
-        assert frame is not None
-        (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
-        assert ErrorCode(item.error_code) is expected
-        assert (item.size > 0) == (expected is ErrorCode.NONE)
-        leader = replica.leader
-        assert leader is not None
-        remote = leader.replicas.by_id.get(THREE)
-        assert remote is not None
-        assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
-
-    run(story)
+    await world.learn(ME, 0)
+    session = FetchSession(
+        SimFabric(world.loop, random.Random(5)).connect("b3", "b2", "b3", "b2").other,
+        fetch_requests(world),
+        CALLER,
+        limits=SessionLimits(1_000_000),
+        follower=True,
+    )
+    replica = world.replicas.replicas[ORDERS]
+    batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
+    replica.produce(memoryview(batch), 1, 30_000, lambda answer: None)
+    header = pb.FetchHeader(replica_id=THREE, replica_epoch=100 + THREE, max_wait_ms=500, min_bytes=1)
+    header.partitions.add(
+        topic="orders", partition=0, fetch_offset=0, last_fetched_epoch=-1, topic_id=topic_id, max_bytes=1_000
+    )
+    session.on_message(pack_frame(header.SerializeToString(), ()))
+    frame = session.gather()
+    assert frame is not None
+    (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
+    assert ErrorCode(item.error_code) is expected
+    assert (item.size > 0) == (expected is ErrorCode.NONE)
+    leader = replica.leader
+    assert leader is not None
+    remote = leader.replicas.by_id.get(THREE)
+    assert remote is not None
+    assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
 
 
-def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:
+@plays(run)
+async def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there(world: World) -> None:
     """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21, KAFKA-14334)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        consumer = Waiter(world.replicas.replicas[ORDERS], follower=False)
-        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-        await world.clock.sleep(1)
-        assert (world.log_end(), consumer.woken) == (1, 0)
-        world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1, high_watermark=1))
-        await world.clock.sleep(1)
-        assert consumer.woken == 1
-
-    run(story)
+    await world.learn(ONE, 0)
+    consumer = Waiter(world.replicas.replicas[ORDERS], follower=False)
+    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+    await world.clock.sleep(1)
+    assert (world.log_end(), consumer.woken) == (1, 0)
+    world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1, high_watermark=1))
+    await world.clock.sleep(1)
+    assert consumer.woken == 1
 
 
-def test_a_removed_partition_ignores_the_answer_that_was_on_its_way() -> None:
+@plays(run)
+async def test_a_removed_partition_ignores_the_answer_that_was_on_its_way(world: World) -> None:
     """The topic was deleted while the leader answered: nothing happens (R-80, FE-06)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        replica: Replica = world.replicas.replicas[ORDERS]
-        await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
-        header = pb.FetchAnswerHeader()
-        header.partitions.add(
-            topic="orders", partition=0, fetch_offset=0, request_leader_epoch=0, diverging=True, diverging_epoch=0
-        )
-        for frame in (answer_with(one_record(0), epoch=0), pack_frame(header.SerializeToString(), ())):
-            world.leader(ONE).answers.put_nowait(frame)
-        await world.clock.sleep(1)
-        assert replica.state.log_end_offset == 0
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-
-    run(story)
+    await world.learn(ONE, 0)
+    replica: Replica = world.replicas.replicas[ORDERS]
+    await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
+    header = pb.FetchAnswerHeader()
+    header.partitions.add(
+        topic="orders", partition=0, fetch_offset=0, request_leader_epoch=0, diverging=True, diverging_epoch=0
+    )
+    for frame in (answer_with(one_record(0), epoch=0), pack_frame(header.SerializeToString(), ())):
+        world.leader(ONE).answers.put_nowait(frame)
+    await world.clock.sleep(1)
+    assert replica.state.log_end_offset == 0
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
 
 def disk_after_a_stop(records_left: int) -> SimDisk:

@@ -24,6 +24,7 @@ from odradek_proto.values import replace
 from tests.broker.controller_cluster import Cluster
 from tests.broker.controller_images import add_topic, image_of, partition_of
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
+from tests.playing import plays
 
 OTHER_ID = bytes([9] * 16)
 PAYMENTS = TopicPartition("payments", 0)
@@ -49,36 +50,30 @@ async def leads(world: World, *tps: TopicPartition) -> None:
         await world.learn(ME, 0, isr=(ME,), replicas=(ME,), tp=tp, topic_id=bytes([number] * 16))
 
 
-def test_a_batch_for_another_topic_of_the_same_name_is_not_appended() -> None:
+@plays(run)
+async def test_a_batch_for_another_topic_of_the_same_name_is_not_appended(world: World) -> None:
     """UNKNOWN_TOPIC_ID (KIP-516); without an id the name alone counts."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        requests = world.produce_requests()
-        answers: list[ProduceAnswer] = []
-        for topic_id in (OTHER_ID, TOPIC_ID, b""):
-            requests.append(CALLER, ORDERS, topic_id, memoryview(BATCH), 1, 0, answers.append)
-        errors = [answer.error for answer in answers]
-        assert errors == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE, ErrorCode.NONE]
-        assert world.log_end() == 2
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    requests = world.produce_requests()
+    answers: list[ProduceAnswer] = []
+    for topic_id in (OTHER_ID, TOPIC_ID, b""):
+        requests.append(CALLER, ORDERS, topic_id, memoryview(BATCH), 1, 0, answers.append)
+    errors = [answer.error for answer in answers]
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE, ErrorCode.NONE]
+    assert world.log_end() == 2
 
 
-def test_a_client_writes_nothing_into_an_internal_topic() -> None:
+@plays(run)
+async def test_a_client_writes_nothing_into_an_internal_topic(world: World) -> None:
     """INVALID_TOPIC_EXCEPTION, as in Kafka; the broker itself writes there."""
-
-    async def story(world: World) -> None:
-        offsets = TopicPartition(OFFSETS_TOPIC, 0)
-        await leads(world, offsets)
-        requests = world.produce_requests()
-        answers: list[ProduceAnswer] = []
-        requests.append(CALLER, offsets, b"", memoryview(BATCH), 1, 0, answers.append)
-        assert [answer.error for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-        produce(world, 1, offsets)
-        assert world.replicas.replicas[offsets].state.log_end_offset == 1
-
-    run(story)
+    offsets = TopicPartition(OFFSETS_TOPIC, 0)
+    await leads(world, offsets)
+    requests = world.produce_requests()
+    answers: list[ProduceAnswer] = []
+    requests.append(CALLER, offsets, b"", memoryview(BATCH), 1, 0, answers.append)
+    assert [answer.error for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    produce(world, 1, offsets)
+    assert world.replicas.replicas[offsets].state.log_end_offset == 1
 
 
 def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
@@ -117,164 +112,136 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     run(story)
 
 
-def test_a_produce_waits_five_minutes_at_most() -> None:
+@plays(run)
+async def test_a_produce_waits_five_minutes_at_most(world: World) -> None:
     """Whatever its timeout.ms: what waits is in memory."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        requests = world.produce_requests()
-        answers: list[ProduceAnswer] = []
-        requests.append(CALLER, ORDERS, b"", memoryview(BATCH), -1, 2_147_483_647, answers.append)
-        await world.clock.sleep(299_000)
-        assert answers == []
-        await world.clock.sleep(2_000)
-        assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
-
-    run(story)
+    await world.learn(ME, 0)
+    requests = world.produce_requests()
+    answers: list[ProduceAnswer] = []
+    requests.append(CALLER, ORDERS, b"", memoryview(BATCH), -1, 2_147_483_647, answers.append)
+    await world.clock.sleep(299_000)
+    assert answers == []
+    await world.clock.sleep(2_000)
+    assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_a_fetch_answers_every_partition_in_the_order_of_the_request() -> None:
+@plays(run)
+async def test_a_fetch_answers_every_partition_in_the_order_of_the_request(world: World) -> None:
     """With records, with none, and not here at all: the error is told at once (R-121)."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS, PAYMENTS)
-        produce(world, tp=PAYMENTS)
-        nowhere = TopicPartition("nowhere", 0)
-        request = FetchRequest([of(), of(nowhere), of(PAYMENTS)], 60_000, 1_000_000, 1_000_000)
-        begin_ms = world.clock.now_ms()
-        empty, unknown, full = await fetch_requests(world).fetch(CALLER, request)
-        assert world.clock.now_ms() == begin_ms
-        assert (empty.topic_partition, empty.decision.error, size(empty)) == (ORDERS, ErrorCode.NONE, 0)
-        assert (unknown.topic_partition, unknown.decision.error) == (nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert (full.topic_partition, full.decision.high_watermark, size(full)) == (PAYMENTS, 1, len(BATCH))
-
-    run(story)
+    await leads(world, ORDERS, PAYMENTS)
+    produce(world, tp=PAYMENTS)
+    nowhere = TopicPartition("nowhere", 0)
+    request = FetchRequest([of(), of(nowhere), of(PAYMENTS)], 60_000, 1_000_000, 1_000_000)
+    begin_ms = world.clock.now_ms()
+    empty, unknown, full = await fetch_requests(world).fetch(CALLER, request)
+    assert world.clock.now_ms() == begin_ms
+    assert (empty.topic_partition, empty.decision.error, size(empty)) == (ORDERS, ErrorCode.NONE, 0)
+    assert (unknown.topic_partition, unknown.decision.error) == (nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert (full.topic_partition, full.decision.high_watermark, size(full)) == (PAYMENTS, 1, len(BATCH))
 
 
 @pytest.mark.parametrize(("min_bytes", "appends"), [(1, 1), (len(BATCH) + 1, 2), (3 * len(BATCH), 3)])
-def test_a_fetch_waits_for_its_minimum_over_all_partitions(min_bytes: int, appends: int) -> None:
+@plays(run)
+async def test_a_fetch_waits_for_its_minimum_over_all_partitions(world: World, min_bytes: int, appends: int) -> None:
     """Each append wakes it; it is answered with everything that is there by then (R-121, R-122)."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS, PAYMENTS)
-        request = FetchRequest([of(), of(PAYMENTS)], 60_000, min_bytes, 1_000_000)
-        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
-        for number in range(appends):
-            await world.clock.sleep(100)
-            assert not answering.done(), number
-            produce(world, tp=(ORDERS, PAYMENTS)[number % 2])
-        await world.clock.sleep(1)
-        assert answering.done()
-        assert sum(map(size, answering.result())) == appends * len(BATCH)
-
-    run(story)
+    await leads(world, ORDERS, PAYMENTS)
+    request = FetchRequest([of(), of(PAYMENTS)], 60_000, min_bytes, 1_000_000)
+    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    for number in range(appends):
+        await world.clock.sleep(100)
+        assert not answering.done(), number
+        produce(world, tp=(ORDERS, PAYMENTS)[number % 2])
+    await world.clock.sleep(1)
+    assert answering.done()
+    assert sum(map(size, answering.result())) == appends * len(BATCH)
 
 
-def test_a_fetch_ends_when_its_time_is_over() -> None:
+@plays(run)
+async def test_a_fetch_ends_when_its_time_is_over(world: World) -> None:
     """With less than it wanted, or with nothing; a fetch that has no time to wait is answered at once (R-121)."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS)
-        produce(world)
-        for wait_ms, offset, found in ((700, 0, len(BATCH)), (700, 1, 0), (0, 1, 0)):
-            begin_ms = world.clock.now_ms()
-            (fetched,) = await fetch_requests(world).fetch(
-                CALLER, FetchRequest([of(offset=offset)], wait_ms, 1_000_000, 1_000_000)
-            )
-            assert (world.clock.now_ms() - begin_ms, size(fetched)) == (wait_ms, found)
-
-    run(story)
-
-
-def test_the_first_partition_that_has_records_gives_a_whole_batch() -> None:
-    """Whatever the limits say (KIP-74); the others give what still fits."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS, PAYMENTS)
-        produce(world, 3)
-        produce(world, 3, tp=PAYMENTS)
-        for max_bytes, found in ((1, [1, 0]), (2 * len(BATCH), [2, 0]), (4 * len(BATCH), [3, 1])):
-            request = FetchRequest([of(), of(PAYMENTS)], 0, 1, max_bytes)
-            answer = await fetch_requests(world).fetch(CALLER, request)
-            assert [size(each) // len(BATCH) for each in answer] == found, max_bytes
-
-    run(story)
-
-
-def test_records_that_are_no_longer_in_memory_are_read_away_from_the_loop() -> None:
-    """They count as enough, since they are as a rule much."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS)
-        produce(world, 3)
-        world.replicas.replicas[ORDERS].log._tail.clear()
-        (fetched,) = await fetch_requests(world).fetch(CALLER, FetchRequest([of()], 60_000, 1_000_000, 1_000_000))
-        assert size(fetched) == 3 * len(BATCH)
-
-    run(story)
-
-
-def test_a_change_of_leader_ends_the_wait_and_names_the_new_one() -> None:
-    """R-121; what a consumer needs to go on (KIP-951)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
-        request = FetchRequest([of()], 60_000, 1, 1_000_000)
-        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
-        await world.clock.sleep(100)
-        await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
-        await world.clock.sleep(1)
-        (fetched,) = answering.result()
-        assert fetched.decision.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (fetched.leader_id, fetched.leader_epoch) == (ONE, 1)
-
-    run(story)
-
-
-def test_a_fetch_that_is_given_up_leaves_nothing_behind() -> None:
-    """A client that hangs up is not waited for any more."""
-
-    async def story(world: World) -> None:
-        await leads(world, ORDERS)
-        request = FetchRequest([of()], 60_000, 1, 1_000_000)
-        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
-        await world.clock.sleep(100)
-        assert world.replicas.replicas[ORDERS].waiting_fetches == 1
-        answering.cancel()
-        await asyncio.gather(answering, return_exceptions=True)
-        assert world.replicas.replicas[ORDERS].waiting_fetches == 0
-
-    run(story)
-
-
-def test_metadata_finds_topics_by_their_ids() -> None:
-    """In the order of the request, names first; an unknown id is UNKNOWN_TOPIC_ID (KIP-516)."""
-
-    async def story() -> None:
-        image = image_of([1, 2])
-        add_topic(image, "orders", partition_of([1, 2]))
-        add_topic(image, "__consumer_offsets", partition_of([1, 2]), topic_id=bytes(16))
-        caught_up = asyncio.Event()
-        caught_up.set()
-
-        async def create(context: RequestContext, names: object) -> None:
-            raise AssertionError(names)
-
-        requests = MetadataRequests(
-            image=lambda: image, controller_id=lambda: 1, auto_create=True, create_topics=create, caught_up=caught_up
+    await leads(world, ORDERS)
+    produce(world)
+    for wait_ms, offset, found in ((700, 0, len(BATCH)), (700, 1, 0), (0, 1, 0)):
+        begin_ms = world.clock.now_ms()
+        (fetched,) = await fetch_requests(world).fetch(
+            CALLER, FetchRequest([of(offset=offset)], wait_ms, 1_000_000, 1_000_000)
         )
-        topic_id = image.topics["orders"].topic_id
-        cluster = await requests.metadata(CALLER, ["__consumer_offsets"], [topic_id, OTHER_ID])
-        (absent,) = (await requests.metadata(CALLER, ["__transaction_state"], (), True)).topics
-        assert absent.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # internal topics are not created in this way
-        assert [(each.name, each.error, each.is_internal) for each in cluster.topics] == [
-            ("__consumer_offsets", ErrorCode.NONE, True),
-            ("orders", ErrorCode.NONE, False),
-            ("", ErrorCode.UNKNOWN_TOPIC_ID, False),
-        ]
-        assert [each.topic_id for each in cluster.topics[1:]] == [topic_id, OTHER_ID]
+        assert (world.clock.now_ms() - begin_ms, size(fetched)) == (wait_ms, found)
 
-    asyncio.run(story())
+
+@plays(run)
+async def test_the_first_partition_that_has_records_gives_a_whole_batch(world: World) -> None:
+    """Whatever the limits say (KIP-74); the others give what still fits."""
+    await leads(world, ORDERS, PAYMENTS)
+    produce(world, 3)
+    produce(world, 3, tp=PAYMENTS)
+    for max_bytes, found in ((1, [1, 0]), (2 * len(BATCH), [2, 0]), (4 * len(BATCH), [3, 1])):
+        request = FetchRequest([of(), of(PAYMENTS)], 0, 1, max_bytes)
+        answer = await fetch_requests(world).fetch(CALLER, request)
+        assert [size(each) // len(BATCH) for each in answer] == found, max_bytes
+
+
+@plays(run)
+async def test_records_that_are_no_longer_in_memory_are_read_away_from_the_loop(world: World) -> None:
+    """They count as enough, since they are as a rule much."""
+    await leads(world, ORDERS)
+    produce(world, 3)
+    world.replicas.replicas[ORDERS].log._tail.clear()
+    (fetched,) = await fetch_requests(world).fetch(CALLER, FetchRequest([of()], 60_000, 1_000_000, 1_000_000))
+    assert size(fetched) == 3 * len(BATCH)
+
+
+@plays(run)
+async def test_a_change_of_leader_ends_the_wait_and_names_the_new_one(world: World) -> None:
+    """R-121; what a consumer needs to go on (KIP-951)."""
+    await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+    request = FetchRequest([of()], 60_000, 1, 1_000_000)
+    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    await world.clock.sleep(100)
+    await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
+    await world.clock.sleep(1)
+    (fetched,) = answering.result()
+    assert fetched.decision.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (fetched.leader_id, fetched.leader_epoch) == (ONE, 1)
+
+
+@plays(run)
+async def test_a_fetch_that_is_given_up_leaves_nothing_behind(world: World) -> None:
+    """A client that hangs up is not waited for any more."""
+    await leads(world, ORDERS)
+    request = FetchRequest([of()], 60_000, 1, 1_000_000)
+    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    await world.clock.sleep(100)
+    assert world.replicas.replicas[ORDERS].waiting_fetches == 1
+    answering.cancel()
+    await asyncio.gather(answering, return_exceptions=True)
+    assert world.replicas.replicas[ORDERS].waiting_fetches == 0
+
+
+async def test_metadata_finds_topics_by_their_ids() -> None:
+    """In the order of the request, names first; an unknown id is UNKNOWN_TOPIC_ID (KIP-516)."""
+    image = image_of([1, 2])
+    add_topic(image, "orders", partition_of([1, 2]))
+    add_topic(image, "__consumer_offsets", partition_of([1, 2]), topic_id=bytes(16))
+    caught_up = asyncio.Event()
+    caught_up.set()
+
+    async def create(context: RequestContext, names: object) -> None:
+        raise AssertionError(names)
+
+    requests = MetadataRequests(
+        image=lambda: image, controller_id=lambda: 1, auto_create=True, create_topics=create, caught_up=caught_up
+    )
+    topic_id = image.topics["orders"].topic_id
+    cluster = await requests.metadata(CALLER, ["__consumer_offsets"], [topic_id, OTHER_ID])
+    (absent,) = (await requests.metadata(CALLER, ["__transaction_state"], (), True)).topics
+    assert absent.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # internal topics are not created in this way
+    assert [(each.name, each.error, each.is_internal) for each in cluster.topics] == [
+        ("__consumer_offsets", ErrorCode.NONE, True),
+        ("orders", ErrorCode.NONE, False),
+        ("", ErrorCode.UNKNOWN_TOPIC_ID, False),
+    ]
+    assert [each.topic_id for each in cluster.topics[1:]] == [topic_id, OTHER_ID]
 
 
 def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

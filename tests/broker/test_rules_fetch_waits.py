@@ -12,6 +12,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, fetch_requests, run
+from tests.playing import plays
 
 MAX_WAIT_MS = 500
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
@@ -60,83 +61,71 @@ def produce(world: World) -> None:
     world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 30_000, lambda answer: None)
 
 
-def test_a_follower_hears_of_high_watermark_and_log_start_when_its_wait_ends() -> None:
+@plays(run)
+async def test_a_follower_hears_of_high_watermark_and_log_start_when_its_wait_ends(world: World) -> None:
     """R-127: not before, and not again when nothing has changed."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
-        follower = Reader(world, follower=True)
-        produce(world)
-        follower.asks(0, last=-1)
-        answer = follower.gets()
-        assert answer is not None
-        assert (answer.size, answer.high_watermark) == (len(BATCH), 0)
-        follower.asks(1)
-        await world.clock.sleep(MAX_WAIT_MS - 1)
-        assert follower.gets() is None
-        await world.clock.sleep(1)
-        answer = follower.gets()
-        assert answer is not None
-        assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 0)
-        follower.asks(1)
-        await world.clock.sleep(3 * MAX_WAIT_MS)
-        assert follower.gets() is None
-        world.replicas.replicas[ORDERS].on_log_start_advanced(1)
-        await world.clock.sleep(MAX_WAIT_MS - 1)
-        assert follower.gets() is None
-        await world.clock.sleep(1)
-        answer = follower.gets()
-        assert answer is not None
-        assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 1)
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+    follower = Reader(world, follower=True)
+    produce(world)
+    follower.asks(0, last=-1)
+    answer = follower.gets()
+    assert answer is not None
+    assert (answer.size, answer.high_watermark) == (len(BATCH), 0)
+    follower.asks(1)
+    await world.clock.sleep(MAX_WAIT_MS - 1)
+    assert follower.gets() is None
+    await world.clock.sleep(1)
+    answer = follower.gets()
+    assert answer is not None
+    assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 0)
+    follower.asks(1)
+    await world.clock.sleep(3 * MAX_WAIT_MS)
+    assert follower.gets() is None
+    world.replicas.replicas[ORDERS].on_log_start_advanced(1)
+    await world.clock.sleep(MAX_WAIT_MS - 1)
+    assert follower.gets() is None
+    await world.clock.sleep(1)
+    answer = follower.gets()
+    assert answer is not None
+    assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 1)
 
 
-def test_a_divergence_is_told_at_once() -> None:
+@plays(run)
+async def test_a_divergence_is_told_at_once(world: World) -> None:
     """R-121: the follower has nothing to wait for before it has cut its log."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
-        produce(world)
-        await world.learn(ME, 1, isr=(ME, ONE), replicas=(ME, ONE))
-        follower = Reader(world, follower=True)
-        follower.asks(2, epoch=1, last=0)
-        answer = follower.gets()
-        assert answer is not None
-        assert (answer.diverging, answer.diverging_epoch, answer.diverging_end_offset) == (True, 0, 1)
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+    produce(world)
+    await world.learn(ME, 1, isr=(ME, ONE), replicas=(ME, ONE))
+    follower = Reader(world, follower=True)
+    follower.asks(2, epoch=1, last=0)
+    answer = follower.gets()
+    assert answer is not None
+    assert (answer.diverging, answer.diverging_epoch, answer.diverging_end_offset) == (True, 0, 1)
 
 
-def test_who_waits_for_more_bytes_is_told_of_a_new_epoch_at_once() -> None:
+@plays(run)
+async def test_who_waits_for_more_bytes_is_told_of_a_new_epoch_at_once(world: World) -> None:
     """R-121: what is there will not become more for this epoch."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        consumer = Reader(world, follower=False)
-        consumer.asks(0, last=-1, min_bytes=10_000)
-        produce(world)
-        assert consumer.gets() is None
-        await world.learn(ME, 1, isr=(ME,), replicas=(ME,))
-        answer = consumer.gets()
-        assert answer is not None
-        assert ErrorCode(answer.error_code) is ErrorCode.FENCED_LEADER_EPOCH
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    consumer = Reader(world, follower=False)
+    consumer.asks(0, last=-1, min_bytes=10_000)
+    produce(world)
+    assert consumer.gets() is None
+    await world.learn(ME, 1, isr=(ME,), replicas=(ME,))
+    answer = consumer.gets()
+    assert answer is not None
+    assert ErrorCode(answer.error_code) is ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_partition_counts_for_no_more_bytes_than_were_asked_of_it() -> None:
+@plays(run)
+async def test_a_partition_counts_for_no_more_bytes_than_were_asked_of_it(world: World) -> None:
     """R-121: the whole batch goes out all the same, when the wait is over."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        consumer = Reader(world, follower=False)
-        consumer.asks(0, last=-1, min_bytes=50, max_bytes=1)
-        produce(world)
-        assert consumer.gets() is None
-        await world.clock.sleep(MAX_WAIT_MS)
-        answer = consumer.gets()
-        assert answer is not None
-        assert answer.size == len(BATCH) > 50
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    consumer = Reader(world, follower=False)
+    consumer.asks(0, last=-1, min_bytes=50, max_bytes=1)
+    produce(world)
+    assert consumer.gets() is None
+    await world.clock.sleep(MAX_WAIT_MS)
+    answer = consumer.gets()
+    assert answer is not None
+    assert answer.size == len(BATCH) > 50

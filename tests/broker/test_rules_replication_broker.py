@@ -51,6 +51,7 @@ from tests.broker.replica_world import (
     maintenance_of,
     run,
 )
+from tests.playing import plays
 
 ANOTHER_ID = bytes(16)
 
@@ -131,120 +132,96 @@ def epochs_on_disk(world: World) -> list[tuple[int, int]]:
 # --- Produce -------------------------------------------------------------------------------------------------------
 
 
-def test_who_does_not_lead_does_not_judge_the_batch() -> None:
+@plays(run)
+async def test_who_does_not_lead_does_not_judge_the_batch(world: World) -> None:
     """A producer is sent to the leader first, whatever is wrong with its batch (R-10)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        answers: list[ProduceAnswer] = []
-        replica_of(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
-        assert [(each.error, each.leader_id) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, ONE)]
-
-    run(story)
+    await world.learn(ONE, 0)
+    answers: list[ProduceAnswer] = []
+    replica_of(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
+    assert [(each.error, each.leader_id) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, ONE)]
 
 
-def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader() -> None:
+@plays(run)
+async def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader(world: World) -> None:
     """What followers and consumers read is what the leader stamped, not what the producer sent (R-12)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 3, isr=(ME,))
-        produced(world)
-        produced(world)
-        data = b"".join(replica_of(world).log.read(0, 1_000_000, 2))
-        assert [(each.base_offset, each.leader_epoch) for _, each in iter_batches(data)] == [(0, 3), (1, 3)]
-
-    run(story)
+    await world.learn(ME, 3, isr=(ME,))
+    produced(world)
+    produced(world)
+    data = b"".join(replica_of(world).log.read(0, 1_000_000, 2))
+    assert [(each.base_offset, each.leader_epoch) for _, each in iter_batches(data)] == [(0, 3), (1, 3)]
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_who_is_answered_and_when(acks: int) -> None:
+@plays(run)
+async def test_who_is_answered_and_when(world: World, acks: int) -> None:
     """acks=0 never, acks=1 after the leader's append, acks=all when the other members have it too (R-13)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE))
-        answers = produced(world, acks=acks)
-        assert len(answers) == (1 if acks == 1 else 0)
-        fetched_by(world, ONE, 1)
-        assert [each.error for each in answers] == ([] if acks == 0 else [ErrorCode.NONE])
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME, ONE))
+    answers = produced(world, acks=acks)
+    assert len(answers) == (1 if acks == 1 else 0)
+    fetched_by(world, ONE, 1)
+    assert [each.error for each in answers] == ([] if acks == 0 else [ErrorCode.NONE])
 
 
-def test_a_leader_that_is_alone_by_assignment_needs_no_session() -> None:
+@plays(run)
+async def test_a_leader_that_is_alone_by_assignment_needs_no_session(world: World) -> None:
     """Nobody can replace the leader of a partition with one replica (R-112)."""
-
-    async def story(world: World) -> None:
-        world.replicas._session_gone_ms = lambda: 60_000
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        assert [each.error for each in produced(world, acks=-1)] == [ErrorCode.NONE]
-
-    run(story)
+    world.replicas._session_gone_ms = lambda: 60_000
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    assert [each.error for each in produced(world, acks=-1)] == [ErrorCode.NONE]
 
 
-def test_a_lonely_leader_answers_nobody_until_its_session_is_back() -> None:
+@plays(run)
+async def test_a_lonely_leader_answers_nobody_until_its_session_is_back(world: World) -> None:
     """Neither the next append nor the passing of time answers those that wait; the session does (R-112)."""
-
-    async def story(world: World) -> None:
-        world.replicas._session_gone_ms = lambda: 60_000
-        await world.learn(ME, 0, isr=(ME,))
-        waiting = produced(world, acks=-1)
-        produced(world, acks=1)
-        assert (replica_of(world).state.high_watermark, waiting) == (2, [])
-        world.replicas._session_gone_ms = lambda: 0
-        world.replicas.session_returned()
-        assert [each.error for each in waiting] == [ErrorCode.NONE]
-
-    run(story)
+    world.replicas._session_gone_ms = lambda: 60_000
+    await world.learn(ME, 0, isr=(ME,))
+    waiting = produced(world, acks=-1)
+    produced(world, acks=1)
+    assert (replica_of(world).state.high_watermark, waiting) == (2, [])
+    world.replicas._session_gone_ms = lambda: 0
+    world.replicas.session_returned()
+    assert [each.error for each in waiting] == [ErrorCode.NONE]
 
 
-def test_a_leader_that_waits_for_a_proposed_member_is_not_alone() -> None:
+@plays(run)
+async def test_a_leader_that_waits_for_a_proposed_member_is_not_alone(world: World) -> None:
     """Whoever it has proposed needs the record too, and would not fetch from a leader that was replaced (R-112)."""
-
-    async def story(world: World) -> None:
-        world.replicas._session_gone_ms = lambda: 60_000
-        await world.learn(ME, 0, isr=(ME,))
-        fetched_by(world, ONE, 0)
-        assert len(world.proposals) == 1
-        waiting = produced(world, acks=-1)
-        assert waiting == []
-        fetched_by(world, ONE, 1)
-        assert [each.error for each in waiting] == [ErrorCode.NONE]
-
-    run(story)
+    world.replicas._session_gone_ms = lambda: 60_000
+    await world.learn(ME, 0, isr=(ME,))
+    fetched_by(world, ONE, 0)
+    assert len(world.proposals) == 1
+    waiting = produced(world, acks=-1)
+    assert waiting == []
+    fetched_by(world, ONE, 1)
+    assert [each.error for each in waiting] == [ErrorCode.NONE]
 
 
 # --- High watermark, ISR and reads ---------------------------------------------------------------------------------
 
 
-def test_a_waiting_replica_is_proposed_when_metadata_unfence_it() -> None:
+@plays(run)
+async def test_a_waiting_replica_is_proposed_when_metadata_unfence_it(world: World) -> None:
     """Its fetch stands at the end of the log and is not sent again (R-23, R-45, R-47)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,))
-        known = world.image.brokers[ONE]
-        world.image.brokers[ONE] = replace(known, fenced=True)
-        fetched_by(world, ONE, 0)
-        assert world.proposals == []
-        world.image.brokers[ONE] = known
-        world.replicas.apply(world.image, MetadataDelta(brokers={ONE: None}))
-        assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME, ONE]]
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,))
+    known = world.image.brokers[ONE]
+    world.image.brokers[ONE] = replace(known, fenced=True)
+    fetched_by(world, ONE, 0)
+    assert world.proposals == []
+    world.image.brokers[ONE] = known
+    world.replicas.apply(world.image, MetadataDelta(brokers={ONE: None}))
+    assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME, ONE]]
 
 
-def test_a_lower_minimum_frees_the_high_watermark() -> None:
+@plays(run)
+async def test_a_lower_minimum_frees_the_high_watermark(world: World) -> None:
     """Settings come as metadata: who waits for enough members looks again (R-21, R-23)."""
-
-    async def story(world: World) -> None:
-        world.image.topic_configs["orders"] = {"min.insync.replicas": "2"}
-        await world.learn(ME, 0, isr=(ME,))
-        produced(world)
-        assert replica_of(world).state.high_watermark == 0
-        world.image.topic_configs["orders"] = {"min.insync.replicas": "1"}
-        world.replicas.apply(world.image, MetadataDelta(topic_configs={"orders": None}))
-        assert replica_of(world).state.high_watermark == 1
-
-    run(story)
+    world.image.topic_configs["orders"] = {"min.insync.replicas": "2"}
+    await world.learn(ME, 0, isr=(ME,))
+    produced(world)
+    assert replica_of(world).state.high_watermark == 0
+    world.image.topic_configs["orders"] = {"min.insync.replicas": "1"}
+    world.replicas.apply(world.image, MetadataDelta(topic_configs={"orders": None}))
+    assert replica_of(world).state.high_watermark == 1
 
 
 async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: int = -1) -> tuple[ErrorCode, int]:
@@ -256,69 +233,60 @@ async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: i
     return ErrorCode(answer.partitions[0].error_code), answer.partitions[0].offset
 
 
-def test_a_new_leader_hides_nothing_but_the_end() -> None:
+@plays(run)
+async def test_a_new_leader_hides_nothing_but_the_end(world: World) -> None:
     """Before the start of its epoch is committed: the earliest offset and what lies below the high watermark (R-26)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0, high_watermark=1)
-        await world.learn(ME, 1)
-        hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
-        assert await listed(world, -2) == (ErrorCode.NONE, 0)
-        assert await listed(world, -1) == hidden
-        assert await listed(world, -1, replica=ONE) == (ErrorCode.NONE, 2)
-        assert await listed(world, 0) == (ErrorCode.NONE, 0)
-        assert await listed(world, 1) == hidden
-        assert await listed(world, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
-        for broker_id in (ONE, THREE):
-            fetched_by(world, broker_id, 2, epoch=1)
-        assert await listed(world, -1) == (ErrorCode.NONE, 2)
-        assert await listed(world, 1) == (ErrorCode.NONE, -1)
-
-    run(story)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0, high_watermark=1)
+    await world.learn(ME, 1)
+    hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert await listed(world, -2) == (ErrorCode.NONE, 0)
+    assert await listed(world, -1) == hidden
+    assert await listed(world, -1, replica=ONE) == (ErrorCode.NONE, 2)
+    assert await listed(world, 0) == (ErrorCode.NONE, 0)
+    assert await listed(world, 1) == hidden
+    assert await listed(world, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
+    for broker_id in (ONE, THREE):
+        fetched_by(world, broker_id, 2, epoch=1)
+    assert await listed(world, -1) == (ErrorCode.NONE, 2)
+    assert await listed(world, 1) == (ErrorCode.NONE, -1)
 
 
-def test_only_the_first_partition_of_an_answer_may_pass_the_limit() -> None:
+@plays(run)
+async def test_only_the_first_partition_of_an_answer_may_pass_the_limit(world: World) -> None:
     """One batch goes out however small the limit is; what comes behind it respects what is left (R-39)."""
-
-    async def story(world: World) -> None:
-        names = ("large", "small")
+    names = ("large", "small")
+    for name in names:
+        tp = TopicPartition(name, 0)
+        await world.learn(ME, 0, isr=(ME,), tp=tp, topic_id=name.rjust(16).encode())
+        produced(world, bytes(800), tp=tp)
+    session = FetchSession(
+        SimFabric(world.loop, random.Random(5)).connect("client", "b2", "client", "b2").other,
+        fetch_requests(world),
+        CALLER,
+        limits=SessionLimits(1_000_000),
+    )
+    sizes = []
+    for max_bytes in (1_000, 10, 10_000):
+        header = pb.FetchHeader(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=max_bytes)
         for name in names:
-            tp = TopicPartition(name, 0)
-            await world.learn(ME, 0, isr=(ME,), tp=tp, topic_id=name.rjust(16).encode())
-            produced(world, bytes(800), tp=tp)
-        session = FetchSession(
-            SimFabric(world.loop, random.Random(5)).connect("client", "b2", "client", "b2").other,
-            fetch_requests(world),
-            CALLER,
-            limits=SessionLimits(1_000_000),
-        )
-        sizes = []
-        for max_bytes in (1_000, 10, 10_000):
-            header = pb.FetchHeader(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=max_bytes)
-            for name in names:
-                header.partitions.add(topic=name, partition=0, current_leader_epoch=0, last_fetched_epoch=-1)
-            session.on_message(pack_frame(header.SerializeToString(), ()))
-            frame = session.gather()
-            assert frame is not None
-            answer = pb.FetchAnswerHeader.FromString(split_frame(frame)[0])
-            sizes.append([each.size > 800 for each in answer.partitions])
-        assert sizes == [[True], [True], [True, True]]
-
-    run(story)
+            header.partitions.add(topic=name, partition=0, current_leader_epoch=0, last_fetched_epoch=-1)
+        session.on_message(pack_frame(header.SerializeToString(), ()))
+        frame = session.gather()
+        assert frame is not None
+        answer = pb.FetchAnswerHeader.FromString(split_frame(frame)[0])
+        sizes.append([each.size > 800 for each in answer.partitions])
+    assert sizes == [[True], [True], [True, True]]
 
 
-def test_an_offline_leader_takes_no_acknowledgement() -> None:
+@plays(run)
+async def test_an_offline_leader_takes_no_acknowledgement(world: World) -> None:
     """What it cannot read it does not answer for, and the position that was named does not count (R-35, R-36)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE))
-        produced(world)
-        replica_of(world).take_offline("its log is damaged")
-        assert fetched_by(world, ONE, 1) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert replica_of(world).state.high_watermark == 0
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME, ONE))
+    produced(world)
+    replica_of(world).take_offline("its log is damaged")
+    assert fetched_by(world, ONE, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert replica_of(world).state.high_watermark == 0
 
 
 async def keep(world: World, settings: BrokerSettings, story: Coroutine[None, None, None]) -> None:
@@ -331,225 +299,193 @@ async def keep(world: World, settings: BrokerSettings, story: Coroutine[None, No
     await asyncio.gather(*duties, return_exceptions=True)
 
 
-def test_high_watermarks_are_checkpointed_by_the_clock() -> None:
+@plays(run)
+async def test_high_watermarks_are_checkpointed_by_the_clock(world: World) -> None:
     """Every replica.high.watermark.checkpoint.interval.ms, whatever else has its own period (R-31)."""
+    path = f"/data/{REPLICATION_OFFSET_CHECKPOINT}"
 
-    async def story(world: World) -> None:
-        path = f"/data/{REPLICATION_OFFSET_CHECKPOINT}"
+    async def told() -> None:
+        await world.learn(ME, 0, isr=(ME,))
+        for expected in (1, 2):
+            produced(world)
+            before = read_file(world.files, path)
+            await world.clock.sleep(2_900)
+            assert read_file(world.files, path) == before
+            await world.clock.sleep(200)
+            content = read_file(world.files, path)
+            assert content is not None
+            assert decode_offset_checkpoint(content) == {ORDERS: expected}
 
-        async def told() -> None:
-            await world.learn(ME, 0, isr=(ME,))
-            for expected in (1, 2):
-                produced(world)
-                before = read_file(world.files, path)
-                await world.clock.sleep(2_900)
-                assert read_file(world.files, path) == before
-                await world.clock.sleep(200)
-                content = read_file(world.files, path)
-                assert content is not None
-                assert decode_offset_checkpoint(content) == {ORDERS: expected}
-
-        await keep(world, BrokerSettings(node_id=ME, replica_high_watermark_checkpoint_interval_ms=3_000), told())
-
-    run(story)
+    await keep(world, BrokerSettings(node_id=ME, replica_high_watermark_checkpoint_interval_ms=3_000), told())
 
 
-def test_silent_members_are_looked_for_by_the_clock() -> None:
+@plays(run)
+async def test_silent_members_are_looked_for_by_the_clock(world: World) -> None:
     """Every half lag time: who was caught up last at the election is proposed to leave at the third look (R-43)."""
 
-    async def story(world: World) -> None:
-        async def told() -> None:
-            await world.learn(ME, 0, isr=(ME, ONE))
-            produced(world)
-            await world.clock.sleep(14_900)
-            assert world.proposals == []
-            await world.clock.sleep(200)
-            assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME]]
+    async def told() -> None:
+        await world.learn(ME, 0, isr=(ME, ONE))
+        produced(world)
+        await world.clock.sleep(14_900)
+        assert world.proposals == []
+        await world.clock.sleep(200)
+        assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME]]
 
-        await keep(world, BrokerSettings(node_id=ME), told())
-
-    run(story)
+    await keep(world, BrokerSettings(node_id=ME), told())
 
 
 # --- Epochs and followers ------------------------------------------------------------------------------------------
 
 
-def test_epochs_are_in_their_file_before_anybody_asks() -> None:
+@plays(run)
+async def test_epochs_are_in_their_file_before_anybody_asks(world: World) -> None:
     """Of a follower with the first batch of an epoch, of a leader with its election (R-60, R-61)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
-        assert epochs_on_disk(world) == [(0, 0)]
-        await world.learn(ME, 3)
-        assert epochs_on_disk(world) == [(0, 0), (3, 2)]
-
-    run(story)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    assert epochs_on_disk(world) == [(0, 0)]
+    await world.learn(ME, 3)
+    assert epochs_on_disk(world) == [(0, 0), (3, 2)]
 
 
-def test_the_end_of_an_epoch_is_that_of_the_term_that_asked() -> None:
+@plays(run)
+async def test_the_end_of_an_epoch_is_that_of_the_term_that_asked(world: World) -> None:
     """The leader changed while the question was out: its answer cuts nothing, the new one is asked (R-73, R-74)."""
-
-    async def story(world: World) -> None:
-        leaders = asked(world)
-        use(world, TruncationMode.EPOCH_REQUEST)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
-        await world.learn(ONE, 1)
-        await world.learn(THREE, 2)
-        questions = [pb.OffsetsForLeaderEpochRequest.FromString(each[2]).partitions[0] for each in leaders.questions]
-        assert [each[:2] for each in leaders.questions] == [(f"b{at}", OFFSETS_FOR_LEADER_EPOCH) for at in (ONE, THREE)]
-        assert [(each.current_leader_epoch, each.leader_epoch) for each in questions] == [(1, 0), (2, 0)]
-        for (_, _, _, answer), end in zip(leaders.questions, (0, 1), strict=True):
-            response = pb.OffsetsForLeaderEpochResponse()
-            response.partitions.add(topic="orders", partition=0, leader_epoch=0, end_offset=end)
-            answer.set_result(response.SerializeToString())
-            await world.clock.sleep(1)
-            assert world.log_end() == (2 if end == 0 else 0)
-            assert bool(replica_of(world).log.read(0, 1_000_000, 2)) == (end == 0)
-        assert world.leader(THREE).asked() == [("orders", 0, 2)]
-
-    run(story)
-
-
-def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
-    """The question is for both ends of the leader's log, as a replica and in our epoch (R-84)."""
-
-    async def story(world: World) -> None:
-        leaders = asked(world)
-        await world.learn(ONE, 4)
-        await answered(world, ONE, records(0, 1, 4), epoch=4, offset=0)
-        await answered(world, ONE, epoch=4, offset=1, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
-        ((peer, method, request, answer),) = leaders.questions
-        message = pb.ListOffsetsRequest.FromString(request)
-        assert (peer, method, message.replica_id) == (f"b{ONE}", LIST_OFFSETS, ME)
-        assert [(each.timestamp_ms, each.current_leader_epoch) for each in message.partitions] == [(-1, 4), (-2, 4)]
-        response = pb.ListOffsetsResponse()
-        for offset in (5, 3):
-            response.partitions.add(topic="orders", partition=0, offset=offset)
-        world.leader(ONE).asked()
+    leaders = asked(world)
+    use(world, TruncationMode.EPOCH_REQUEST)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await world.learn(ONE, 1)
+    await world.learn(THREE, 2)
+    questions = [pb.OffsetsForLeaderEpochRequest.FromString(each[2]).partitions[0] for each in leaders.questions]
+    assert [each[:2] for each in leaders.questions] == [(f"b{at}", OFFSETS_FOR_LEADER_EPOCH) for at in (ONE, THREE)]
+    assert [(each.current_leader_epoch, each.leader_epoch) for each in questions] == [(1, 0), (2, 0)]
+    for (_, _, _, answer), end in zip(leaders.questions, (0, 1), strict=True):
+        response = pb.OffsetsForLeaderEpochResponse()
+        response.partitions.add(topic="orders", partition=0, leader_epoch=0, end_offset=end)
         answer.set_result(response.SerializeToString())
         await world.clock.sleep(1)
-        assert (replica_of(world).state.log_start_offset, world.log_end()) == (3, 3)
-        assert world.leader(ONE).asked() == [("orders", 3, 4)]
+        assert world.log_end() == (2 if end == 0 else 0)
+        assert bool(replica_of(world).log.read(0, 1_000_000, 2)) == (end == 0)
+    assert world.leader(THREE).asked() == [("orders", 0, 2)]
 
-    run(story)
+
+@plays(run)
+async def test_out_of_range_begins_anew_where_the_leader_begins(world: World) -> None:
+    """The question is for both ends of the leader's log, as a replica and in our epoch (R-84)."""
+    leaders = asked(world)
+    await world.learn(ONE, 4)
+    await answered(world, ONE, records(0, 1, 4), epoch=4, offset=0)
+    await answered(world, ONE, epoch=4, offset=1, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    ((peer, method, request, answer),) = leaders.questions
+    message = pb.ListOffsetsRequest.FromString(request)
+    assert (peer, method, message.replica_id) == (f"b{ONE}", LIST_OFFSETS, ME)
+    assert [(each.timestamp_ms, each.current_leader_epoch) for each in message.partitions] == [(-1, 4), (-2, 4)]
+    response = pb.ListOffsetsResponse()
+    for offset in (5, 3):
+        response.partitions.add(topic="orders", partition=0, offset=offset)
+    world.leader(ONE).asked()
+    answer.set_result(response.SerializeToString())
+    await world.clock.sleep(1)
+    assert (replica_of(world).state.log_start_offset, world.log_end()) == (3, 3)
+    assert world.leader(ONE).asked() == [("orders", 3, 4)]
 
 
 @pytest.mark.parametrize("in_range", [True, False], ids=["the end of an epoch", "the range of the log"])
-def test_a_question_without_an_answer_is_asked_again(in_range: bool) -> None:
+@plays(run)
+async def test_a_question_without_an_answer_is_asked_again(world: World, in_range: bool) -> None:
     """A call that fails, or says nothing of the partition, delays it; then the same is asked once more (R-78, R-90)."""
-
-    async def story(world: World) -> None:
-        leaders = asked(world)
-        use(world, TruncationMode.EPOCH_REQUEST if in_range else TruncationMode.FETCH)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
-        await world.learn(ONE, 1)
-        if not in_range:
-            await answered(world, ONE, epoch=1, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
-        for number in (1, 2):
-            assert len(leaders.questions) == number
-            answer = leaders.questions[-1][3]
-            if number == 1:
-                answer.set_exception(NetworkError("gone"))
-            else:
-                answer.set_result(b"")
-            await world.clock.sleep(1)
-            assert len(leaders.questions) == number
-            await world.clock.sleep(100)
-        assert len(leaders.questions) == 3
-        assert len({each[:3] for each in leaders.questions}) == 1
-        assert world.log_end() == 2
-
-    run(story)
+    leaders = asked(world)
+    use(world, TruncationMode.EPOCH_REQUEST if in_range else TruncationMode.FETCH)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await world.learn(ONE, 1)
+    if not in_range:
+        await answered(world, ONE, epoch=1, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    for number in (1, 2):
+        assert len(leaders.questions) == number
+        answer = leaders.questions[-1][3]
+        if number == 1:
+            answer.set_exception(NetworkError("gone"))
+        else:
+            answer.set_result(b"")
+        await world.clock.sleep(1)
+        assert len(leaders.questions) == number
+        await world.clock.sleep(100)
+    assert len(leaders.questions) == 3
+    assert len({each[:3] for each in leaders.questions}) == 1
+    assert world.log_end() == 2
 
 
-def test_the_range_of_a_log_is_that_of_the_term_that_asked() -> None:
+@plays(run)
+async def test_the_range_of_a_log_is_that_of_the_term_that_asked(world: World) -> None:
     """The leader changed while the question was out: nothing is cut by what the old one says (R-74, R-84)."""
-
-    async def story(world: World) -> None:
-        leaders = asked(world)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
-        await answered(world, ONE, epoch=0, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
-        await world.learn(THREE, 1)
-        response = pb.ListOffsetsResponse()
-        for offset in (0, 0):
-            response.partitions.add(topic="orders", partition=0, offset=offset)
-        leaders.questions[0][3].set_result(response.SerializeToString())
-        await world.clock.sleep(1)
-        assert replica_of(world).log.read(0, 1_000_000, 2)
-        assert world.leader(THREE).asked() == [("orders", 2, 1)]
-
-    run(story)
+    leaders = asked(world)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await answered(world, ONE, epoch=0, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    await world.learn(THREE, 1)
+    response = pb.ListOffsetsResponse()
+    for offset in (0, 0):
+        response.partitions.add(topic="orders", partition=0, offset=offset)
+    leaders.questions[0][3].set_result(response.SerializeToString())
+    await world.clock.sleep(1)
+    assert replica_of(world).log.read(0, 1_000_000, 2)
+    assert world.leader(THREE).asked() == [("orders", 2, 1)]
 
 
-def test_a_broken_stream_loses_no_partition() -> None:
+@plays(run)
+async def test_a_broken_stream_loses_no_partition(world: World) -> None:
     """What was asked on it is asked again on the next one (R-90)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        world.leaders.streams.pop(f"b{ONE}").close()
-        await world.clock.sleep(200)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-
-    run(story)
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    world.leaders.streams.pop(f"b{ONE}").close()
+    await world.clock.sleep(200)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
 
-def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once() -> None:
+@plays(run)
+async def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once(world: World) -> None:
     """What the leader says of an epoch and its end is what this broker acts on (R-75, R-79)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 1)
-        await answered(world, ONE, records(0, 1, 0) + records(1, 1, 0), epoch=1, offset=0)
-        world.leader(ONE).asked()
-        header = pb.FetchAnswerHeader()
-        header.partitions.add(
-            topic="orders",
-            partition=0,
-            fetch_offset=2,
-            request_leader_epoch=1,
-            diverging=True,
-            diverging_epoch=0,
-            diverging_end_offset=1,
-        )
-        world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), ()))
-        await world.clock.sleep(1)
-        assert (world.log_end(), replica_of(world).log.end_offset) == (1, 1)
-        assert world.leader(ONE).asked() == [("orders", 1, 1)]
-
-    run(story)
+    await world.learn(ONE, 1)
+    await answered(world, ONE, records(0, 1, 0) + records(1, 1, 0), epoch=1, offset=0)
+    world.leader(ONE).asked()
+    header = pb.FetchAnswerHeader()
+    header.partitions.add(
+        topic="orders",
+        partition=0,
+        fetch_offset=2,
+        request_leader_epoch=1,
+        diverging=True,
+        diverging_epoch=0,
+        diverging_end_offset=1,
+    )
+    world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), ()))
+    await world.clock.sleep(1)
+    assert (world.log_end(), replica_of(world).log.end_offset) == (1, 1)
+    assert world.leader(ONE).asked() == [("orders", 1, 1)]
 
 
-def test_a_failed_replica_takes_back_its_fetch() -> None:
+@plays(run)
+async def test_a_failed_replica_takes_back_its_fetch(world: World) -> None:
     """Its leader need not hold an answer for who will not take it (R-86)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        world.leader(ONE).said()
-        world.replicas.storage_failed(replica_of(world), AppendOutOfOrder("below the end"))
-        await world.clock.sleep(1)
-        assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
-
-    run(story)
+    await world.learn(ONE, 0)
+    world.leader(ONE).said()
+    world.replicas.storage_failed(replica_of(world), AppendOutOfOrder("below the end"))
+    await world.clock.sleep(1)
+    assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
 
 
-def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() -> None:
+@plays(run)
+async def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one(world: World) -> None:
     """They would wait for ever in an epoch that is over; other metadata of the same epoch disturb nobody (R-101)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        replica = replica_of(world)
-        leader, waiters = replica.leader, [Waiter(replica, follower=follower) for follower in (True, False)]
-        await world.learn(ME, 0, version=1)
-        assert [each.woken for each in waiters] == [0, 0]
-        await world.learn(ME, 1, version=2)
-        assert replica_of(world).leader is leader
-        assert [each.woken for each in waiters] == [1, 1]
-
-    run(story)
+    await world.learn(ME, 0)
+    replica = replica_of(world)
+    leader, waiters = replica.leader, [Waiter(replica, follower=follower) for follower in (True, False)]
+    await world.learn(ME, 0, version=1)
+    assert [each.woken for each in waiters] == [0, 0]
+    await world.learn(ME, 1, version=2)
+    assert replica_of(world).leader is leader
+    assert [each.woken for each in waiters] == [1, 1]
 
 
 # --- Logs of before ------------------------------------------------------------------------------------------------
@@ -571,97 +507,84 @@ def left_behind(world: World) -> Replica | None:
     [(TOPIC_ID, (ONE, ME, THREE), True), (ANOTHER_ID, (ONE, ME, THREE), False), (TOPIC_ID, (ONE, THREE), False)],
     ids=["still a replica", "another topic of this name", "moved away"],
 )
-def test_a_log_of_an_earlier_life_is_used_for_its_own_topic_alone(
-    topic_id: bytes, replicas: tuple[int, ...], kept: bool
+@plays(run)
+async def test_a_log_of_an_earlier_life_is_used_for_its_own_topic_alone(
+    world: World, topic_id: bytes, replicas: tuple[int, ...], kept: bool
 ) -> None:
     """Another topic of the same name gets an empty log, and nobody's log is deleted (R-105, R-107)."""
-
-    async def story(world: World) -> None:
-        assert left_behind(world) is None
-        await world.learn(ONE, 1, replicas=replicas, isr=replicas, topic_id=topic_id)
-        if ME in replicas:
-            assert world.log_end() == (2 if kept else 0)
-        else:
-            assert ORDERS not in world.replicas.replicas
-        deleted = [name for name in world.files.list("/data") if name.endswith("-delete")]
-        assert bool(deleted) == (not kept)
-
-    run(story)
+    assert left_behind(world) is None
+    await world.learn(ONE, 1, replicas=replicas, isr=replicas, topic_id=topic_id)
+    if ME in replicas:
+        assert world.log_end() == (2 if kept else 0)
+    else:
+        assert ORDERS not in world.replicas.replicas
+    deleted = [name for name in world.files.list("/data") if name.endswith("-delete")]
+    assert bool(deleted) == (not kept)
 
 
-def test_a_deleted_topic_leaves_nothing_here() -> None:
+@plays(run)
+async def test_a_deleted_topic_leaves_nothing_here(world: World) -> None:
     """Who waits is told, nothing is fetched, and the log is deleted (R-105)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0)
-        waiting = produced(world, acks=-1)
-        del world.image.topics["orders"]
-        gone = TopicDeleted("orders", TOPIC_ID, (0,))
-        world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
-        assert [each.error for each in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        assert world.replicas.lookup(ORDERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert not world.files.is_dir("/data/orders-0")
-
-    run(story)
+    await world.learn(ME, 0)
+    waiting = produced(world, acks=-1)
+    del world.image.topics["orders"]
+    gone = TopicDeleted("orders", TOPIC_ID, (0,))
+    world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
+    assert [each.error for each in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert world.replicas.lookup(ORDERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not world.files.is_dir("/data/orders-0")
 
 
 # --- The old protocol ----------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_protocol_remembers_its_leader_from_term_to_term() -> None:
+@plays(run)
+async def test_the_oldest_protocol_remembers_its_leader_from_term_to_term(world: World) -> None:
     """The same one leads again: nothing is cut. Another one does: cut at the high watermark (L-1)."""
-
-    async def story(world: World) -> None:
-        use(world, TruncationMode.HIGH_WATERMARK)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0, high_watermark=0)
-        await world.learn(-1, 1)
-        await world.learn(ONE, 2)
-        assert world.log_end() == 2
-        await world.learn(THREE, 3)
-        assert world.log_end() == 0
-
-    run(story)
+    use(world, TruncationMode.HIGH_WATERMARK)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0, high_watermark=0)
+    await world.learn(-1, 1)
+    await world.learn(ONE, 2)
+    assert world.log_end() == 2
+    await world.learn(THREE, 3)
+    assert world.log_end() == 0
 
 
 @pytest.mark.parametrize(("mode", "end"), [(TruncationMode.HIGH_WATERMARK, 4), (TruncationMode.FETCH, 2)])
-def test_the_oldest_protocol_writes_a_straddling_batch(mode: TruncationMode, end: int) -> None:
+@plays(run)
+async def test_the_oldest_protocol_writes_a_straddling_batch(world: World, mode: TruncationMode, end: int) -> None:
     """A batch of 1 to 3 behind a log that ends at 2 is on the disk then; today it is no answer (L-9, R-85)."""
-
-    async def story(world: World) -> None:
-        use(world, mode)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
-        await answered(world, ONE, records(1, 3, 0), epoch=-1, offset=2)
-        assert world.log_end() == end
-        data = b"".join(replica_of(world).log.read(0, 1_000_000, end))
-        bases = [header.base_offset for _, header in iter_batches(data)]
-        assert bases == ([0, 1] if end == 4 else [0])
-        assert replica_of(world).offline is None
-
-    run(story)
+    use(world, mode)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
+    await answered(world, ONE, records(1, 3, 0), epoch=-1, offset=2)
+    assert world.log_end() == end
+    data = b"".join(replica_of(world).log.read(0, 1_000_000, end))
+    bases = [header.base_offset for _, header in iter_batches(data)]
+    assert bases == ([0, 1] if end == 4 else [0])
+    assert replica_of(world).offline is None
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(TruncationMode.HIGH_WATERMARK, True), (TruncationMode.FETCH, False)])
-def test_only_the_oldest_protocols_log_takes_a_straddling_batch(mode: TruncationMode, taken: bool) -> None:
+@plays(run)
+async def test_only_the_oldest_protocols_log_takes_a_straddling_batch(
+    world: World, mode: TruncationMode, taken: bool
+) -> None:
     """The log itself refuses it in every other mode, and in all modes what ends below its end (L-9, R-85)."""
-
-    async def story(world: World) -> None:
-        use(world, mode)
-        await world.learn(ONE, 0)
-        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
-        data = records(1, 3, 0)
-        headers = [header for _, header in iter_batches(data)]
-        if taken:
-            replica_of(world).log.append(headers, [data])
-        else:
-            with pytest.raises(AppendOutOfOrder):
-                replica_of(world).log.append(headers, [data])
-        below = records(0, 1, 0)
+    use(world, mode)
+    await world.learn(ONE, 0)
+    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
+    data = records(1, 3, 0)
+    headers = [header for _, header in iter_batches(data)]
+    if taken:
+        replica_of(world).log.append(headers, [data])
+    else:
         with pytest.raises(AppendOutOfOrder):
-            replica_of(world).log.append([header for _, header in iter_batches(below)], [below])
-
-    run(story)
+            replica_of(world).log.append(headers, [data])
+    below = records(0, 1, 0)
+    with pytest.raises(AppendOutOfOrder):
+        replica_of(world).log.append([header for _, header in iter_batches(below)], [below])
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -18,6 +18,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
+from tests.playing import plays
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
 
@@ -36,34 +37,31 @@ def produce(world: World, timestamp_ms: int = 0) -> None:
     replica(world).produce(memoryview(batch), 1, 30_000, lambda told: None)
 
 
-def test_a_follower_says_who_it_is_and_where_its_log_begins_and_ends() -> None:
+@plays(run)
+async def test_a_follower_says_who_it_is_and_where_its_log_begins_and_ends(world: World) -> None:
     """Broker and broker epoch, topic id, offset, both epochs, log start (R-35, R-38, R-79, R-107, R-162)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 3)
-        (first,) = world.leader(ONE).said()
-        assert (first.replica_id, first.replica_epoch) == (ME, 100 + ME)
-        data = record(0, 2) + record(1, 3)
-        for offset in (7, 0):  # the first one answers nothing that was asked (R-80)
-            header = pb.FetchAnswerHeader()
-            header.partitions.add(
-                topic="orders",
-                partition=0,
-                fetch_offset=offset,
-                request_leader_epoch=3,
-                size=len(data),
-                high_watermark=2,
-                log_start_offset=1,
-            )
-            world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
-            await world.clock.sleep(1)
-            assert world.log_end() == (0 if offset else 2)
-        (asked,) = [each for header in world.leader(ONE).said() for each in header.partitions]
-        assert (asked.topic, asked.partition, asked.topic_id) == ("orders", 0, TOPIC_ID)
-        assert (asked.fetch_offset, asked.log_start_offset) == (2, 1)
-        assert (asked.current_leader_epoch, asked.last_fetched_epoch) == (3, 3)
-
-    run(story)
+    await world.learn(ONE, 3)
+    (first,) = world.leader(ONE).said()
+    assert (first.replica_id, first.replica_epoch) == (ME, 100 + ME)
+    data = record(0, 2) + record(1, 3)
+    for offset in (7, 0):  # the first one answers nothing that was asked (R-80)
+        header = pb.FetchAnswerHeader()
+        header.partitions.add(
+            topic="orders",
+            partition=0,
+            fetch_offset=offset,
+            request_leader_epoch=3,
+            size=len(data),
+            high_watermark=2,
+            log_start_offset=1,
+        )
+        world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
+        await world.clock.sleep(1)
+        assert world.log_end() == (0 if offset else 2)
+    (asked,) = [each for header in world.leader(ONE).said() for each in header.partitions]
+    assert (asked.topic, asked.partition, asked.topic_id) == ("orders", 0, TOPIC_ID)
+    assert (asked.fetch_offset, asked.log_start_offset) == (2, 1)
+    assert (asked.current_leader_epoch, asked.last_fetched_epoch) == (3, 3)
 
 
 def told(world: World, session: FetchSession, *, incarnation: int, offset: int, last: int) -> pb.FetchedPartition:
@@ -85,38 +83,35 @@ def told(world: World, session: FetchSession, *, incarnation: int, offset: int, 
     return item
 
 
-def test_a_leader_hears_and_says_all_that_counts() -> None:
+@plays(run)
+async def test_a_leader_hears_and_says_all_that_counts(world: World) -> None:
     """The incarnation and the log start it hears; bounds, divergence and the request's names it says (R-36, R-38)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 3, isr=(ME,))
-        for _ in range(3):
-            produce(world)
-        replica(world).on_log_start_advanced(1)
-        await world.learn(ME, 4, isr=(ME,))
+    await world.learn(ME, 3, isr=(ME,))
+    for _ in range(3):
         produce(world)
-        session = FetchSession(
-            SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
-            fetch_requests(world),
-            CALLER,
-            limits=SessionLimits(1_000_000),
-            follower=True,
-        )
-        leader = replica(world).leader
-        assert leader is not None
-        remote = leader.replicas.by_id.get(ONE)
-        assert remote is not None
-        old = told(world, session, incarnation=100, offset=2, last=3)
-        assert (ErrorCode(old.error_code), remote.log_end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        parted = told(world, session, incarnation=100 + ONE, offset=4, last=3)
-        assert (parted.diverging, parted.diverging_epoch, parted.diverging_end_offset) == (True, 3, 3)
-        assert (parted.size, remote.log_end_offset) == (0, -1)
-        read = told(world, session, incarnation=100 + ONE, offset=3, last=3)
-        assert (read.error_code, read.diverging, read.fetch_offset, read.request_leader_epoch) == (0, False, 3, 4)
-        assert (read.high_watermark, read.log_start_offset, read.size > 0) == (4, 1, True)
-        assert (remote.log_end_offset, remote.log_start_offset, remote.broker_epoch) == (3, 1, 100 + ONE)
-
-    run(story)
+    replica(world).on_log_start_advanced(1)
+    await world.learn(ME, 4, isr=(ME,))
+    produce(world)
+    session = FetchSession(
+        SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
+        fetch_requests(world),
+        CALLER,
+        limits=SessionLimits(1_000_000),
+        follower=True,
+    )
+    leader = replica(world).leader
+    assert leader is not None
+    remote = leader.replicas.by_id.get(ONE)
+    assert remote is not None
+    old = told(world, session, incarnation=100, offset=2, last=3)
+    assert (ErrorCode(old.error_code), remote.log_end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    parted = told(world, session, incarnation=100 + ONE, offset=4, last=3)
+    assert (parted.diverging, parted.diverging_epoch, parted.diverging_end_offset) == (True, 3, 3)
+    assert (parted.size, remote.log_end_offset) == (0, -1)
+    read = told(world, session, incarnation=100 + ONE, offset=3, last=3)
+    assert (read.error_code, read.diverging, read.fetch_offset, read.request_leader_epoch) == (0, False, 3, 4)
+    assert (read.high_watermark, read.log_start_offset, read.size > 0) == (4, 1, True)
+    assert (remote.log_end_offset, remote.log_start_offset, remote.broker_epoch) == (3, 1, 100 + ONE)
 
 
 async def listed(world: World, timestamp_ms: int) -> tuple[ErrorCode, int]:
@@ -128,43 +123,37 @@ async def listed(world: World, timestamp_ms: int) -> tuple[ErrorCode, int]:
     return ErrorCode(item.error_code), item.offset
 
 
-def test_offsets_are_told_from_the_log_start_to_the_high_watermark() -> None:
+@plays(run)
+async def test_offsets_are_told_from_the_log_start_to_the_high_watermark(world: World) -> None:
     """The earliest is where the log begins; the largest timestamp is that of a committed record (R-26, R-84)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, ONE))
-        for place in range(3):
-            produce(world, place)
-        replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 2, 0, -1, 0))
-        replica(world).on_log_start_advanced(1)
-        assert await listed(world, EARLIEST) == (ErrorCode.NONE, 1)
-        assert await listed(world, MAX_TIMESTAMP) == (ErrorCode.NONE, 1)
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME, ONE))
+    for place in range(3):
+        produce(world, place)
+    replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 2, 0, -1, 0))
+    replica(world).on_log_start_advanced(1)
+    assert await listed(world, EARLIEST) == (ErrorCode.NONE, 1)
+    assert await listed(world, MAX_TIMESTAMP) == (ErrorCode.NONE, 1)
 
 
-def test_a_leader_without_its_disk_answers_nobody() -> None:
+@plays(run)
+async def test_a_leader_without_its_disk_answers_nobody(world: World) -> None:
     """Neither producers, consumers and followers that wait, nor questions for offsets and epochs (R-10, R-35, R-69)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,))
-        produce(world)
-        replica(world).take_offline("its log is damaged")
-        failed = ErrorCode.KAFKA_STORAGE_ERROR
-        answers: list[ProduceAnswer] = []
-        replica(world).produce(memoryview(b"anything"), 1, 30_000, answers.append)
-        assert [each.error for each in answers] == [failed]
-        assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
-        assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
-        assert await listed(world, EARLIEST) == (failed, -1)
-        service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
-        request = pb.OffsetsForLeaderEpochRequest()
-        request.partitions.add(topic="orders", partition=0, current_leader_epoch=0, leader_epoch=0)
-        data = await service.offsets_for_leader_epoch(request.SerializeToString(), CALLER)
-        (answer,) = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions
-        assert (ErrorCode(answer.error_code), answer.leader_epoch, answer.end_offset) == (failed, -1, -1)
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,))
+    produce(world)
+    replica(world).take_offline("its log is damaged")
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    answers: list[ProduceAnswer] = []
+    replica(world).produce(memoryview(b"anything"), 1, 30_000, answers.append)
+    assert [each.error for each in answers] == [failed]
+    assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
+    assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
+    assert await listed(world, EARLIEST) == (failed, -1)
+    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
+    request = pb.OffsetsForLeaderEpochRequest()
+    request.partitions.add(topic="orders", partition=0, current_leader_epoch=0, leader_epoch=0)
+    data = await service.offsets_for_leader_epoch(request.SerializeToString(), CALLER)
+    (answer,) = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions
+    assert (ErrorCode(answer.error_code), answer.leader_epoch, answer.end_offset) == (failed, -1, -1)
 
 
 def test_a_proposal_goes_out_with_all_its_epochs() -> None:
@@ -177,34 +166,28 @@ def test_a_proposal_goes_out_with_all_its_epochs() -> None:
     assert [(each.broker_id, each.broker_epoch) for each in item.new_isr] == [(ME, 102), (ONE, 101)]
 
 
-def test_a_proposal_that_failed_on_its_way_is_made_again_by_itself() -> None:
+@plays(run)
+async def test_a_proposal_that_failed_on_its_way_is_made_again_by_itself(world: World) -> None:
     """It does not wait for the next look at the ISR, which is seconds away (R-50)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,))
-        replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
-        (proposal,) = world.proposals
-        world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT))
-        await world.clock.sleep(100)
-        assert world.proposals == [proposal, proposal]
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,))
+    replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+    (proposal,) = world.proposals
+    world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT))
+    await world.clock.sleep(100)
+    assert world.proposals == [proposal, proposal]
 
 
-def test_a_full_disk_is_no_doubt() -> None:
+@plays(run)
+async def test_a_full_disk_is_no_doubt(world: World) -> None:
     """Nothing was written, so the answer is not one that leaves it open; with room the next record goes (R-15)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,))
-        answers: list[ProduceAnswer] = []
-        for quota in (world.files.disk.used, None):
-            world.files.disk.quota = quota
-            batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-            replica(world).produce(memoryview(batch), 1, 30_000, answers.append)
-        assert [(each.error, each.base_offset) for each in answers] == [
-            (ErrorCode.KAFKA_STORAGE_ERROR, -1),
-            (ErrorCode.NONE, 0),
-        ]
-        assert world.log_end() == 1
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,))
+    answers: list[ProduceAnswer] = []
+    for quota in (world.files.disk.used, None):
+        world.files.disk.quota = quota
+        batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
+        replica(world).produce(memoryview(batch), 1, 30_000, answers.append)
+    assert [(each.error, each.base_offset) for each in answers] == [
+        (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+        (ErrorCode.NONE, 0),
+    ]
+    assert world.log_end() == 1

@@ -18,6 +18,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, Waiter, World, maintenance_of, run
+from tests.playing import plays
 
 ALL = -1
 
@@ -48,34 +49,28 @@ async def leading(world: World) -> Leading:
     return Leading(world)
 
 
-def test_an_append_wakes_followers_and_a_high_watermark_consumers() -> None:
+@plays(run)
+async def test_an_append_wakes_followers_and_a_high_watermark_consumers(world: World) -> None:
     """R-123, R-127: a follower reads up to the end, a consumer up to the high watermark. A follower is not answered for
     the high watermark alone: it hears of it when its wait ends."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        assert (made.woken, made.follower.hears_of_news) == ((1, 0), False)
-        made.fetch(1)
-        assert made.replica.state.high_watermark == 1
-        assert (made.woken, made.follower.hears_of_news) == ((1, 1), True)
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    assert (made.woken, made.follower.hears_of_news) == ((1, 0), False)
+    made.fetch(1)
+    assert made.replica.state.high_watermark == 1
+    assert (made.woken, made.follower.hears_of_news) == ((1, 1), True)
 
 
-def test_a_log_start_is_told_when_the_wait_ends() -> None:
+@plays(run)
+async def test_a_log_start_is_told_when_the_wait_ends(world: World) -> None:
     """R-127: nobody has more to read by it."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        made.fetch(1)
-        follower = Waiter(made.replica, follower=True)
-        assert not follower.hears_of_news
-        made.replica.on_log_start_advanced(1)
-        assert (follower.woken, follower.hears_of_news) == (0, True)
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    made.fetch(1)
+    follower = Waiter(made.replica, follower=True)
+    assert not follower.hears_of_news
+    made.replica.on_log_start_advanced(1)
+    assert (follower.woken, follower.hears_of_news) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -83,35 +78,31 @@ def test_a_log_start_is_told_when_the_wait_ends() -> None:
     [(ONE, 1, 1, True), (ME, 1, 1, True), (ME, 0, 1, False)],
     ids=["another leader", "the same in another epoch", "only another version"],
 )
-def test_a_new_epoch_wakes_everybody(leader: int, epoch: int, version: int, looked_at: bool) -> None:
+@plays(run)
+async def test_a_new_epoch_wakes_everybody(
+    world: World, leader: int, epoch: int, version: int, looked_at: bool
+) -> None:
     """R-121, R-123: what they asked is fenced by now, or to be asked of somebody else."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        await world.learn(leader, epoch, isr=(ME, ONE), replicas=(ME, ONE), version=version)
-        assert all(woken > 0 for woken in made.woken) is looked_at
-        assert any(woken > 0 for woken in made.woken) is looked_at
-
-    run(story)
+    made = await leading(world)
+    await world.learn(leader, epoch, isr=(ME, ONE), replicas=(ME, ONE), version=version)
+    assert all(woken > 0 for woken in made.woken) is looked_at
+    assert any(woken > 0 for woken in made.woken) is looked_at
 
 
-def test_a_disk_that_fails_keeps_nobody_waiting() -> None:
+@plays(run)
+async def test_a_disk_that_fails_keeps_nobody_waiting(world: World) -> None:
     """R-121, R-124, R-125: fetches are looked at again, writes and deletions are answered with what happened."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        made.fetch(1)
-        made.answers.clear()
-        made.produce(ALL)
-        deleted: list[ErrorCode] = []
-        made.replica.delete_records(1, 30_000, deleted.append)
-        woken = made.woken
-        made.replica.take_offline("the disk is gone")
-        assert made.answers == deleted == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert made.woken == (woken[0] + 1, woken[1] + 1)
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    made.fetch(1)
+    made.answers.clear()
+    made.produce(ALL)
+    deleted: list[ErrorCode] = []
+    made.replica.delete_records(1, 30_000, deleted.append)
+    woken = made.woken
+    made.replica.take_offline("the disk is gone")
+    assert made.answers == deleted == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert made.woken == (woken[0] + 1, woken[1] + 1)
 
 
 def cuts_as_well(made: Leading) -> None:
@@ -125,21 +116,18 @@ def is_fenced(made: Leading) -> None:
 
 
 @pytest.mark.parametrize("follower", [cuts_as_well, is_fenced], ids=["cuts as well", "is fenced"])
-def test_a_deletion_waits_for_live_followers_alone(follower: Callable[[Leading], None]) -> None:
+@plays(run)
+async def test_a_deletion_waits_for_live_followers_alone(world: World, follower: Callable[[Leading], None]) -> None:
     """R-125: until the last of them has said that its log begins there, or is not alive any more."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        made.fetch(1)
-        deleted: list[ErrorCode] = []
-        made.replica.delete_records(1, 30_000, deleted.append)
-        made.fetch(1)
-        assert deleted == []
-        follower(made)
-        assert deleted == [ErrorCode.NONE]
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    made.fetch(1)
+    deleted: list[ErrorCode] = []
+    made.replica.delete_records(1, 30_000, deleted.append)
+    made.fetch(1)
+    assert deleted == []
+    follower(made)
+    assert deleted == [ErrorCode.NONE]
 
 
 def delete(made: Leading, offset: int, timeout_ms: int = 1_000) -> asyncio.Task[bytes]:
@@ -156,99 +144,81 @@ async def deleted(answering: asyncio.Task[bytes]) -> tuple[ErrorCode, int]:
     return ErrorCode(said.error_code), said.low_watermark
 
 
-def test_a_deletion_says_how_far_all_live_replicas_are() -> None:
+@plays(run)
+async def test_a_deletion_says_how_far_all_live_replicas_are(world: World) -> None:
     """R-125: at its time limit, too; the leader's own log begins there by then, and the follower's will."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        made.fetch(1)
-        begun_ms = world.clock.now_ms()
-        assert await deleted(delete(made, 1)) == (ErrorCode.REQUEST_TIMED_OUT, 0)
-        assert world.clock.now_ms() - begun_ms == 1_000
-        assert made.replica.state.log_start_offset == 1
-        made.fetch(1, log_start_offset=1)
-        assert await deleted(delete(made, 1)) == (ErrorCode.NONE, 1)
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    made.fetch(1)
+    begun_ms = world.clock.now_ms()
+    assert await deleted(delete(made, 1)) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    assert world.clock.now_ms() - begun_ms == 1_000
+    assert made.replica.state.log_start_offset == 1
+    made.fetch(1, log_start_offset=1)
+    assert await deleted(delete(made, 1)) == (ErrorCode.NONE, 1)
 
 
-def test_a_replica_whose_disk_failed_deletes_nothing() -> None:
+@plays(run)
+async def test_a_replica_whose_disk_failed_deletes_nothing(world: World) -> None:
     """R-86, R-161."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.replica.take_offline("the disk is gone")
-        assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
-
-    run(story)
+    made = await leading(world)
+    made.replica.take_offline("the disk is gone")
+    assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_each_write_that_waits_has_its_own_time_limit() -> None:
+@plays(run)
+async def test_each_write_that_waits_has_its_own_time_limit(world: World) -> None:
     """R-15: the first to end is not the last."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        for timeout_ms in (2_000, 1_000, 3_000):
-            made.produce(ALL, timeout_ms)
-        for answered in range(4):
-            assert made.answers == [ErrorCode.REQUEST_TIMED_OUT] * answered
-            await world.clock.sleep(1_000)
-
-    run(story)
-
-
-def test_silent_producers_are_forgotten_by_the_clock() -> None:
-    """R-248: on every replica, with the look for what retention takes."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
-        made.replica.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
-        settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
-        maintenance = maintenance_of(world, settings)
-        made.replica.state.producers.expiration_ms = 3_000
-        duty = asyncio.ensure_future(maintenance.duties()[4]())
-        await world.clock.sleep(2_500)
-        assert (made.answers, len(made.replica.state.producers)) == ([ErrorCode.NONE], 1)
+    made = await leading(world)
+    for timeout_ms in (2_000, 1_000, 3_000):
+        made.produce(ALL, timeout_ms)
+    for answered in range(4):
+        assert made.answers == [ErrorCode.REQUEST_TIMED_OUT] * answered
         await world.clock.sleep(1_000)
-        assert len(made.replica.state.producers) == 0
-        duty.cancel()
-        await asyncio.gather(duty, return_exceptions=True)
-
-    run(story)
 
 
-def test_a_second_look_at_a_fetch_is_no_second_acknowledgement() -> None:
+@plays(run)
+async def test_silent_producers_are_forgotten_by_the_clock(world: World) -> None:
+    """R-248: on every replica, with the look for what retention takes."""
+    made = await leading(world)
+    batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    made.replica.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
+    settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
+    maintenance = maintenance_of(world, settings)
+    made.replica.state.producers.expiration_ms = 3_000
+    duty = asyncio.ensure_future(maintenance.duties()[4]())
+    await world.clock.sleep(2_500)
+    assert (made.answers, len(made.replica.state.producers)) == ([ErrorCode.NONE], 1)
+    await world.clock.sleep(1_000)
+    assert len(made.replica.state.producers) == 0
+    duty.cancel()
+    await asyncio.gather(duty, return_exceptions=True)
+
+
+@plays(run)
+async def test_a_second_look_at_a_fetch_is_no_second_acknowledgement(world: World) -> None:
     """R-122: what the follower has it says once, when it names its position."""
-
-    async def story(world: World) -> None:
-        made = await leading(world)
-        made.produce()
-        named = FollowerFetch(ONE, 100 + ONE, 1, 0, 0, 0)
-        assert made.replica.reread_for_follower(named).error is ErrorCode.NONE
-        assert made.replica.state.high_watermark == 0
-        made.replica.fetch_as_follower(named)
-        assert made.replica.state.high_watermark == 1
-
-    run(story)
+    made = await leading(world)
+    made.produce()
+    named = FollowerFetch(ONE, 100 + ONE, 1, 0, 0, 0)
+    assert made.replica.reread_for_follower(named).error is ErrorCode.NONE
+    assert made.replica.state.high_watermark == 0
+    made.replica.fetch_as_follower(named)
+    assert made.replica.state.high_watermark == 1
 
 
-def test_a_log_start_that_moved_before_the_answer_is_out_of_range() -> None:
+@plays(run)
+async def test_a_log_start_that_moved_before_the_answer_is_out_of_range(world: World) -> None:
     """R-122, R-161: what was allowed when the offset was named is looked at again; nothing from below is told."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        made = Leading(world)
-        made.produce()
-        reader = Reader(follower=False)
-        wanted = PendingFetch(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
-        wanted.decision = reader.ask(made.replica, wanted)
-        assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
-        made.replica.on_log_start_advanced(1)
-        answers = PartitionAnswers(world.files, reader, lambda tp: None)
-        decision, data = answers.find(wanted, 1 << 20, 1 << 20, first=True)
-        assert (decision.error, data) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())
-        answers.close()
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    made = Leading(world)
+    made.produce()
+    reader = Reader(follower=False)
+    wanted = PendingFetch(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
+    wanted.decision = reader.ask(made.replica, wanted)
+    assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
+    made.replica.on_log_start_advanced(1)
+    answers = PartitionAnswers(world.files, reader, lambda tp: None)
+    decision, data = answers.find(wanted, 1 << 20, 1 << 20, first=True)
+    assert (decision.error, data) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())
+    answers.close()

@@ -10,295 +10,244 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages
 
-from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster
+from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster, in_cluster
 
 
-def test_controlled_shutdown_hands_over_every_leadership_first() -> None:
+@in_cluster()
+async def test_controlled_shutdown_hands_over_every_leadership_first(cluster: Cluster) -> None:
     """R-142: the broker may stop once it leads nothing and the others have read so; it stays unfenced until then."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=(3, 2, 1))
-        leaving = cluster.members[3].session
-        begun = cluster.now_ms
-        assert await leaving.controlled_shutdown(5_000)
-        assert cluster.now_ms - begun < 400
-        assert (cluster.partition(1).leader, cluster.partition(1).isr) == (2, (2, 1))
-        assert cluster.fenced(3, seen_by=1)
-        names = [name for _, _, name, facts in cluster.events if facts.get("broker_id", 3) == 3]
-        assert names.index("broker_leaving") < names.index("broker_fenced")
-        await leaving.stop()
-        await cluster.sleep(1_000)
-        assert cluster.events_of("broker_fencing") == []
-
-    Cluster().run(story)
+    await cluster.begin(assignment=(3, 2, 1))
+    leaving = cluster.members[3].session
+    begun = cluster.now_ms
+    assert await leaving.controlled_shutdown(5_000)
+    assert cluster.now_ms - begun < 400
+    assert (cluster.partition(1).leader, cluster.partition(1).isr) == (2, (2, 1))
+    assert cluster.fenced(3, seen_by=1)
+    names = [name for _, _, name, facts in cluster.events if facts.get("broker_id", 3) == 3]
+    assert names.index("broker_leaving") < names.index("broker_fenced")
+    await leaving.stop()
+    await cluster.sleep(1_000)
+    assert cluster.events_of("broker_fencing") == []
 
 
-def test_controlled_shutdown_without_leaderships_is_granted_at_once() -> None:
+@in_cluster()
+async def test_controlled_shutdown_without_leaderships_is_granted_at_once(cluster: Cluster) -> None:
     """R-153: fenced and told to stop with one heartbeat."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=(1, 2, 3))
-        begun = cluster.now_ms
-        assert await cluster.members[3].session.controlled_shutdown(5_000)
-        assert cluster.now_ms - begun < 30
-        assert cluster.partition(1).isr == (1, 2)
-
-    Cluster().run(story)
+    await cluster.begin(assignment=(1, 2, 3))
+    begun = cluster.now_ms
+    assert await cluster.members[3].session.controlled_shutdown(5_000)
+    assert cluster.now_ms - begun < 30
+    assert cluster.partition(1).isr == (1, 2)
 
 
-def test_controlled_shutdown_gives_up_when_no_controller_answers() -> None:
+@in_cluster()
+async def test_controlled_shutdown_gives_up_when_no_controller_answers(cluster: Cluster) -> None:
     """The caller gets its answer within the time that it gave."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin()
-        cluster.log.stalled = True
-        begun = cluster.now_ms
-        assert not await cluster.members[3].session.controlled_shutdown(700)
-        assert cluster.now_ms - begun <= 701
-
-    Cluster().run(story)
+    await cluster.begin()
+    cluster.log.stalled = True
+    begun = cluster.now_ms
+    assert not await cluster.members[3].session.controlled_shutdown(700)
+    assert cluster.now_ms - begun <= 701
 
 
-def test_the_session_follows_the_controller_at_once() -> None:
+@in_cluster()
+async def test_the_session_follows_the_controller_at_once(cluster: Cluster) -> None:
     """A new stream within milliseconds of the announcement; nobody is fenced on the way."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin()
-        for leader in (2, 3, 1, 3):
-            cluster.log.elect(leader)
-            await cluster.sleep(30)
-            sessions = cluster.active.controller.term().sessions
-            assert all(sessions.has_valid_session(node_id, cluster.now_ms) for node_id in (1, 2, 3))
-        await cluster.sleep(15_000)
-        assert cluster.events_of("broker_fencing") == []
-
-    Cluster().run(story)
+    await cluster.begin()
+    for leader in (2, 3, 1, 3):
+        cluster.log.elect(leader)
+        await cluster.sleep(30)
+        sessions = cluster.active.controller.term().sessions
+        assert all(sessions.has_valid_session(node_id, cluster.now_ms) for node_id in (1, 2, 3))
+    await cluster.sleep(15_000)
+    assert cluster.events_of("broker_fencing") == []
 
 
-def test_the_session_leaves_a_controller_that_hangs() -> None:
+@in_cluster()
+async def test_the_session_leaves_a_controller_that_hangs(cluster: Cluster) -> None:
     """The old controller is frozen and ends no stream: the announcement of another one is enough."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        cluster.machines[1].pause()
-        cluster.log.elect(2)
-        sessions = cluster.members[2].controller
-        await cluster.until(lambda: sessions.active)
-        table = sessions.term().sessions
-        assert await cluster.until(lambda: table.has_valid_session(3, cluster.now_ms)) < 20
-        cluster.machines[1].resume()
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    cluster.machines[1].pause()
+    cluster.log.elect(2)
+    sessions = cluster.members[2].controller
+    await cluster.until(lambda: sessions.active)
+    table = sessions.term().sessions
+    assert await cluster.until(lambda: table.has_valid_session(3, cluster.now_ms)) < 20
+    cluster.machines[1].resume()
 
 
-def test_a_broker_knows_for_how_long_no_controller_was_in_touch() -> None:
+@in_cluster()
+async def test_a_broker_knows_for_how_long_no_controller_was_in_touch(cluster: Cluster) -> None:
     """R-112: zero while the session stands, growing from the moment when its stream ended."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin()
-        session = cluster.members[3].session
-        await cluster.sleep(8_000)
-        assert session.stream_gone_for_ms(cluster.now_ms) == 0
-        cluster.cut_off(3, 1)
-        await cluster.sleep(500)
-        assert 495 <= session.stream_gone_for_ms(cluster.now_ms) <= 500
-        cluster.fabric.heal_all()
-        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
-
-    Cluster().run(story)
+    await cluster.begin()
+    session = cluster.members[3].session
+    await cluster.sleep(8_000)
+    assert session.stream_gone_for_ms(cluster.now_ms) == 0
+    cluster.cut_off(3, 1)
+    await cluster.sleep(500)
+    assert 495 <= session.stream_gone_for_ms(cluster.now_ms) <= 500
+    cluster.fabric.heal_all()
+    await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
 
 
-def test_a_stream_that_stands_in_silence_counts_after_the_session_timeout() -> None:
+@in_cluster()
+async def test_a_stream_that_stands_in_silence_counts_after_the_session_timeout(cluster: Cluster) -> None:
     """The controller's machine hangs: its connections stay, and say nothing."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin()
-        session = cluster.members[3].session
-        cluster.machines[1].pause()
-        await cluster.sleep(5_000)
-        assert session.stream_gone_for_ms(cluster.now_ms) == 0
-        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
-        cluster.machines[1].resume()
-
-    Cluster().run(story)
+    await cluster.begin()
+    session = cluster.members[3].session
+    cluster.machines[1].pause()
+    await cluster.sleep(5_000)
+    assert session.stream_gone_for_ms(cluster.now_ms) == 0
+    await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
+    cluster.machines[1].resume()
 
 
-def test_a_session_that_returns_without_a_fencing_is_told() -> None:
+@in_cluster(early_fencing=False)
+async def test_a_session_that_returns_without_a_fencing_is_told(cluster: Cluster) -> None:
     """R-112: what waited for the controller may go on when it answers again, fenced meanwhile or not."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin()
-        session = cluster.members[3].session
-        before = len(cluster.events_of("session_returned"))
-        cluster.cut_off(3, 1)
-        await cluster.sleep(1_500)
-        cluster.fabric.heal_all()
-        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
-        assert cluster.events_of("broker_fenced") == []
-        assert cluster.events_of("session_returned")[before:] == [{"broker_id": 3}]
-
-    Cluster(early_fencing=False).run(story)
+    await cluster.begin()
+    session = cluster.members[3].session
+    before = len(cluster.events_of("session_returned"))
+    cluster.cut_off(3, 1)
+    await cluster.sleep(1_500)
+    cluster.fabric.heal_all()
+    await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
+    assert cluster.events_of("broker_fenced") == []
+    assert cluster.events_of("session_returned")[before:] == [{"broker_id": 3}]
 
 
-def test_a_silent_stream_that_speaks_again_is_told() -> None:
+@in_cluster()
+async def test_a_silent_stream_that_speaks_again_is_told(cluster: Cluster) -> None:
     """R-112: the silence counted as a gap, although no stream ended."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        session = cluster.members[3].session
-        cluster.machines[1].pause()
-        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
-        before = len(cluster.events_of("session_returned"))
-        cluster.machines[1].resume()
-        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
-        told = [facts for facts in cluster.events_of("session_returned")[before:] if facts["broker_id"] == 3]
-        assert told == [{"broker_id": 3}]
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    session = cluster.members[3].session
+    cluster.machines[1].pause()
+    await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
+    before = len(cluster.events_of("session_returned"))
+    cluster.machines[1].resume()
+    await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
+    told = [facts for facts in cluster.events_of("session_returned")[before:] if facts["broker_id"] == 3]
+    assert told == [{"broker_id": 3}]
 
 
-def test_a_broker_of_another_cluster_is_refused_for_good() -> None:
+@in_cluster(nodes=1)
+async def test_a_broker_of_another_cluster_is_refused_for_good(cluster: Cluster) -> None:
     """INCONSISTENT_CLUSTER_ID comes out of everything that waits for the registration."""
-
-    async def story(cluster: Cluster) -> None:
-        cluster.start(1, leads=True)
-        await cluster.until(lambda: 1 in cluster.members)
-        member = cluster.members[1]
-        stranger = BrokerSession(
-            settings=SessionSettings(),
-            clock=member.ports.clock,
-            channel=member.channel,
-            network=member.ports.network,
-            feed=member.feed,
-            broker_id=9,
-            cluster_id="another-cluster",
-            endpoints={"GRPC": "x:1"},
-        )
-        await stranger.start()
-        with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
-            await stranger.wait_until_registered()
-        with pytest.raises(RegistrationRefused):
-            await stranger.wait_until_unfenced()
-        assert not await stranger.controlled_shutdown(100)
-        await stranger.stop()
-
-    Cluster(nodes=1).run(story)
+    cluster.start(1, leads=True)
+    await cluster.until(lambda: 1 in cluster.members)
+    member = cluster.members[1]
+    stranger = BrokerSession(
+        settings=SessionSettings(),
+        clock=member.ports.clock,
+        channel=member.channel,
+        network=member.ports.network,
+        feed=member.feed,
+        broker_id=9,
+        cluster_id="another-cluster",
+        endpoints={"GRPC": "x:1"},
+    )
+    await stranger.start()
+    with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
+        await stranger.wait_until_registered()
+    with pytest.raises(RegistrationRefused):
+        await stranger.wait_until_unfenced()
+    assert not await stranger.controlled_shutdown(100)
+    await stranger.stop()
 
 
-def test_a_superseded_broker_learns_that_its_epoch_is_stale() -> None:
+@in_cluster()
+async def test_a_superseded_broker_learns_that_its_epoch_is_stale(cluster: Cluster) -> None:
     """A heartbeat with an old broker epoch ends its stream with STALE_BROKER_EPOCH (R-111)."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        member = cluster.members[2]
-        stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
-        registration = member.feed.image.brokers[2]
-        heartbeat = controller_messages.Heartbeat(
-            broker_id=2, broker_epoch=registration.broker_epoch + 1, incarnation_id=registration.incarnation_id
-        )
-        await stream.send(heartbeat.SerializeToString())
-        answer = controller_messages.HeartbeatAnswer.FromString(await stream.recv())
-        assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    member = cluster.members[2]
+    stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
+    registration = member.feed.image.brokers[2]
+    heartbeat = controller_messages.Heartbeat(
+        broker_id=2, broker_epoch=registration.broker_epoch + 1, incarnation_id=registration.incarnation_id
+    )
+    await stream.send(heartbeat.SerializeToString())
+    answer = controller_messages.HeartbeatAnswer.FromString(await stream.recv())
+    assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_calls_find_the_controller_by_hints_alone() -> None:
+@in_cluster()
+async def test_calls_find_the_controller_by_hints_alone(cluster: Cluster) -> None:
     """A node that knows no leader asks voters in turn and follows NOT_CONTROLLER's hint."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(leader=3, assignment=())
-        network = cluster.members[1].ports.network
-        clock = cluster.members[1].ports.clock
-        channel = ControllerChannel(clock=clock, network=network, voters=cluster.voters, leader=lambda: -1)
-        request = controller_messages.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5)
-        answer = await channel.call("AllocateProducerIds", request.SerializeToString(), 1_000)
-        error = controller_messages.AllocateProducerIdsResponse.FromString(answer).error_code
-        assert error == ErrorCode.STALE_BROKER_EPOCH
-        assert channel.controller_address() == cluster.voters[3]
-
-    Cluster().run(story)
+    await cluster.begin(leader=3, assignment=())
+    network = cluster.members[1].ports.network
+    clock = cluster.members[1].ports.clock
+    channel = ControllerChannel(clock=clock, network=network, voters=cluster.voters, leader=lambda: -1)
+    request = controller_messages.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5)
+    answer = await channel.call("AllocateProducerIds", request.SerializeToString(), 1_000)
+    error = controller_messages.AllocateProducerIdsResponse.FromString(answer).error_code
+    assert error == ErrorCode.STALE_BROKER_EPOCH
+    assert channel.controller_address() == cluster.voters[3]
 
 
-def test_calls_end_when_their_time_is_over() -> None:
+@in_cluster(nodes=1)
+async def test_calls_end_when_their_time_is_over(cluster: Cluster) -> None:
     """Without any controller `ControllerUnavailable` comes in time and says what was tried last."""
-
-    async def story(cluster: Cluster) -> None:
-        cluster.start(1)
-        await cluster.until(lambda: 1 in cluster.members)
-        begun = cluster.now_ms
-        with pytest.raises(ControllerUnavailable, match="ForwardAdmin"):
-            await cluster.members[1].channel.forward_admin(CALLER, "CreateTopics", b"", 600, at_most_once=True)
-        assert 600 <= cluster.now_ms - begun <= 601
-
-    Cluster(nodes=1).run(story)
+    cluster.start(1)
+    await cluster.until(lambda: 1 in cluster.members)
+    begun = cluster.now_ms
+    with pytest.raises(ControllerUnavailable, match="ForwardAdmin"):
+        await cluster.members[1].channel.forward_admin(CALLER, "CreateTopics", b"", 600, at_most_once=True)
+    assert 600 <= cluster.now_ms - begun <= 601
 
 
-def test_an_order_that_takes_its_time_is_given_once() -> None:
+@in_cluster()
+async def test_an_order_that_takes_its_time_is_given_once(cluster: Cluster) -> None:
     """A CreateTopics that commits after more than one attempt's time is answered with success."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        cluster.log.stalled = True
-        created = asyncio.ensure_future(cluster.create_topic("orders"))
-        await cluster.sleep(3_000)
-        assert not created.done()
-        cluster.log.stalled = False
-        cluster.log.commit(len(cluster.log.batches))
-        assert len(await created) == 16
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    cluster.log.stalled = True
+    created = asyncio.ensure_future(cluster.create_topic("orders"))
+    await cluster.sleep(3_000)
+    assert not created.done()
+    cluster.log.stalled = False
+    cluster.log.commit(len(cluster.log.batches))
+    assert len(await created) == 16
 
 
-def test_an_order_whose_answer_is_lost_is_not_given_again() -> None:
+@in_cluster()
+async def test_an_order_whose_answer_is_lost_is_not_given_again(cluster: Cluster) -> None:
     """Nobody can say whether it was carried out, and the caller is told so."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        cluster.log.stalled = True
-        request = admin_messages.CreateTopicsRequest(
-            topics=[admin_messages.NewTopic(name="orders", partitions=1, replication_factor=1)]
-        )
-        forwarded = cluster.members[2].channel.forward_admin(
-            CALLER, "CreateTopics", request.SerializeToString(), 8_000, at_most_once=True
-        )
-        answer = asyncio.ensure_future(forwarded)
-        await cluster.sleep(500)
-        begun = cluster.now_ms
-        cluster.kill(1)
-        with pytest.raises(ControllerUnavailable):
-            await answer
-        assert cluster.now_ms - begun < 100
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    cluster.log.stalled = True
+    request = admin_messages.CreateTopicsRequest(
+        topics=[admin_messages.NewTopic(name="orders", partitions=1, replication_factor=1)]
+    )
+    forwarded = cluster.members[2].channel.forward_admin(
+        CALLER, "CreateTopics", request.SerializeToString(), 8_000, at_most_once=True
+    )
+    answer = asyncio.ensure_future(forwarded)
+    await cluster.sleep(500)
+    begun = cluster.now_ms
+    cluster.kill(1)
+    with pytest.raises(ControllerUnavailable):
+        await answer
+    assert cluster.now_ms - begun < 100
 
 
-def test_an_unknown_admin_request_is_refused_by_name() -> None:
+@in_cluster()
+async def test_an_unknown_admin_request_is_refused_by_name(cluster: Cluster) -> None:
     """The forwarding broker gets INVALID_REQUEST with the name, not a broken stream."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        with pytest.raises(ControllerUnavailable, match=r"no admin request '.*Explode'"):
-            await cluster.members[2].channel.forward_admin(CALLER, "Explode", b"", 600, at_most_once=True)
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    with pytest.raises(ControllerUnavailable, match=r"no admin request '.*Explode'"):
+        await cluster.members[2].channel.forward_admin(CALLER, "Explode", b"", 600, at_most_once=True)
 
 
-def test_the_incarnation_is_new_with_each_process() -> None:
+@in_cluster()
+async def test_the_incarnation_is_new_with_each_process(cluster: Cluster) -> None:
     """R-150: 16 random bytes."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        first = cluster.members[2].session.incarnation_id
-        cluster.kill(2)
-        cluster.start(2)
-        await cluster.until(lambda: cluster.unfenced(2))
-        second = cluster.members[2].session.incarnation_id
-        assert len(first) == len(second) == 16
-        assert first != second
-        assert cluster.members[1].feed.image.cluster_id == CLUSTER_ID
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    first = cluster.members[2].session.incarnation_id
+    cluster.kill(2)
+    cluster.start(2)
+    await cluster.until(lambda: cluster.unfenced(2))
+    second = cluster.members[2].session.incarnation_id
+    assert len(first) == len(second) == 16
+    assert first != second
+    assert cluster.members[1].feed.image.cluster_id == CLUSTER_ID
 
 
 def test_an_attempt_to_reach_the_old_controller_ends_when_another_is_elected() -> None:
@@ -320,21 +269,18 @@ def test_an_attempt_to_reach_the_old_controller_ends_when_another_is_elected() -
     Cluster().run(story)
 
 
-def test_a_broker_that_finds_no_controller_says_whom_it_cannot_reach() -> None:
+@in_cluster()
+async def test_a_broker_that_finds_no_controller_says_whom_it_cannot_reach(cluster: Cluster) -> None:
     """After some seconds in one line with the voters that are silent, and then once a minute."""
-
-    async def story(cluster: Cluster) -> None:
-        cluster.start(1)
-        await cluster.sleep(4_000)
-        assert cluster.events_of("said") == []
-        await cluster.sleep(55_000)
-        silent = f"2 at {cluster.voters[2]}, 3 at {cluster.voters[3]}"
-        line = f"node 1 waits for a controller: cannot reach the voters {silent}"
-        assert [facts["line"] for _, _, name, facts in cluster.events if name == "said"] == [line]
-        cluster.start(2)
-        cluster.start(3)
-        await cluster.sleep(10_000)
-        lines = [str(facts["line"]) for _, node_id, name, facts in cluster.events if (node_id, name) == (1, "said")]
-        assert lines[1:] == ["node 1 waits for a controller: the voters answer, and have not elected a controller"]
-
-    Cluster().run(story)
+    cluster.start(1)
+    await cluster.sleep(4_000)
+    assert cluster.events_of("said") == []
+    await cluster.sleep(55_000)
+    silent = f"2 at {cluster.voters[2]}, 3 at {cluster.voters[3]}"
+    line = f"node 1 waits for a controller: cannot reach the voters {silent}"
+    assert [facts["line"] for _, _, name, facts in cluster.events if name == "said"] == [line]
+    cluster.start(2)
+    cluster.start(3)
+    await cluster.sleep(10_000)
+    lines = [str(facts["line"]) for _, node_id, name, facts in cluster.events if (node_id, name) == (1, "said")]
+    assert lines[1:] == ["node 1 waits for a controller: the voters answer, and have not elected a controller"]

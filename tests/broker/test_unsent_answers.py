@@ -36,83 +36,71 @@ def test_sessions_without_proof_use_only_half_of_the_room() -> None:
     assert unsent.has_room(trusted=True)
 
 
-def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
+async def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
     """In the order of arrival; those with proof and those without take turns."""
+    unsent = ResponseBudget(100)
+    unsent.add(100, trusted=True)
+    order: list[str] = []
 
-    async def story() -> None:
-        unsent = ResponseBudget(100)
-        unsent.add(100, trusted=True)
-        order: list[str] = []
+    async def wait(name: str, trusted: bool) -> None:
+        await unsent.room(trusted=trusted)
+        unsent.add(50, trusted=trusted)
+        order.append(name)
 
-        async def wait(name: str, trusted: bool) -> None:
-            await unsent.room(trusted=trusted)
-            unsent.add(50, trusted=trusted)
-            order.append(name)
-
-        waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("trusted", True))]
-        await asyncio.wait(waiting, timeout=0)
-        unsent.remove(50, trusted=True)
-        await waiting[1]
-        assert order == ["trusted"]
-        unsent.remove(50, trusted=True)
-        await waiting[0]
-        assert order == ["trusted", "new"]
-
-    asyncio.run(story())
+    waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("trusted", True))]
+    await asyncio.wait(waiting, timeout=0)
+    unsent.remove(50, trusted=True)
+    await waiting[1]
+    assert order == ["trusted"]
+    unsent.remove(50, trusted=True)
+    await waiting[0]
+    assert order == ["trusted", "new"]
 
 
-def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
+async def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
     """A session that ends while it waits does not swallow its turn."""
-
-    async def story() -> None:
-        unsent = ResponseBudget(100)
-        unsent.add(100, trusted=True)
-        first = asyncio.ensure_future(unsent.room(trusted=True))
-        second = asyncio.ensure_future(unsent.room(trusted=True))
-        await asyncio.wait((first, second), timeout=0)
-        unsent.remove(100, trusted=True)
-        first.cancel()
-        await second
-
-    asyncio.run(story())
+    unsent = ResponseBudget(100)
+    unsent.add(100, trusted=True)
+    first = asyncio.ensure_future(unsent.room(trusted=True))
+    second = asyncio.ensure_future(unsent.room(trusted=True))
+    await asyncio.wait((first, second), timeout=0)
+    unsent.remove(100, trusted=True)
+    first.cancel()
+    await second
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None:
+async def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None:
     """Sessions come, wait, send, have nothing to send and are cancelled; in the end everybody who stayed had a turn."""
+    rng = random.Random(seed)
+    unsent = ResponseBudget(100)
 
-    async def story() -> None:
-        rng = random.Random(seed)
-        unsent = ResponseBudget(100)
+    async def session(trusted: bool) -> None:
+        for _ in range(rng.randint(1, 5)):
+            if not unsent.has_room(trusted=trusted):
+                await unsent.room(trusted=trusted)
+            if rng.random() < 0.3:
+                unsent.pass_on()
+                continue
+            size = rng.randint(1, 60)
+            unsent.add(size, trusted=trusted)
+            try:
+                for _ in range(rng.randint(0, 3)):
+                    await asyncio.sleep(0)
+            finally:
+                unsent.remove(size, trusted=trusted)
 
-        async def session(trusted: bool) -> None:
-            for _ in range(rng.randint(1, 5)):
-                if not unsent.has_room(trusted=trusted):
-                    await unsent.room(trusted=trusted)
-                if rng.random() < 0.3:
-                    unsent.pass_on()
-                    continue
-                size = rng.randint(1, 60)
-                unsent.add(size, trusted=trusted)
-                try:
-                    for _ in range(rng.randint(0, 3)):
-                        await asyncio.sleep(0)
-                finally:
-                    unsent.remove(size, trusted=trusted)
-
-        sessions = []
-        for _ in range(40):
-            sessions.append(asyncio.ensure_future(session(rng.random() < 0.5)))
-            await asyncio.sleep(0)
-            if rng.random() < 0.5:
-                rng.choice(sessions).cancel()
-        done, waiting = await asyncio.wait(sessions, timeout=5)
-        assert not waiting
-        assert all(each.cancelled() or each.exception() is None for each in done)
-        assert unsent.has_room(trusted=True)
-        assert unsent.has_room(trusted=False)
-
-    asyncio.run(story())
+    sessions = []
+    for _ in range(40):
+        sessions.append(asyncio.ensure_future(session(rng.random() < 0.5)))
+        await asyncio.sleep(0)
+        if rng.random() < 0.5:
+            rng.choice(sessions).cancel()
+    done, waiting = await asyncio.wait(sessions, timeout=5)
+    assert not waiting
+    assert all(each.cancelled() or each.exception() is None for each in done)
+    assert unsent.has_room(trusted=True)
+    assert unsent.has_room(trusted=False)
 
 
 def test_items_that_their_bytes_cannot_explain_are_no_frame() -> None:

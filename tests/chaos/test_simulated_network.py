@@ -24,6 +24,8 @@ from odradek_proto.transport.ports import (
     StreamClosed,
 )
 
+from tests.playing import plays
+
 ADDRESS = "server:9092"
 ECHO = "/t.T/Echo"
 COLLECT = "/t.T/Collect"
@@ -84,79 +86,67 @@ async def silence(stream: Stream, seconds: float) -> bool:
     return False
 
 
-def test_killed_process_ends_its_streams_at_once_and_refuses() -> None:
+@plays(tell)
+async def test_killed_process_ends_its_streams_at_once_and_refuses(pair: Pair) -> None:
     """The kernel of a killed process closes its sockets: an unclean end within the link's delay, then refusals."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        killed_us = pair.loop.now_us
-        pair.server.kill()
-        with pytest.raises(StreamClosed) as ended:
-            await stream.recv()
-        assert not ended.value.clean
-        assert pair.loop.now_us - killed_us <= 1000
-        assert await pair.client.dial(ADDRESS, 1000) is DialResult.REFUSED
-        with pytest.raises(PeerUnavailable) as refused:
-            await pair.client.open(ADDRESS, ECHO)
-        assert refused.value.refused
-        pair.server.start(pair.main)
-        await virtual_sleep(0.001)
-        again = await pair.client.open(ADDRESS, ECHO)
-        await again.send(b"x")
-        assert await again.recv() == b"x"
-        assert pair.server.ports.incarnation == 2
-
-    tell(story)
+    stream = await pair.open()
+    killed_us = pair.loop.now_us
+    pair.server.kill()
+    with pytest.raises(StreamClosed) as ended:
+        await stream.recv()
+    assert not ended.value.clean
+    assert pair.loop.now_us - killed_us <= 1000
+    assert await pair.client.dial(ADDRESS, 1000) is DialResult.REFUSED
+    with pytest.raises(PeerUnavailable) as refused:
+        await pair.client.open(ADDRESS, ECHO)
+    assert refused.value.refused
+    pair.server.start(pair.main)
+    await virtual_sleep(0.001)
+    again = await pair.client.open(ADDRESS, ECHO)
+    await again.send(b"x")
+    assert await again.recv() == b"x"
+    assert pair.server.ports.incarnation == 2
 
 
-def test_paused_process_is_silent_and_goes_on_later() -> None:
+@plays(tell)
+async def test_paused_process_is_silent_and_goes_on_later(pair: Pair) -> None:
     """While it is paused its kernel accepts dials and bytes; the answers come at resume."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.server.pause()
-        await stream.send(b"1")
-        assert await silence(stream, 30)
-        assert await pair.client.dial(ADDRESS, 1000) is DialResult.LISTENING
-        with pytest.raises(DeadlineExceeded):
-            await pair.client.open(ADDRESS, ECHO, timeout_ms=5000)
-        pair.server.resume()
-        assert await stream.recv() == b"1"
-
-    tell(story)
+    stream = await pair.open()
+    pair.server.pause()
+    await stream.send(b"1")
+    assert await silence(stream, 30)
+    assert await pair.client.dial(ADDRESS, 1000) is DialResult.LISTENING
+    with pytest.raises(DeadlineExceeded):
+        await pair.client.open(ADDRESS, ECHO, timeout_ms=5000)
+    pair.server.resume()
+    assert await stream.recv() == b"1"
 
 
-def test_paused_process_can_be_killed() -> None:
+@plays(tell)
+async def test_paused_process_can_be_killed(pair: Pair) -> None:
     """A kill of a paused process is as quick as any other."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.server.pause()
-        pair.server.kill()
-        assert not await silence(stream, 1)
-        pair.server.start(pair.main)
-
-    tell(story)
+    stream = await pair.open()
+    pair.server.pause()
+    pair.server.kill()
+    assert not await silence(stream, 1)
+    pair.server.start(pair.main)
 
 
-def test_power_loss_is_silent_until_the_machine_is_back() -> None:
+@plays(tell)
+async def test_power_loss_is_silent_until_the_machine_is_back(pair: Pair) -> None:
     """No end, no refusal; when the machine runs again, it resets the connections that it has forgotten."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.server.power_loss()
-        await stream.send(b"into the void")
-        assert await silence(stream, 60)
-        assert await pair.client.dial(ADDRESS, 1000) is DialResult.SILENT
-        with pytest.raises(NetworkError) as failed:
-            await pair.client.call(ADDRESS, COUNT, b"", 2000)
-        assert not getattr(failed.value, "refused", False)
-        pair.server.start(pair.main)
-        with pytest.raises(StreamClosed) as ended:
-            await asyncio.wait_for(stream.recv(), 1)
-        assert not ended.value.clean
-
-    tell(story)
+    stream = await pair.open()
+    pair.server.power_loss()
+    await stream.send(b"into the void")
+    assert await silence(stream, 60)
+    assert await pair.client.dial(ADDRESS, 1000) is DialResult.SILENT
+    with pytest.raises(NetworkError) as failed:
+        await pair.client.call(ADDRESS, COUNT, b"", 2000)
+    assert not getattr(failed.value, "refused", False)
+    pair.server.start(pair.main)
+    with pytest.raises(StreamClosed) as ended:
+        await asyncio.wait_for(stream.recv(), 1)
+    assert not ended.value.clean
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -186,55 +176,46 @@ def test_cut_link_holds_messages_back_and_keeps_their_order(seed: int) -> None:
     tell(story, seed)
 
 
-def test_window_stays_closed_while_the_way_back_is_cut() -> None:
+@plays(tell)
+async def test_window_stays_closed_while_the_way_back_is_cut(pair: Pair) -> None:
     """Acknowledgements do not pass a cut either: a sender runs into its window, and goes on after the heal."""
+    stream = await pair.open()
+    pair.fabric.cut("server", "client", both_ways=False)
 
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.fabric.cut("server", "client", both_ways=False)
-
-        async def send() -> None:
-            for _ in range(20):
-                await stream.send(bytes(64 * 1024))
-
-        sender = asyncio.ensure_future(send())
-        _, waiting = await asyncio.wait((sender,), timeout=30)
-        assert waiting
-        assert len(pair.received) == 4
-        pair.fabric.heal_all()
+    async def send() -> None:
         for _ in range(20):
-            await stream.recv()
-        await sender
+            await stream.send(bytes(64 * 1024))
 
-    tell(story)
+    sender = asyncio.ensure_future(send())
+    _, waiting = await asyncio.wait((sender,), timeout=30)
+    assert waiting
+    assert len(pair.received) == 4
+    pair.fabric.heal_all()
+    for _ in range(20):
+        await stream.recv()
+    await sender
 
 
-def test_kill_behind_a_cut_is_heard_after_the_heal() -> None:
+@plays(tell)
+async def test_kill_behind_a_cut_is_heard_after_the_heal(pair: Pair) -> None:
     """The end of a connection cannot pass a cut link."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.fabric.cut("client", "server")
-        pair.server.kill()
-        assert await silence(stream, 10)
-        pair.fabric.heal_all()
-        assert not await silence(stream, 1)
-
-    tell(story)
+    stream = await pair.open()
+    pair.fabric.cut("client", "server")
+    pair.server.kill()
+    assert await silence(stream, 10)
+    pair.fabric.heal_all()
+    assert not await silence(stream, 1)
 
 
-def test_stall_ends_by_itself() -> None:
+@plays(tell)
+async def test_stall_ends_by_itself(pair: Pair) -> None:
     """A stalled direction delivers once the stall is over."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.fabric.stall("client", "server", 500)
-        started_us = pair.loop.now_us
-        await stream.send(b"late")
-        assert await stream.recv() == b"late"
-        assert 500_000 <= pair.loop.now_us - started_us < 510_000
-
-    tell(story)
+    stream = await pair.open()
+    pair.fabric.stall("client", "server", 500)
+    started_us = pair.loop.now_us
+    await stream.send(b"late")
+    assert await stream.recv() == b"late"
+    assert 500_000 <= pair.loop.now_us - started_us < 510_000
 
 
 def test_reset_loses_a_suffix_of_what_was_not_seen() -> None:
@@ -287,100 +268,91 @@ def test_calls_are_lost_before_or_after_they_acted() -> None:
     tell(story)
 
 
-def test_call_under_way_fails_when_its_server_is_killed() -> None:
+@plays(tell)
+async def test_call_under_way_fails_when_its_server_is_killed(pair: Pair) -> None:
     """The caller hears at once that the connection broke, which is not a refusal."""
 
-    async def story(pair: Pair) -> None:
-        async def main(ports: NodePorts) -> None:
-            async def hang(_: bytes, __: CallContext) -> bytes:
-                await asyncio.Event().wait()
-                return b""
-
-            await ports.network.serve(ADDRESS, Handlers(unary={COUNT: hang}))
+    async def main(ports: NodePorts) -> None:
+        async def hang(_: bytes, __: CallContext) -> bytes:
             await asyncio.Event().wait()
+            return b""
 
-        pair.server.start(main)
-        await virtual_sleep(0.001)
-        call = asyncio.ensure_future(pair.client.call(ADDRESS, COUNT, b"", 60_000))
-        await virtual_sleep(1)
-        pair.server.kill()
-        with pytest.raises(PeerUnavailable) as broken:
-            await asyncio.wait_for(call, 0.1)
-        assert not broken.value.refused
+        await ports.network.serve(ADDRESS, Handlers(unary={COUNT: hang}))
+        await asyncio.Event().wait()
 
-    tell(story)
+    pair.server.start(main)
+    await virtual_sleep(0.001)
+    call = asyncio.ensure_future(pair.client.call(ADDRESS, COUNT, b"", 60_000))
+    await virtual_sleep(1)
+    pair.server.kill()
+    with pytest.raises(PeerUnavailable) as broken:
+        await asyncio.wait_for(call, 0.1)
+    assert not broken.value.refused
 
 
-def test_killed_process_reaches_nobody_while_it_unwinds() -> None:
+@plays(tell)
+async def test_killed_process_reaches_nobody_while_it_unwinds(pair: Pair) -> None:
     """What a `finally` block of a killed process says or writes goes nowhere."""
 
-    async def story(pair: Pair) -> None:
-        async def dying(ports: NodePorts) -> None:
-            ports.files.makedirs("/data")
-            log = ports.files.open("/data/log", create=True)
-            log.pwritev([b"alive"], 0)
-            stream = await ports.network.open(ADDRESS, ECHO)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                log.pwritev([b"ghost"], 0)
-                with pytest.raises(StreamClosed):
-                    await stream.send(b"ghost")
-                with pytest.raises(PeerUnavailable):
-                    await ports.network.call(ADDRESS, COUNT, b"", 1000)
-                unwound.append(ports.node)
+    async def dying(ports: NodePorts) -> None:
+        ports.files.makedirs("/data")
+        log = ports.files.open("/data/log", create=True)
+        log.pwritev([b"alive"], 0)
+        stream = await ports.network.open(ADDRESS, ECHO)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.pwritev([b"ghost"], 0)
+            with pytest.raises(StreamClosed):
+                await stream.send(b"ghost")
+            with pytest.raises(PeerUnavailable):
+                await ports.network.call(ADDRESS, COUNT, b"", 1000)
+            unwound.append(ports.node)
 
-        unwound: list[str] = []
-        (await pair.open()).close()
-        node = SimNode("dying", pair.loop, pair.fabric)
-        node.start(dying)
-        await virtual_sleep(1)
-        node.kill()
-        await virtual_sleep(1)
-        assert unwound == ["dying"]
-        assert pair.received == []
-        assert pair.counted == 0
-        assert node.disk.read("/data/log") == b"alive"
-
-    tell(story)
+    unwound: list[str] = []
+    (await pair.open()).close()
+    node = SimNode("dying", pair.loop, pair.fabric)
+    node.start(dying)
+    await virtual_sleep(1)
+    node.kill()
+    await virtual_sleep(1)
+    assert unwound == ["dying"]
+    assert pair.received == []
+    assert pair.counted == 0
+    assert node.disk.read("/data/log") == b"alive"
 
 
-def test_program_that_raises_has_exited() -> None:
+@plays(tell)
+async def test_program_that_raises_has_exited(pair: Pair) -> None:
     """Its failure is kept, its sockets are closed, and it can be started again."""
 
-    async def story(pair: Pair) -> None:
-        async def fails(ports: NodePorts) -> None:
-            await ports.network.serve(ADDRESS, Handlers())
-            await ports.clock.sleep(100)
-            raise AssertionError("log end offset fell")
+    async def fails(ports: NodePorts) -> None:
+        await ports.network.serve(ADDRESS, Handlers())
+        await ports.clock.sleep(100)
+        raise AssertionError("log end offset fell")
 
-        pair.server.start(fails)
-        await pair.server.wait()
-        await virtual_sleep(0)
-        assert isinstance(pair.server.failure, AssertionError)
-        assert not pair.server.is_running
-        assert await pair.client.dial(ADDRESS, 1000) is DialResult.REFUSED
-        (await pair.open()).close()
-        assert pair.server.failure is None
-
-    tell(story)
+    pair.server.start(fails)
+    await pair.server.wait()
+    await virtual_sleep(0)
+    assert isinstance(pair.server.failure, AssertionError)
+    assert not pair.server.is_running
+    assert await pair.client.dial(ADDRESS, 1000) is DialResult.REFUSED
+    (await pair.open()).close()
+    assert pair.server.failure is None
 
 
-def test_a_machine_that_is_up_again_resets_connections_of_its_earlier_life() -> None:
+@plays(tell)
+async def test_a_machine_that_is_up_again_resets_connections_of_its_earlier_life(pair: Pair) -> None:
     """Its kernel knows nothing of them, and says so at the first byte, also when none came while it was off."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.server.power_loss()
-        await virtual_sleep(1)
-        pair.server.start(pair.main)
-        await virtual_sleep(0.01)
-        await stream.send(b"are you there?")
-        with pytest.raises(StreamClosed) as lost:
-            await asyncio.wait_for(stream.recv(), 1)
-        assert not lost.value.clean
-
-    tell(story)
+    stream = await pair.open()
+    pair.server.power_loss()
+    await virtual_sleep(1)
+    pair.server.start(pair.main)
+    await virtual_sleep(0.01)
+    await stream.send(b"are you there?")
+    with pytest.raises(StreamClosed) as lost:
+        await asyncio.wait_for(stream.recv(), 1)
+    assert not lost.value.clean
 
 
 def test_power_loss_of_a_node_forgets_unflushed_bytes() -> None:
@@ -420,33 +392,27 @@ def test_power_loss_of_a_node_forgets_unflushed_bytes() -> None:
     assert len(sizes[False]) > 5
 
 
-def test_a_repeated_call_acts_twice_and_is_answered_once() -> None:
+@plays(tell)
+async def test_a_repeated_call_acts_twice_and_is_answered_once(pair: Pair) -> None:
     """The second request comes late, and nobody waits for what it is answered."""
-
-    async def story(pair: Pair) -> None:
-        (await pair.open()).close()
-        link = pair.fabric.link("client", "server")
-        link.duplicate_requests, link.duplicate_late_ms = 1.0, 50.0
-        assert await pair.client.call(ADDRESS, COUNT, b"", 1000) == b"1"
-        await virtual_sleep(0.04)
-        assert pair.counted == 1
-        await virtual_sleep(0.04)
-        assert pair.counted == 2
-
-    tell(story)
+    (await pair.open()).close()
+    link = pair.fabric.link("client", "server")
+    link.duplicate_requests, link.duplicate_late_ms = 1.0, 50.0
+    assert await pair.client.call(ADDRESS, COUNT, b"", 1000) == b"1"
+    await virtual_sleep(0.04)
+    assert pair.counted == 1
+    await virtual_sleep(0.04)
+    assert pair.counted == 2
 
 
-def test_a_held_method_gets_no_answer_while_the_others_do() -> None:
+@plays(tell)
+async def test_a_held_method_gets_no_answer_while_the_others_do(pair: Pair) -> None:
     """A broker that reads no metadata goes on with all the rest."""
-
-    async def story(pair: Pair) -> None:
-        stream = await pair.open()
-        pair.fabric.held["client"] = COUNT
-        with pytest.raises(DeadlineExceeded):
-            await pair.client.call(ADDRESS, COUNT, b"", 100)
-        await stream.send(b"x")
-        assert await stream.recv() == b"x"
-        del pair.fabric.held["client"]
-        assert await pair.client.call(ADDRESS, COUNT, b"", 100) == b"1"
-
-    tell(story)
+    stream = await pair.open()
+    pair.fabric.held["client"] = COUNT
+    with pytest.raises(DeadlineExceeded):
+        await pair.client.call(ADDRESS, COUNT, b"", 100)
+    await stream.send(b"x")
+    assert await stream.recv() == b"x"
+    del pair.fabric.held["client"]
+    assert await pair.client.call(ADDRESS, COUNT, b"", 100) == b"1"

@@ -38,25 +38,17 @@ def test_an_order_whose_answer_is_lost_is_given_again(is_done: bool, monkeypatch
     asyncio.run(story())
 
 
-def test_a_topic_that_was_there_before_is_an_error_unless_it_may_be() -> None:
+async def test_a_topic_that_was_there_before_is_an_error_unless_it_may_be() -> None:
     """Who needs an empty topic is told; who needs any is told how many partitions it has."""
-
-    async def story() -> None:
-        async with Cluster() as cluster, Admin(cluster.bootstrap) as admin:
-            await cluster.create_topic("orders", partitions=2)
-            with pytest.raises(TopicAlreadyExists):
-                await create_topic(admin, NewTopic("orders", 5), timeout_s=PATIENCE_S)
-            assert await create_topic(admin, NewTopic("orders", 5), timeout_s=PATIENCE_S, may_exist=True) == 2
-
-    asyncio.run(story())
+    async with Cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", partitions=2)
+        with pytest.raises(TopicAlreadyExists):
+            await create_topic(admin, NewTopic("orders", 5), timeout_s=PATIENCE_S)
+        assert await create_topic(admin, NewTopic("orders", 5), timeout_s=PATIENCE_S, may_exist=True) == 2
 
 
-def test_too_few_brokers_are_waited_for_and_named_in_the_end() -> None:
+async def test_too_few_brokers_are_waited_for_and_named_in_the_end() -> None:
     """A third broker may still register; when it does not, the controller's refusal is raised."""
-
-    async def story() -> None:
-        async with Cluster(brokers=2) as cluster, Admin(cluster.bootstrap) as admin:
-            with pytest.raises(InvalidReplicationFactor):
-                await create_topic(admin, NewTopic("orders", 1, 3), timeout_s=0.2)
-
-    asyncio.run(story())
+    async with Cluster(brokers=2) as cluster, Admin(cluster.bootstrap) as admin:
+        with pytest.raises(InvalidReplicationFactor):
+            await create_topic(admin, NewTopic("orders", 1, 3), timeout_s=0.2)

@@ -125,25 +125,21 @@ def is_refused(failed: NetworkError | None) -> bool:
     return isinstance(failed, PeerUnavailable) and failed.refused
 
 
-def test_killed_peer_shows_on_a_waiting_recv_at_once(peer: Peer) -> None:
+async def test_killed_peer_shows_on_a_waiting_recv_at_once(peer: Peer) -> None:
     """SIGKILL ends the stream without waiting for any deadline, uncleanly, and then the address refuses."""
-
-    async def story() -> None:
-        async with network() as client:
-            stream = await client.open(peer.address, STREAM, PATIENCE_MS)
-            receiver = asyncio.ensure_future(stream.recv())
-            await asyncio.sleep(0)
-            peer.kill()
-            with pytest.raises(StreamClosed) as ended:
-                async with asyncio.timeout(KEEPALIVE_MS / 2_000):  # keepalive would notice it, too, much later
-                    await receiver
-            assert not ended.value.clean
-            assert await client.dial(peer.address, PATIENCE_MS) is DialResult.REFUSED
-            async with asyncio.timeout(60):
-                while not is_refused(await failure_of(client.open(peer.address, STREAM))):
-                    pass  # the first may still meet the dying connection
-
-    asyncio.run(story())
+    async with network() as client:
+        stream = await client.open(peer.address, STREAM, PATIENCE_MS)
+        receiver = asyncio.ensure_future(stream.recv())
+        await asyncio.sleep(0)
+        peer.kill()
+        with pytest.raises(StreamClosed) as ended:
+            async with asyncio.timeout(KEEPALIVE_MS / 2_000):  # keepalive would notice it, too, much later
+                await receiver
+        assert not ended.value.clean
+        assert await client.dial(peer.address, PATIENCE_MS) is DialResult.REFUSED
+        async with asyncio.timeout(60):
+            while not is_refused(await failure_of(client.open(peer.address, STREAM))):
+                pass  # the first may still meet the dying connection
 
 
 def test_stream_to_a_restarted_peer_opens_at_once(peer: Peer) -> None:
@@ -170,40 +166,32 @@ def test_stream_to_a_restarted_peer_opens_at_once(peer: Peer) -> None:
     asyncio.run(story())
 
 
-def test_frozen_peer_takes_the_deadline_and_is_not_refused(peer: Peer) -> None:
+async def test_frozen_peer_takes_the_deadline_and_is_not_refused(peer: Peer) -> None:
     """A stopped process is silence: dials are accepted by its kernel, calls run into their deadlines."""
-
-    async def story() -> None:
-        async with network() as client:
-            stream = await client.open(peer.address, STREAM, PATIENCE_MS)
-            peer.signal(signal.SIGSTOP)
-            with pytest.raises(DeadlineExceeded):
-                await client.call(peer.address, ECHO, b"", 200)
-            with pytest.raises(DeadlineExceeded):
-                await client.open(peer.address, STREAM, timeout_ms=200)
-            assert await client.dial(peer.address, PATIENCE_MS) is DialResult.LISTENING
-            peer.signal(signal.SIGCONT)
-            await stream.send(b"still here")
-            assert await stream.recv() == b"still here"
-
-    asyncio.run(story())
+    async with network() as client:
+        stream = await client.open(peer.address, STREAM, PATIENCE_MS)
+        peer.signal(signal.SIGSTOP)
+        with pytest.raises(DeadlineExceeded):
+            await client.call(peer.address, ECHO, b"", 200)
+        with pytest.raises(DeadlineExceeded):
+            await client.open(peer.address, STREAM, timeout_ms=200)
+        assert await client.dial(peer.address, PATIENCE_MS) is DialResult.LISTENING
+        peer.signal(signal.SIGCONT)
+        await stream.send(b"still here")
+        assert await stream.recv() == b"still here"
 
 
-def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
+async def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
     """A first connection to a stopped process fails by time, never as refused."""
-
-    async def story() -> None:
-        async with network(GrpcOptions()) as client, asyncio.timeout(60):
-            peer.signal(signal.SIGSTOP)
-            failed = await failure_of(client.call(peer.address, ECHO, b"", 2000))
-            assert failed is not None
-            assert not is_refused(failed)
-            peer.signal(signal.SIGCONT)
-            while failed := await failure_of(client.call(peer.address, ECHO, b"", 5000)):
-                assert not is_refused(failed)  # to wake up may take longer than an attempt to connect
-            assert await client.call(peer.address, ECHO, b"again", PATIENCE_MS) == b"again"
-
-    asyncio.run(story())
+    async with network(GrpcOptions()) as client, asyncio.timeout(60):
+        peer.signal(signal.SIGSTOP)
+        failed = await failure_of(client.call(peer.address, ECHO, b"", 2000))
+        assert failed is not None
+        assert not is_refused(failed)
+        peer.signal(signal.SIGCONT)
+        while failed := await failure_of(client.call(peer.address, ECHO, b"", 5000)):
+            assert not is_refused(failed)  # to wake up may take longer than an attempt to connect
+        assert await client.call(peer.address, ECHO, b"again", PATIENCE_MS) == b"again"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nobody.invalid:50061", "hangs-up"])
@@ -285,17 +273,13 @@ def test_a_channel_that_is_put_aside_lives_as_long_as_its_calls(monkeypatch: pyt
     asyncio.run(story())
 
 
-def test_port_held_by_another_process_is_named(peer: Peer) -> None:
+async def test_port_held_by_another_process_is_named(peer: Peer) -> None:
     """Two processes never share a port in silence."""
-
-    async def story() -> None:
-        async with network() as client:
-            with pytest.raises(OSError, match=peer.address):
-                await client.serve(peer.address, Handlers())
-            with pytest.raises(OSError, match="nonsense"):
-                await client.serve("127.0.0.1:nonsense", Handlers())
-
-    asyncio.run(story())
+    async with network() as client:
+        with pytest.raises(OSError, match=peer.address):
+            await client.serve(peer.address, Handlers())
+        with pytest.raises(OSError, match="nonsense"):
+            await client.serve("127.0.0.1:nonsense", Handlers())
 
 
 def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
@@ -320,22 +304,18 @@ def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
     asyncio.run(story())
 
 
-def test_health_follows_set_serving() -> None:
+async def test_health_follows_set_serving() -> None:
     """The standard health service answers for the server and for each named service."""
-
-    async def story() -> None:
-        async with network() as served:
-            server = await served.serve("127.0.0.1:0", Handlers(services=["grpc.health.v1.Health"]))
-            async with grpc.aio.insecure_channel(server.address) as channel:
-                health: Any = health_pb2_grpc.HealthStub(channel)  # the stubs lack its methods
-                for serving, expected in ((True, "SERVING"), (False, "NOT_SERVING")):
-                    server.set_serving(serving)
-                    for service in ("", "grpc.health.v1.Health"):
-                        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
-                        assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == expected
-            await server.stop()
-
-    asyncio.run(story())
+    async with network() as served:
+        server = await served.serve("127.0.0.1:0", Handlers(services=["grpc.health.v1.Health"]))
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)  # the stubs lack its methods
+            for serving, expected in ((True, "SERVING"), (False, "NOT_SERVING")):
+                server.set_serving(serving)
+                for service in ("", "grpc.health.v1.Health"):
+                    answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+                    assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == expected
+        await server.stop()
 
 
 def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -365,20 +345,16 @@ ABUSES = {
 
 
 @pytest.mark.parametrize("abuse", ABUSES)
-def test_a_thousand_hostile_connections_stay_small(peer: Peer, abuse: str) -> None:
+async def test_a_thousand_hostile_connections_stay_small(peer: Peer, abuse: str) -> None:
     """Clients that never read, send half or claim 2 GiB cost less than 128 MiB together, and others are served on."""
-
-    async def story() -> None:
-        async with network() as client:
-            await client.call(peer.address, ECHO, b"warm", PATIENCE_MS)
-            before = peer.resident_bytes()
-            host, _, port = peer.address.rpartition(":")
-            with contextlib.ExitStack() as connections:
-                for _ in range(1000):
-                    connection = connections.enter_context(socket.create_connection((host, int(port))))
-                    connection.sendall(ABUSES[abuse])
-                for _ in range(20):
-                    assert await client.call(peer.address, ECHO, bytes(1000), PATIENCE_MS) == bytes(1000)
-                assert peer.resident_bytes() - before < 128 * MIB
-
-    asyncio.run(story())
+    async with network() as client:
+        await client.call(peer.address, ECHO, b"warm", PATIENCE_MS)
+        before = peer.resident_bytes()
+        host, _, port = peer.address.rpartition(":")
+        with contextlib.ExitStack() as connections:
+            for _ in range(1000):
+                connection = connections.enter_context(socket.create_connection((host, int(port))))
+                connection.sendall(ABUSES[abuse])
+            for _ in range(20):
+                assert await client.call(peer.address, ECHO, bytes(1000), PATIENCE_MS) == bytes(1000)
+            assert peer.resident_bytes() - before < 128 * MIB
