@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import itertools
 import os
 import shutil
@@ -18,6 +17,8 @@ from hypothesis import HealthCheck, settings
 from odradek_broker.local import cluster as local_cluster
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_broker.local.processes import HOST, is_free
+
+from tests.playing import play
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
 settings.register_profile("odradek", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -69,11 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test that is a coroutine runs in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    wanted = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
-    return True
+    return play(pyfuncitem, asyncio.run)
 
 
 @pytest.fixture(scope="session", autouse=True)

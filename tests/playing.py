@@ -1,4 +1,4 @@
-"""Tests that are coroutines. One without this decorator is run by `asyncio.run` (tests/conftest.py)."""
+"""Tests that are coroutines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any
 
+import pytest
+
 Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def play(item: pytest.Function, run: Callable[[Coroutine[Any, Any, Any]], object]) -> bool | None:
+    """What `pytest_pyfunc_call` does with a test: one that is a coroutine is run, any other is left to pytest."""
+    if not inspect.iscoroutinefunction(item.obj):
+        return None
+    run(item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames}))
+    return True
 
 
 def plays(run: Callable[[Callable[[Any], Coroutine[Any, Any, None]]], object]) -> Callable[[Test], Callable[..., None]]:

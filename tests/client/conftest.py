@@ -28,6 +28,8 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.transport.ports import CallContext, Handlers, Network, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
+from tests.playing import play
+
 T = TypeVar("T")
 CREDIT = 1_000_000
 BROKER = "/odradek.v1.Broker/"
@@ -410,6 +412,13 @@ class PeerCluster:
         while not condition():
             assert self.clock.now_ms() < deadline, "it did not happen in time"
             await self.clock.sleep(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in the time of its peers."""
+    peers = pyfuncitem.funcargs.get("peers")
+    return play(pyfuncitem, peers.run) if isinstance(peers, PeerCluster) else None
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def emptied(offset: int, count: int) -> bytes:
     return bytes(batch)
 
 
-def test_more_partitions_than_one_request_can_name_are_read(peers: Any) -> None:
+async def test_more_partitions_than_one_request_can_name_are_read(peers: Any) -> None:
     """A broker ends a stream whose request has more than 1 MiB of header."""
     name = "o" * 249
     logs = peers.topic(name, partitions=4_200)
@@ -100,54 +100,42 @@ def test_more_partitions_than_one_request_can_name_are_read(peers: Any) -> None:
         log.lead(1)
     for log in (logs[0], logs[-1]):
         fill(log, "one")
-
-    async def story() -> None:
-        async with consumer(peers, name, auto_offset_reset="earliest") as reader:
-            read = [*await reader.poll(5.0), *await reader.poll(5.0)]
-            assert sorted(record.partition for record in read) == [0, 4_199]
-            peers.brokers[1].drop_streams()
-            fill(logs[-2], "two")
-            assert values(await reader.poll(30.0)) == ["two"]
-            assert len(peers.brokers[1].fetchers) == 2
-
-    peers.run(story())
+    async with consumer(peers, name, auto_offset_reset="earliest") as reader:
+        read = [*await reader.poll(5.0), *await reader.poll(5.0)]
+        assert sorted(record.partition for record in read) == [0, 4_199]
+        peers.brokers[1].drop_streams()
+        fill(logs[-2], "two")
+        assert values(await reader.poll(30.0)) == ["two"]
+        assert len(peers.brokers[1].fetchers) == 2
 
 
-def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
+async def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
     """R-268: the next offset is the one behind the batch, also when no record of it is left."""
     [log] = peers.topic("orders")
     fill(log, "first")
     batch = emptied(1, 5)
     log.batches.append((read_header(batch), batch))
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values([record async for record in reader.records(until="end")]) == ["first"]
-            assert await reader.position(TP) == 6
-            fill(log, "next")
-            assert [record.offset for record in await reader.poll(1.0)] == [6]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values([record async for record in reader.records(until="end")]) == ["first"]
+        assert await reader.position(TP) == 6
+        fill(log, "next")
+        assert [record.offset for record in await reader.poll(1.0)] == [6]
 
 
-def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers: Any) -> None:
+async def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers: Any) -> None:
     """R-268: as soon as the last one that is left was handed out."""
     [log] = peers.topic("orders")
     batch = bytearray(encode_batch([(1_000, b"k", value, ()) for value in (b"a", b"b")], leader_epoch=0))
     batch[23:27] = (4).to_bytes(4, "big")  # its last offset is that of the fifth record
     batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
     log.batches.append((read_header(batch), bytes(batch)))
-
-    async def story() -> None:
-        async with consumer(peers, auto_offset_reset="earliest") as reader:
-            reader.assign([TP])
-            assert values(await reader.poll(1.0)) == ["a", "b"]
-            assert await reader.position(TP) == 5
-
-    peers.run(story())
+    async with consumer(peers, auto_offset_reset="earliest") as reader:
+        reader.assign([TP])
+        assert values(await reader.poll(1.0)) == ["a", "b"]
+        assert await reader.position(TP) == 5
 
 
-def test_a_control_batch_is_stepped_over(peers: Any) -> None:
+async def test_a_control_batch_is_stepped_over(peers: Any) -> None:
     """R-268: the marker of a transaction is no record of the application's."""
     [log] = peers.topic("orders")
     fill(log, "a")
@@ -162,15 +150,11 @@ def test_a_control_batch_is_stepped_over(peers: Any) -> None:
     )
     log.batches.append((read_header(marker), marker))
     fill(log, "b")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert [record.offset for record in await reader.poll(1.0)] == [0, 2]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert [record.offset for record in await reader.poll(1.0)] == [0, 2]
 
 
-def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any) -> None:
+async def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any) -> None:
     """R-265: it was on its way when the application went back."""
     [log] = peers.topic("orders")
     for value in "abcd":
@@ -183,148 +167,116 @@ def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any) -> N
         return bytes(leaves(message))
 
     broker.garbled = garbled
-
-    async def story() -> None:
-        async with consumer(peers, auto_offset_reset="earliest") as reader:
-            reader.assign([TP])
-            assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
-            answered.clear()
-            reader.seek(TP, 2)
-            await answered.wait()
-            reader.seek(TP, 0)
-            assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
-
-    peers.run(story())
+    async with consumer(peers, auto_offset_reset="earliest") as reader:
+        reader.assign([TP])
+        assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
+        answered.clear()
+        reader.seek(TP, 2)
+        await answered.wait()
+        reader.seek(TP, 0)
+        assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
 
 
-def test_the_default_is_to_read_what_comes(peers: Any) -> None:
+async def test_the_default_is_to_read_what_comes(peers: Any) -> None:
     """auto.offset.reset=latest: older records are not handed out."""
     [log] = peers.topic("orders")
     fill(log, "old")
-
-    async def story() -> None:
-        async with consumer(peers, "orders") as reader, producer(peers) as sender:
-            assert await reader.poll(0.2) == []
-            await sender.send("orders", "new")
-            assert values(await reader.poll(1.0)) == ["new"]
-
-    peers.run(story())
+    async with consumer(peers, "orders") as reader, producer(peers) as sender:
+        assert await reader.poll(0.2) == []
+        await sender.send("orders", "new")
+        assert values(await reader.poll(1.0)) == ["new"]
 
 
-def test_records_come_without_a_pause(peers: Any) -> None:
+async def test_records_come_without_a_pause(peers: Any) -> None:
     """A consumer that waits at the end has a record a few milliseconds after it was written."""
     peers.topic("orders")
-
-    async def story() -> None:
-        async with consumer(peers, "orders") as reader, producer(peers) as sender:
-            await reader.poll(0.2)
-            for number in range(20):
-                await sender.send("orders", str(number))
-                began = peers.clock.now_ms()
-                assert values(await reader.poll(5.0)) == [str(number)]
-                assert peers.clock.now_ms() - began <= 5
-
-    peers.run(story())
+    async with consumer(peers, "orders") as reader, producer(peers) as sender:
+        await reader.poll(0.2)
+        for number in range(20):
+            await sender.send("orders", str(number))
+            began = peers.clock.now_ms()
+            assert values(await reader.poll(5.0)) == [str(number)]
+            assert peers.clock.now_ms() - began <= 5
 
 
-def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
+async def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
     """Not when they are fetched; seek and poll's limit go by them."""
     [log] = peers.topic("orders")
     fill(log, *"abcdefgh")
-
-    async def story() -> None:
-        async with consumer(peers, auto_offset_reset="earliest") as reader:
-            reader.assign([TP])
-            assert await reader.position(TP) == 0
-            assert values(await reader.poll(1.0, max_records=3)) == ["a", "b", "c"]
-            assert await reader.position(TP) == 3
-            assert await reader.lag(TP) == 5
-            reader.seek(TP, 6)
-            assert values(await reader.poll(1.0)) == ["g", "h"]
-            reader.seek_to_beginning()
-            assert values(await reader.poll(1.0, max_records=1)) == ["a"]
-            reader.seek_to_end(TP)
-            assert await reader.position(TP) == 8
-            with pytest.raises(ConfigError):
-                reader.seek(TP, -1)
-            with pytest.raises(NotAssigned):
-                reader.seek(TopicPartition("orders", 1), 0)
-
-    peers.run(story())
+    async with consumer(peers, auto_offset_reset="earliest") as reader:
+        reader.assign([TP])
+        assert await reader.position(TP) == 0
+        assert values(await reader.poll(1.0, max_records=3)) == ["a", "b", "c"]
+        assert await reader.position(TP) == 3
+        assert await reader.lag(TP) == 5
+        reader.seek(TP, 6)
+        assert values(await reader.poll(1.0)) == ["g", "h"]
+        reader.seek_to_beginning()
+        assert values(await reader.poll(1.0, max_records=1)) == ["a"]
+        reader.seek_to_end(TP)
+        assert await reader.position(TP) == 8
+        with pytest.raises(ConfigError):
+            reader.seek(TP, -1)
+        with pytest.raises(NotAssigned):
+            reader.seek(TopicPartition("orders", 1), 0)
 
 
-def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
+async def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
     """`async for` can be left and taken up again."""
     [log] = peers.topic("orders")
     fill(log, *"abcdef")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            seen: list[ConsumerRecord] = []
-            while len(seen) < 6:
-                async for record in reader:
-                    seen.append(record)
-                    break
-            assert values(seen) == [*"abcdef"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        seen: list[ConsumerRecord] = []
+        while len(seen) < 6:
+            async for record in reader:
+                seen.append(record)
+                break
+        assert values(seen) == [*"abcdef"]
 
 
-def test_paused_partitions_rest(peers: Any) -> None:
+async def test_paused_partitions_rest(peers: Any) -> None:
     """What was fetched before is kept for when they are resumed."""
     one, two = peers.topic("orders", partitions=2)
     fill(one, "one")
     fill(two, "two")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            await reader.position(one.name)
-            reader.pause(one.name)
-            assert reader.paused() == [one.name]
-            assert values(await reader.poll(0.5)) == ["two"]
-            assert await reader.poll(0.5) == []
-            reader.resume(one.name)
-            assert values(await reader.poll(0.5)) == ["one"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        await reader.position(one.name)
+        reader.pause(one.name)
+        assert reader.paused() == [one.name]
+        assert values(await reader.poll(0.5)) == ["two"]
+        assert await reader.poll(0.5) == []
+        reader.resume(one.name)
+        assert values(await reader.poll(0.5)) == ["one"]
 
 
-def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
+async def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
     """The position is validated at the new leader (R-266), and reading goes on within a fraction of the election."""
     [log] = peers.topic("orders")
     fill(log, "a")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values(await reader.poll(1.0)) == ["a"]
-            peers.brokers[1].kill()
-            await peers.clock.sleep(300)
-            log.lead(2)
-            fill(log, "b")
-            began = peers.clock.now_ms()
-            [record] = await reader.poll(5.0)
-            assert (record.value, record.leader_epoch) == (b"b", 1)
-            assert peers.clock.now_ms() - began < 200
-            assert "OffsetsForLeaderEpoch" in peers.brokers[2].calls
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values(await reader.poll(1.0)) == ["a"]
+        peers.brokers[1].kill()
+        await peers.clock.sleep(300)
+        log.lead(2)
+        fill(log, "b")
+        began = peers.clock.now_ms()
+        [record] = await reader.poll(5.0)
+        assert (record.value, record.leader_epoch) == (b"b", 1)
+        assert peers.clock.now_ms() - began < 200
+        assert "OffsetsForLeaderEpoch" in peers.brokers[2].calls
 
 
-def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
+async def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
     """A fetch without an answer may mean that nothing is new: so somebody else is asked now and then."""
     [log] = peers.topic("orders")
     fill(log, "a")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            await reader.poll(1.0)
-            peers.brokers[1].node.pause()
-            await peers.clock.sleep(9_000)
-            log.lead(3)
-            fill(log, "b")
-            assert values(await reader.poll(5.0)) == ["b"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        await reader.poll(1.0)
+        peers.brokers[1].node.pause()
+        await peers.clock.sleep(9_000)
+        log.lead(3)
+        fill(log, "b")
+        assert values(await reader.poll(5.0)) == ["b"]
 
 
 @pytest.mark.parametrize("way", ["records", "batches"])
@@ -406,169 +358,133 @@ def test_truncation_is_detected(peers: Any, reset: Any) -> None:
     peers.run(story())
 
 
-def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
+async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
     """As auto.offset.reset says."""
     [log] = peers.topic("orders")
     fill(log, "a", "b")
-
-    async def story() -> None:
-        async with consumer(peers, auto_offset_reset="earliest") as reader:
-            reader.assign([TP])
-            reader.seek(TP, 99)
-            assert values(await reader.poll(1.0)) == ["a", "b"]
-        async with consumer(peers, auto_offset_reset="none") as reader:
-            reader.assign([TP])
-            with pytest.raises(NoOffset):
-                await reader.poll(1.0)
-            reader.seek(TP, 99)
-            with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
-                await reader.poll(1.0)
-
-    peers.run(story())
+    async with consumer(peers, auto_offset_reset="earliest") as reader:
+        reader.assign([TP])
+        reader.seek(TP, 99)
+        assert values(await reader.poll(1.0)) == ["a", "b"]
+    async with consumer(peers, auto_offset_reset="none") as reader:
+        reader.assign([TP])
+        with pytest.raises(NoOffset):
+            await reader.poll(1.0)
+        reader.seek(TP, 99)
+        with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
+            await reader.poll(1.0)
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
 )
-def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
+async def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
     """R-267: ask again, and the application notices nothing."""
     [log] = peers.topic("orders")
     fill(log, "a")
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values(await reader.poll(5.0)) == ["a"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values(await reader.poll(5.0)) == ["a"]
 
 
-def test_what_is_buffered_is_bounded(peers: Any) -> None:
+async def test_what_is_buffered_is_bounded(peers: Any) -> None:
     """The broker gets credit for fetch.max.bytes, and more only as records are read."""
     [log] = peers.topic("orders")
     for number in range(200):
         fill(log, f"{number:0500}")
-
-    async def story() -> None:
-        settings = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 2_000, "max_poll_records": 1}
-        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
-            assert len(await reader.poll(1.0)) == 1
-            await peers.clock.sleep(1_000)
-            [fetcher] = peers.brokers[1].fetchers
-            assert -2_000 < fetcher.credit <= 0
-            records = [record async for record in reader.records(until="end")]
-            assert [int(value) for value in values(records)] == list(range(1, 200))
-
-    peers.run(story())
+    settings = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 2_000, "max_poll_records": 1}
+    async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+        assert len(await reader.poll(1.0)) == 1
+        await peers.clock.sleep(1_000)
+        [fetcher] = peers.brokers[1].fetchers
+        assert -2_000 < fetcher.credit <= 0
+        records = [record async for record in reader.records(until="end")]
+        assert [int(value) for value in values(records)] == list(range(1, 200))
 
 
-def test_a_corrupt_batch_is_named(peers: Any) -> None:
+async def test_a_corrupt_batch_is_named(peers: Any) -> None:
     """With its partition and offset; what came before it is handed out first, and seek gets past it."""
     [log] = peers.topic("orders")
     for value in "abc":
         fill(log, value)
     header, data = log.batches[1]
     log.batches[1] = (header, data[:-1] + bytes([data[-1] ^ 1]))
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values(await reader.poll(1.0)) == ["a"]
-            with pytest.raises(CorruptRecords, match="orders-0 from offset 1"):
-                await reader.poll(1.0)
-            reader.seek(TP, 2)
-            assert values(await reader.poll(1.0)) == ["c"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values(await reader.poll(1.0)) == ["a"]
+        with pytest.raises(CorruptRecords, match="orders-0 from offset 1"):
+            await reader.poll(1.0)
+        reader.seek(TP, 2)
+        assert values(await reader.poll(1.0)) == ["c"]
 
 
-def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None:
+async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None:
     """Those before it are handed out; the position stays on it until somebody seeks."""
     [log] = peers.topic("orders")
     fill(log, "1", "2", "three", "4")
-
-    async def story() -> None:
-        reader: Consumer[bytes | None, int] = Consumer(
-            peers.bootstrap, "orders", value_deserializer=lambda value: int(value or b""), auto_offset_reset="earliest",
-            clock=peers.clock, network=peers.network,
-        )  # fmt: skip
-        async with reader:
-            assert [record.value for record in await reader.poll(1.0)] == [1, 2]
-            for _ in range(2):
-                with pytest.raises(SerializationError, match="orders-0 at offset 2"):
-                    await reader.poll(1.0)
-            reader.seek(TP, 3)
-            assert [record.value for record in await reader.poll(1.0)] == [4]
-
-    peers.run(story())
+    reader: Consumer[bytes | None, int] = Consumer(
+        peers.bootstrap, "orders", value_deserializer=lambda value: int(value or b""), auto_offset_reset="earliest",
+        clock=peers.clock, network=peers.network,
+    )  # fmt: skip
+    async with reader:
+        assert [record.value for record in await reader.poll(1.0)] == [1, 2]
+        for _ in range(2):
+            with pytest.raises(SerializationError, match="orders-0 at offset 2"):
+                await reader.poll(1.0)
+        reader.seek(TP, 3)
+        assert [record.value for record in await reader.poll(1.0)] == [4]
 
 
-def test_offsets_can_be_asked_for(peers: Any) -> None:
+async def test_offsets_can_be_asked_for(peers: Any) -> None:
     """Beginning, end, by time, and all three ends of a log."""
     [log] = peers.topic("orders")
     fill(log, "a", "b", "c")
-
-    async def story() -> None:
-        async with consumer(peers) as reader:
-            assert await reader.beginning_offsets([TP]) == {TP: 0}
-            assert await reader.end_offsets([TP]) == {TP: 3}
-            found = (await reader.offsets_for_times({TP: 1_001}))[TP]
-            assert found is not None
-            assert found.offset == 1
-            assert await reader.offsets_for_times({TP: 9_999}) == {TP: None}
-            assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
-            log.lead(2)
-            assert await reader.end_offsets([TP]) == {TP: 3}
-            assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
-
-    peers.run(story())
+    async with consumer(peers) as reader:
+        assert await reader.beginning_offsets([TP]) == {TP: 0}
+        assert await reader.end_offsets([TP]) == {TP: 3}
+        found = (await reader.offsets_for_times({TP: 1_001}))[TP]
+        assert found is not None
+        assert found.offset == 1
+        assert await reader.offsets_for_times({TP: 9_999}) == {TP: None}
+        assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
+        log.lead(2)
+        assert await reader.end_offsets([TP]) == {TP: 3}
+        assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
 
 
-def test_batches_come_full_or_in_time(peers: Any) -> None:
+async def test_batches_come_full_or_in_time(peers: Any) -> None:
     """With max_wait an empty list says that nothing came."""
     [log] = peers.topic("orders")
     fill(log, *"abcde")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            sizes = [len(batch) async for batch in reader.batches(max_records=2, until="end")]
-            assert sizes == [2, 2, 1]
-            async for batch in reader.batches(max_wait=0.1):
-                assert batch == []
-                break
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        sizes = [len(batch) async for batch in reader.batches(max_records=2, until="end")]
+        assert sizes == [2, 2, 1]
+        async for batch in reader.batches(max_wait=0.1):
+            assert batch == []
+            break
 
 
-def test_new_partitions_of_a_subscription_are_read(peers: Any) -> None:
+async def test_new_partitions_of_a_subscription_are_read(peers: Any) -> None:
     """Once the metadata shows them."""
     peers.topic("orders")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest", metadata_max_age_ms=1_000) as reader:
-            await reader.poll(0.1)
-            assert reader.assignment() == [TP]
-            _, two = peers.topic("orders", partitions=2)
-            fill(two, "new")
-            assert values(await reader.poll(3.0)) == ["new"]
-            assert len(reader.assignment()) == 2
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest", metadata_max_age_ms=1_000) as reader:
+        await reader.poll(0.1)
+        assert reader.assignment() == [TP]
+        _, two = peers.topic("orders", partitions=2)
+        fill(two, "new")
+        assert values(await reader.poll(3.0)) == ["new"]
+        assert len(reader.assignment()) == 2
 
 
-def test_what_is_not_there_is_named(peers: Any) -> None:
+async def test_what_is_not_there_is_named(peers: Any) -> None:
     """An unknown topic, a consumer that is not started, one that is closed."""
-
-    async def story() -> None:
-        reader = consumer(peers, "nowhere")
-        with pytest.raises(ClientClosed, match="not started"):
-            await reader.poll()
-        async with reader:
-            with pytest.raises(UnknownTopic, match="'nowhere'"):
-                await reader.poll(1.0)
-        with pytest.raises(ClientClosed):
-            await reader.poll()
-
-    peers.run(story())
+    reader = consumer(peers, "nowhere")
+    with pytest.raises(ClientClosed, match="not started"):
+        await reader.poll()
+    async with reader:
+        with pytest.raises(UnknownTopic, match="'nowhere'"):
+            await reader.poll(1.0)
+    with pytest.raises(ClientClosed):
+        await reader.poll()
 
 
 def test_closing_wakes_who_waits(peers: Any) -> None:
@@ -592,17 +508,13 @@ def test_closing_wakes_who_waits(peers: Any) -> None:
     peers.run(story())
 
 
-def test_a_position_may_take_too_long(peers: Any) -> None:
+async def test_a_position_may_take_too_long(peers: Any) -> None:
     """Without any leader a position is not found, and says so in time."""
     [log] = peers.topic("orders")
     log.lead(-1)
-
-    async def story() -> None:
-        async with consumer(peers, "orders", default_api_timeout_ms=2_000) as reader:
-            with pytest.raises(RequestTimeout, match="no position"):
-                await reader.position(TP)
-
-    peers.run(story())
+    async with consumer(peers, "orders", default_api_timeout_ms=2_000) as reader:
+        with pytest.raises(RequestTimeout, match="no position"):
+            await reader.position(TP)
 
 
 @pytest.mark.parametrize("seed", range(5))

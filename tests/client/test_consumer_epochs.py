@@ -58,7 +58,7 @@ def test_questions_about_offsets_name_the_leader_epoch(peers: Any) -> None:
     assert ended == [(1, 0)]
 
 
-def test_read_committed_is_said_where_offsets_are_asked_for(peers: Any) -> None:
+async def test_read_committed_is_said_where_offsets_are_asked_for(peers: Any) -> None:
     """R-265: the end of what may be read is another one then."""
     peers.topic("orders")
     said: list[bool] = []
@@ -67,27 +67,19 @@ def test_read_committed_is_said_where_offsets_are_asked_for(peers: Any) -> None:
         "ListOffsets",
         lambda request: said.append(pb.ListOffsetsRequest.FromString(request).read_committed),
     )
-
-    async def story() -> None:
-        for level in ("read_committed", "read_uncommitted"):
-            async with consumer(peers, "orders", isolation_level=level) as reader:
-                await reader.poll(0.5)
-
-    peers.run(story())
+    for level in ("read_committed", "read_uncommitted"):
+        async with consumer(peers, "orders", isolation_level=level) as reader:
+            await reader.poll(0.5)
     assert said == [True, False]
 
 
-def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers: Any) -> None:
+async def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers: Any) -> None:
     """R-267: its refusal means new metadata, also for a question about offsets."""
     [log] = peers.topic("orders")
     fill(log, "a")
     overhear(peers.brokers[1], "ListOffsets", lambda _: log.lead(2))
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values(await reader.poll(5.0)) == ["a"]
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values(await reader.poll(5.0)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +92,7 @@ def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers: Any) 
         (ErrorCode.UNKNOWN_LEADER_EPOCH, False),
     ],
 )
-def test_which_refusals_ask_for_new_metadata(peers: Any, code: ErrorCode, refreshes: bool) -> None:
+async def test_which_refusals_ask_for_new_metadata(peers: Any, code: ErrorCode, refreshes: bool) -> None:
     """R-267: who does not know the epoch yet knows less than we do; it is only asked again."""
     [log] = peers.topic("orders")
     fill(log, "a")
@@ -108,13 +100,10 @@ def test_which_refusals_ask_for_new_metadata(peers: Any, code: ErrorCode, refres
     def asked() -> int:
         return sum(broker.calls.count("Metadata") for broker in peers.brokers.values())
 
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            assert values(await reader.poll(5.0)) == ["a"]
-            before = asked()
-            peers.brokers[1].errors.append((log.name, code))
-            fill(log, "b")
-            assert values(await reader.poll(5.0)) == ["b"]
-            assert (asked() > before) is refreshes
-
-    peers.run(story())
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        assert values(await reader.poll(5.0)) == ["a"]
+        before = asked()
+        peers.brokers[1].errors.append((log.name, code))
+        fill(log, "b")
+        assert values(await reader.poll(5.0)) == ["b"]
+        assert (asked() > before) is refreshes

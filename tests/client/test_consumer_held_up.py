@@ -25,79 +25,63 @@ def consumer(peers: Any, *topics: str) -> Consumer:
     return Consumer(peers.bootstrap, *topics, auto_offset_reset="earliest", clock=peers.clock, network=peers.network)
 
 
-def test_offsets_are_told_of_every_partition_that_can_be_asked(peers: Any) -> None:
+async def test_offsets_are_told_of_every_partition_that_can_be_asked(peers: Any) -> None:
     """An answer for each, at once: the offset, or why it is not known now."""
     logs = filled(peers)
     logs[1].lead(-1)
     peers.brokers[3].kill()
-
-    async def story() -> None:
-        async with consumer(peers) as reader:
-            assert await reader.partitions_for("orders") == [0, 1, 2]
-            began_ms = peers.clock.now_ms()
-            found = await reader.offsets_or_errors(dict.fromkeys([ONE, TWO, THREE], -1))
-            assert peers.clock.now_ms() - began_ms < 5_000
-            assert isinstance(first := found[ONE], OffsetAndTimestamp)
-            assert first.offset == 1
-            assert isinstance(found[TWO], LeaderNotAvailable)
-            assert isinstance(found[THREE], BrokerUnreachable)
-            assert str(found[THREE]).startswith("broker 3: ")
-
-    peers.run(story())
+    async with consumer(peers) as reader:
+        assert await reader.partitions_for("orders") == [0, 1, 2]
+        began_ms = peers.clock.now_ms()
+        found = await reader.offsets_or_errors(dict.fromkeys([ONE, TWO, THREE], -1))
+        assert peers.clock.now_ms() - began_ms < 5_000
+        assert isinstance(first := found[ONE], OffsetAndTimestamp)
+        assert first.offset == 1
+        assert isinstance(found[TWO], LeaderNotAvailable)
+        assert isinstance(found[THREE], BrokerUnreachable)
+        assert str(found[THREE]).startswith("broker 3: ")
 
 
-def test_a_partition_without_a_leader_holds_up_no_other(peers: Any) -> None:
+async def test_a_partition_without_a_leader_holds_up_no_other(peers: Any) -> None:
     """The others are read; it is named as long as nobody leads it."""
     logs = filled(peers)
     logs[1].lead(-1)
-
-    async def story() -> None:
-        async with consumer(peers, "orders") as reader:
-            assert reader.held_up_by == {}
-            seen = [record for _ in range(10) for record in await reader.poll(0.5)]
-            assert sorted(record.partition for record in seen) == [0, 2]
-            assert {name: type(error) for name, error in reader.held_up_by.items()} == {TWO: LeaderNotAvailable}
-            logs[1].lead(2)
-            assert [record.partition for record in await reader.poll(60.0)] == [1]
-            assert reader.held_up_by == {}
-
-    peers.run(story())
+    async with consumer(peers, "orders") as reader:
+        assert reader.held_up_by == {}
+        seen = [record for _ in range(10) for record in await reader.poll(0.5)]
+        assert sorted(record.partition for record in seen) == [0, 2]
+        assert {name: type(error) for name, error in reader.held_up_by.items()} == {TWO: LeaderNotAvailable}
+        logs[1].lead(2)
+        assert [record.partition for record in await reader.poll(60.0)] == [1]
+        assert reader.held_up_by == {}
 
 
-def test_a_leader_that_refuses_is_told_with_its_error(peers: Any) -> None:
+async def test_a_leader_that_refuses_is_told_with_its_error(peers: Any) -> None:
     """Until it answers: one that has nothing to say to a fetch holds up nobody."""
     filled(peers)
-
-    async def story() -> None:
-        async with consumer(peers, "orders") as reader:
-            while await reader.poll(5.0):
-                pass
-            assert reader.held_up_by == {}
-            peers.brokers[1].errors += [(ONE, ErrorCode.KAFKA_STORAGE_ERROR)] * 20
-            reader.seek(ONE, 0)
-            await peers.until(lambda: len(peers.brokers[1].errors) < 15)
-            assert isinstance(reader.held_up_by[ONE], KafkaStorageError)
-            assert "KAFKA_STORAGE_ERROR" in str(reader.held_up_by[ONE])
-            assert "stop that broker" in reader.held_up_by[ONE].hint
-            reader.seek(ONE, 1)
-            await peers.until(lambda: not peers.brokers[1].errors)
-            await peers.until(lambda: not reader.held_up_by)
-
-    peers.run(story())
+    async with consumer(peers, "orders") as reader:
+        while await reader.poll(5.0):
+            pass
+        assert reader.held_up_by == {}
+        peers.brokers[1].errors += [(ONE, ErrorCode.KAFKA_STORAGE_ERROR)] * 20
+        reader.seek(ONE, 0)
+        await peers.until(lambda: len(peers.brokers[1].errors) < 15)
+        assert isinstance(reader.held_up_by[ONE], KafkaStorageError)
+        assert "KAFKA_STORAGE_ERROR" in str(reader.held_up_by[ONE])
+        assert "stop that broker" in reader.held_up_by[ONE].hint
+        reader.seek(ONE, 1)
+        await peers.until(lambda: not peers.brokers[1].errors)
+        await peers.until(lambda: not reader.held_up_by)
 
 
-def test_a_leader_that_cannot_be_reached_is_named(peers: Any) -> None:
+async def test_a_leader_that_cannot_be_reached_is_named(peers: Any) -> None:
     """Its metadata still say that it leads."""
     filled(peers)
-
-    async def story() -> None:
-        async with consumer(peers, "orders") as reader:
-            while await reader.poll(5.0):
-                pass
-            peers.brokers[3].kill()
-            await peers.until(lambda: THREE in reader.held_up_by)
-            assert reader.held_up_by[THREE].message.startswith("broker 3: ")
-            peers.brokers[3].start()
-            await peers.until(lambda: not reader.held_up_by)
-
-    peers.run(story())
+    async with consumer(peers, "orders") as reader:
+        while await reader.poll(5.0):
+            pass
+        peers.brokers[3].kill()
+        await peers.until(lambda: THREE in reader.held_up_by)
+        assert reader.held_up_by[THREE].message.startswith("broker 3: ")
+        peers.brokers[3].start()
+        await peers.until(lambda: not reader.held_up_by)

@@ -106,85 +106,71 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(peers: Any, caplog:
         assert ended.startswith("orders-0: goes on after 4")
 
 
-def test_a_consumer_that_is_closed_says_and_asks_nothing_more(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_consumer_that_is_closed_says_and_asks_nothing_more(
+    peers: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its partition was refused shortly before, and was to be asked for again after a pause."""
     peers.topic("orders")
     broker = peers.brokers[1]
     broker.errors += [(ZERO, ErrorCode.KAFKA_STORAGE_ERROR)] * 1_000
-
-    async def story() -> None:
-        async with made(peers, Consumer, "orders", auto_offset_reset="earliest") as reader:
-            assert await reader.poll(5) == []
-            left = len(broker.errors)
-            assert left < 999
-            await peers.until(lambda: len(broker.errors) < left)  # and the next pause began
-        caplog.clear()
-        await peers.clock.sleep(60_000)
-        assert len(broker.errors) == left - 1
-
-    peers.run(story())
+    async with made(peers, Consumer, "orders", auto_offset_reset="earliest") as reader:
+        assert await reader.poll(5) == []
+        left = len(broker.errors)
+        assert left < 999
+        await peers.until(lambda: len(broker.errors) < left)  # and the next pause began
+    caplog.clear()
+    await peers.clock.sleep(60_000)
+    assert len(broker.errors) == left - 1
     assert lines(caplog) == []
 
 
-def test_a_failover_is_no_outage(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failover_is_no_outage(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Who leads next is known within a second: nothing is logged."""
     caplog.set_level(logging.INFO, "odradek")
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with made(peers, Producer) as sender, made(peers, Consumer, "orders") as reader:
-            await sender.send("orders", "before")
-            await reader.poll(1)
-            peers.brokers[1].kill()
-            delivery = await sender.enqueue("orders", "meanwhile")
-            await peers.clock.sleep(900)
-            log.lead(2)
-            await delivery
-            await reader.poll(5)
-            await peers.clock.sleep(5_000)
-
-    peers.run(story())
+    async with made(peers, Producer) as sender, made(peers, Consumer, "orders") as reader:
+        await sender.send("orders", "before")
+        await reader.poll(1)
+        peers.brokers[1].kill()
+        delivery = await sender.enqueue("orders", "meanwhile")
+        await peers.clock.sleep(900)
+        log.lead(2)
+        await delivery
+        await reader.poll(5)
+        await peers.clock.sleep(5_000)
     assert lines(caplog) == []
 
 
-def test_records_that_were_given_up_do_not_end_an_outage(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_that_were_given_up_do_not_end_an_outage(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It ends when something is acknowledged again."""
     caplog.set_level(logging.INFO, "odradek")
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with made(peers, Producer, delivery_timeout_ms=5_000) as sender:
-            await sender.send("orders", "before")
-            log.lead(-1)
-            with pytest.raises(DeliveryTimeout):
-                await sender.send("orders", "lost")
-            await peers.clock.sleep(20_000)
-            assert [level for level, _ in lines(caplog)] == ["WARNING"]
-            log.lead(2)
-            await sender.send("orders", "after")
-            await peers.clock.sleep(1_000)
-            assert [level for level, _ in lines(caplog)] == ["WARNING", "INFO"]
-
-    peers.run(story())
+    async with made(peers, Producer, delivery_timeout_ms=5_000) as sender:
+        await sender.send("orders", "before")
+        log.lead(-1)
+        with pytest.raises(DeliveryTimeout):
+            await sender.send("orders", "lost")
+        await peers.clock.sleep(20_000)
+        assert [level for level, _ in lines(caplog)] == ["WARNING"]
+        log.lead(2)
+        await sender.send("orders", "after")
+        await peers.clock.sleep(1_000)
+        assert [level for level, _ in lines(caplog)] == ["WARNING", "INFO"]
 
 
-def test_a_frozen_broker_is_named(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_frozen_broker_is_named(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It breaks nothing and refuses nothing: what is known is that it does not answer."""
     caplog.set_level(logging.INFO, "odradek")
     peers.topic("orders")
-
-    async def story() -> None:
-        async with made(peers, Producer) as sender:
-            await sender.send("orders", "before")
-            peers.brokers[1].holding = True
-            delivery = await sender.enqueue("orders", "held")
-            await peers.clock.sleep(10_000)
-            peers.brokers[1].holding = False
-            peers.brokers[1].release()
-            await delivery
-            await peers.clock.sleep(1_000)
-
-    peers.run(story())
+    async with made(peers, Producer) as sender:
+        await sender.send("orders", "before")
+        peers.brokers[1].holding = True
+        delivery = await sender.enqueue("orders", "held")
+        await peers.clock.sleep(10_000)
+        peers.brokers[1].holding = False
+        peers.brokers[1].release()
+        await delivery
+        await peers.clock.sleep(1_000)
     assert lines(caplog)[0][1].endswith("s: broker 1 does not answer")
     assert len(lines(caplog)) == 2
 

@@ -27,18 +27,14 @@ def producer(peers: Any, **settings: Any) -> Producer:
     return Producer(peers.bootstrap, clock=peers.clock, network=peers.network, **settings)
 
 
-def test_send_returns_where_the_record_is(peers: Any) -> None:
+async def test_send_returns_where_the_record_is(peers: Any) -> None:
     """Topic, partition, offset and timestamp, once the leader has it."""
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with producer(peers) as sender:
-            first = await sender.send("orders", "a", key=b"k", headers={"h": b"1"}, timestamp=7)
-            second = await sender.send("orders", b"b")
-            assert (first.topic, first.partition, first.offset, first.timestamp) == ("orders", 0, 0, 7)
-            assert second.offset == 1
-
-    peers.run(story())
+    async with producer(peers) as sender:
+        first = await sender.send("orders", "a", key=b"k", headers={"h": b"1"}, timestamp=7)
+        second = await sender.send("orders", b"b")
+        assert (first.topic, first.partition, first.offset, first.timestamp) == ("orders", 0, 0, 7)
+        assert second.offset == 1
     assert log.values() == [b"a", b"b"]
 
 
@@ -91,22 +87,18 @@ def test_a_killed_leader_costs_little_more_than_its_election(peers: Any) -> None
     assert log.values() == [str(number).encode() for number in range(100)]
 
 
-def test_lost_answers_do_not_duplicate(peers: Any) -> None:
+async def test_lost_answers_do_not_duplicate(peers: Any) -> None:
     """The stream breaks with five batches written and unanswered; the retries are recognised (CL-07)."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-
-    async def story() -> None:
-        async with producer(peers, batch_size=100) as sender:
-            await sender.send("orders", "first")
-            broker.holding = True
-            deliveries = await sender.enqueue_many("orders", [f"{number:050}" for number in range(8)])
-            await peers.until(lambda: len(broker.held) == 5)
-            broker.drop_streams()
-            broker.release()
-            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 9))
-
-    peers.run(story())
+    async with producer(peers, batch_size=100) as sender:
+        await sender.send("orders", "first")
+        broker.holding = True
+        deliveries = await sender.enqueue_many("orders", [f"{number:050}" for number in range(8)])
+        await peers.until(lambda: len(broker.held) == 5)
+        broker.drop_streams()
+        broker.release()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 9))
     assert len(log.values()) == 9
     assert len(broker.batches_in) == 9 + 5
 
@@ -145,37 +137,29 @@ def test_retriable_answers_are_retried(peers: Any, code: ErrorCode) -> None:
     assert log.values() == [b"a"]
 
 
-def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
+async def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
     """As the class of its code, and only for its own batch."""
     [log] = peers.topic("orders")
     peers.brokers[1].errors.append((log.name, ErrorCode.MESSAGE_TOO_LARGE))
-
-    async def story() -> None:
-        async with producer(peers) as sender:
-            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
-                await sender.send("orders", "a")
-            assert (caught.value.retriable, caught.value.fatal) == (False, False)
-            assert "max.message.bytes" in caught.value.hint
-            await sender.send("orders", "b")
-
-    peers.run(story())
+    async with producer(peers) as sender:
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
+            await sender.send("orders", "a")
+        assert (caught.value.retriable, caught.value.fatal) == (False, False)
+        assert "max.message.bytes" in caught.value.hint
+        await sender.send("orders", "b")
     assert log.values() == [b"b"]
 
 
-def test_delivery_timeout_says_what_went_wrong_last(peers: Any) -> None:
+async def test_delivery_timeout_says_what_went_wrong_last(peers: Any) -> None:
     """And that the record may be written."""
     [log] = peers.topic("orders")
     peers.brokers[1].errors.extend([(log.name, ErrorCode.REQUEST_TIMED_OUT)] * 1_000)
-
-    async def story() -> None:
-        async with producer(peers, delivery_timeout_ms=2_000) as sender:
-            began = peers.clock.now_ms()
-            with pytest.raises(DeliveryTimeout, match="REQUEST_TIMED_OUT") as caught:
-                await sender.send("orders", "a")
-            assert caught.value.maybe_written
-            assert 2_000 <= peers.clock.now_ms() - began < 2_100
-
-    peers.run(story())
+    async with producer(peers, delivery_timeout_ms=2_000) as sender:
+        began = peers.clock.now_ms()
+        with pytest.raises(DeliveryTimeout, match="REQUEST_TIMED_OUT") as caught:
+            await sender.send("orders", "a")
+        assert caught.value.maybe_written
+        assert 2_000 <= peers.clock.now_ms() - began < 2_100
 
 
 def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
@@ -222,172 +206,136 @@ def test_what_a_callback_raises_goes_to_the_exception_handler(peers: Any) -> Non
     assert [str(context["exception"]) for context in peers.loop.unhandled] == ["of the callback"] * 2
 
 
-def test_a_callback_hears_of_its_record(peers: Any) -> None:
+async def test_a_callback_hears_of_its_record(peers: Any) -> None:
     """Soon after the acknowledgement or the failure, also when that was long ago; and it counts as having been told."""
     one, two = peers.topic("orders", partitions=2)
     peers.brokers[2].errors.append((two.name, ErrorCode.INVALID_RECORD))
     told: list[object] = []
-
-    async def story() -> None:
-        async with producer(peers) as sender:
-            fine = await sender.enqueue("orders", "a", partition=one.name.partition)
-            fine.add_done_callback(lambda delivery: told.append(delivery.result().offset))
-            refused = await sender.enqueue("orders", "b", partition=two.name.partition)
-            refused.add_done_callback(lambda delivery: told.append(isinstance(delivery.exception(), BrokerError)))
-            assert not told
-            await sender.flush()
-            await asyncio.sleep(0)
-            assert sorted(map(str, told)) == ["0", "True"]
-            fine.add_done_callback(told.append)
-            assert fine not in told
-            await asyncio.sleep(0)
-            assert told[-1] is fine
-
-    peers.run(story())
+    async with producer(peers) as sender:
+        fine = await sender.enqueue("orders", "a", partition=one.name.partition)
+        fine.add_done_callback(lambda delivery: told.append(delivery.result().offset))
+        refused = await sender.enqueue("orders", "b", partition=two.name.partition)
+        refused.add_done_callback(lambda delivery: told.append(isinstance(delivery.exception(), BrokerError)))
+        assert not told
+        await sender.flush()
+        await asyncio.sleep(0)
+        assert sorted(map(str, told)) == ["0", "True"]
+        fine.add_done_callback(told.append)
+        assert fine not in told
+        await asyncio.sleep(0)
+        assert told[-1] is fine
 
 
-def test_leaving_flushes(peers: Any) -> None:
+async def test_leaving_flushes(peers: Any) -> None:
     """Records that linger are sent before the producer ends."""
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with producer(peers, linger_ms=60_000) as sender:
-            await sender.enqueue_many("orders", ["a", "b"])
-
-    peers.run(story())
+    async with producer(peers, linger_ms=60_000) as sender:
+        await sender.enqueue_many("orders", ["a", "b"])
     assert log.values() == [b"a", b"b"]
 
 
-def test_closing_does_not_wait_for_ever(peers: Any) -> None:
+async def test_closing_does_not_wait_for_ever(peers: Any) -> None:
     """After the timeout of `close` what is left is reported as not acknowledged."""
     peers.topic("orders")
-
-    async def story() -> None:
-        sender = producer(peers)
-        await sender.start()
-        peers.brokers[1].holding = True
-        await sender.enqueue("orders", "a")
-        with pytest.raises(ExceptionGroup) as caught:
-            await sender.close(timeout=1)
-        assert isinstance(caught.value.exceptions[0], ClientClosed)
-        with pytest.raises(ClientClosed):
-            await sender.send("orders", "b")
-
-    peers.run(story())
+    sender = producer(peers)
+    await sender.start()
+    peers.brokers[1].holding = True
+    await sender.enqueue("orders", "a")
+    with pytest.raises(ExceptionGroup) as caught:
+        await sender.close(timeout=1)
+    assert isinstance(caught.value.exceptions[0], ClientClosed)
+    with pytest.raises(ClientClosed):
+        await sender.send("orders", "b")
 
 
-def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
+async def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
     """And gives up after its timeout, without losing anything."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-
-    async def story() -> None:
-        async with producer(peers, linger_ms=60_000) as sender:
-            broker.holding = True
-            await sender.enqueue("orders", "a")
-            with pytest.raises(RequestTimeout):
-                await sender.flush(timeout=0.5)
-            broker.release()
-            await sender.flush()
-            assert log.values() == [b"a"]
-
-    peers.run(story())
+    async with producer(peers, linger_ms=60_000) as sender:
+        broker.holding = True
+        await sender.enqueue("orders", "a")
+        with pytest.raises(RequestTimeout):
+            await sender.flush(timeout=0.5)
+        broker.release()
+        await sender.flush()
+        assert log.values() == [b"a"]
 
 
-def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
+async def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
     """enqueue waits for room, in turn, and raises BufferFull after max.block.ms."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-
-    async def story() -> None:
-        async with producer(peers, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
-            await sender.send("orders", "first")
-            broker.holding = True
-            await sender.enqueue_many("orders", ["x" * 90] * 10)
-            with pytest.raises(BufferFull, match="1000 of 1000 bytes"):
-                await sender.enqueue("orders", "x" * 90)
-            waiting = [asyncio.ensure_future(sender.enqueue("orders", f"{number}" * 90)) for number in range(3)]
-            await peers.clock.sleep(100)
-            assert not any(task.done() for task in waiting)
-            broker.release()
-            await asyncio.gather(*waiting)
-
-    peers.run(story())
+    async with producer(peers, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
+        await sender.send("orders", "first")
+        broker.holding = True
+        await sender.enqueue_many("orders", ["x" * 90] * 10)
+        with pytest.raises(BufferFull, match="1000 of 1000 bytes"):
+            await sender.enqueue("orders", "x" * 90)
+        waiting = [asyncio.ensure_future(sender.enqueue("orders", f"{number}" * 90)) for number in range(3)]
+        await peers.clock.sleep(100)
+        assert not any(task.done() for task in waiting)
+        broker.release()
+        await asyncio.gather(*waiting)
     assert [(value or b"")[:1] for value in log.values()][-3:] == [b"0", b"1", b"2"]
 
 
-def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
+async def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
     """Too large, not bytes, to a topic or a partition that is not there."""
     peers.topic("orders", partitions=2)
-
-    async def story() -> None:
-        async with producer(peers, max_request_size=1_000) as sender:
-            refused: list[tuple[type[OdradekError], Any, dict[str, Any]]] = [
-                (RecordTooLarge, "x" * 1_000, {}),
-                (SerializationError, 7, {}),
-                (UnknownTopic, "x", {"partition": 2}),
-            ]
-            for kind, value, more in refused:
-                with pytest.raises(kind):
-                    await sender.send("orders", value, **more)
-            with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
-                await sender.send("nowhere", "x")
-
-    peers.run(story())
+    async with producer(peers, max_request_size=1_000) as sender:
+        refused: list[tuple[type[OdradekError], Any, dict[str, Any]]] = [
+            (RecordTooLarge, "x" * 1_000, {}),
+            (SerializationError, 7, {}),
+            (UnknownTopic, "x", {"partition": 2}),
+        ]
+        for kind, value, more in refused:
+            with pytest.raises(kind):
+                await sender.send("orders", value, **more)
+        with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
+            await sender.send("nowhere", "x")
 
 
-def test_serializers_make_bytes(peers: Any) -> None:
+async def test_serializers_make_bytes(peers: Any) -> None:
     """Of keys and values; what they raise names the value."""
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        sender: Producer[int, float] = Producer(
-            peers.bootstrap,
-            key_serializer=lambda key: b"%d" % key,
-            value_serializer=lambda value: str(1 / value).encode(),
-            clock=peers.clock,
-            network=peers.network,
-        )
-        async with sender:
-            await sender.send("orders", 4.0, key=3)
-            with pytest.raises(SerializationError, match="ZeroDivisionError"):
-                await sender.send("orders", 0.0)
-
-    peers.run(story())
+    sender: Producer[int, float] = Producer(
+        peers.bootstrap,
+        key_serializer=lambda key: b"%d" % key,
+        value_serializer=lambda value: str(1 / value).encode(),
+        clock=peers.clock,
+        network=peers.network,
+    )
+    async with sender:
+        await sender.send("orders", 4.0, key=3)
+        with pytest.raises(SerializationError, match="ZeroDivisionError"):
+            await sender.send("orders", 0.0)
     assert log.values() == [b"0.25"]
 
 
-def test_nobody_there_lists_each_address(peers: Any) -> None:
+async def test_nobody_there_lists_each_address(peers: Any) -> None:
     """With its own cause, and what to look at."""
-
-    async def story() -> None:
-        sender = Producer("elsewhere:1,nowhere:2", clock=peers.clock, network=peers.network)
-        with pytest.raises(
-            BootstrapError, match="elsewhere:1: connection refused; nowhere:2: connection refused"
-        ) as caught:
-            await sender.start()
-        assert "odradek cluster up" in caught.value.hint
-
-    peers.run(story())
+    sender = Producer("elsewhere:1,nowhere:2", clock=peers.clock, network=peers.network)
+    with pytest.raises(
+        BootstrapError, match="elsewhere:1: connection refused; nowhere:2: connection refused"
+    ) as caught:
+        await sender.start()
+    assert "odradek cluster up" in caught.value.hint
 
 
-def test_a_cancelled_send_harms_nobody(peers: Any) -> None:
+async def test_a_cancelled_send_harms_nobody(peers: Any) -> None:
     """The record may still be written; the others in its batch get their answers."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-
-    async def story() -> None:
-        async with producer(peers) as sender:
-            await sender.send("orders", "first")
-            broker.holding = True
-            one, two = (asyncio.ensure_future(sender.send("orders", value)) for value in "ab")
-            await peers.until(lambda: broker.held)
-            one.cancel()
-            broker.release()
-            assert (await two).offset == 2
-            assert one.cancelled()
-
-    peers.run(story())
+    async with producer(peers) as sender:
+        await sender.send("orders", "first")
+        broker.holding = True
+        one, two = (asyncio.ensure_future(sender.send("orders", value)) for value in "ab")
+        await peers.until(lambda: broker.held)
+        one.cancel()
+        broker.release()
+        assert (await two).offset == 2
+        assert one.cancelled()
     assert log.values() == [b"first", b"a", b"b"]
 
 
