@@ -216,6 +216,7 @@ TRANSACTION_MISMATCH = Check(
     "markers in the log and the transaction index disagree",
     ("C6",),
     cause="the marker or the index was changed, or the index was not cut together with its log",
+    once_a_file=True,
 )
 REPLICA_BEHIND = Check(
     "replica-behind",

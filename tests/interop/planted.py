@@ -25,7 +25,13 @@ from tests.audit.corruption import KINDS, NEAR_MISSES, NearMiss, NothingToDamage
 from tests.audit.corruption.places import log_end_of
 
 CHECKPOINTS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
-WHOLE_DIRECTORY = ("change-cluster-id", "copy-identity")  # these concern a log directory, not one of its partitions
+WHOLE_DIRECTORY = (  # these concern a log directory, not one of its partitions
+    "change-cluster-id",
+    "copy-identity",
+    "garble-identity",
+    "garble-high-watermarks",
+    "garble-recovery-points",
+)
 NEAR = "near-"
 REFERENCE = "1"  # the replica that the others are compared with
 

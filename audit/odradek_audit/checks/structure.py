@@ -110,16 +110,19 @@ def _check_order(
     cleaned_to = partition.cleaned_to(inputs)
     elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
     exchanged: dict[int, int] = {}
-    row = 0
+    misnamed = row = 0
     while row < len(table):
-        base = bases[row]
+        base, segment = bases[row], table.segment[row]
         span = lasts[row] - base + 1
-        home = _home(inputs, table, row)
-        if home != table.segment[row] >= cleaned_to and row not in damaged:
+        if base == previous_last + 1 >= cleaned_to and row and table.segment[row - 1] != segment != base:
+            _report_misnamed(inputs, table, row, sink)
+            misnamed = segment
+        home = segment if segment == misnamed else _home(inputs, table, row)
+        if home != segment >= cleaned_to and row not in damaged:
             stop = _end_of_foreign(inputs, table, row)
-            if exchanged.get(home) != table.segment[row]:
+            if exchanged.get(home) != segment:
                 _report_foreign(inputs, table, range(row, stop), home, sink)
-            exchanged[table.segment[row]] = home
+            exchanged[segment] = home
             elsewhere.update(range(row, stop))
             previous_last = _last_of_segment(inputs, table, row, previous_last)
             row = stop
@@ -137,7 +140,7 @@ def _check_order(
             previous_last += span
             row += 1
             continue
-        if base <= previous_last or base < table.segment[row]:
+        if base <= previous_last or base < segment != misnamed:
             stop = _end_of_repetition(table, row, previous_last)
             _report_not_increasing(inputs, table, range(row, stop), previous_last, sink)
             elsewhere.update(range(row, stop))
@@ -239,6 +242,18 @@ def _report_foreign(inputs: ReplicaInputs, table: BatchTable, rows: range, home:
         **(table.place(row) | {"offset": min(table.segment[row], first), "end_offset": max(end, missing)}),
         batches=len(rows),
         foreign=[first, end],
+    )
+
+
+def _report_misnamed(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:
+    """A file that follows on the one before it and is called by another offset: who looks one up opens the wrong."""
+    file, base = table.file(row), table.base_offset[row]
+    sink.report(
+        OFFSET_NOT_INCREASING,
+        inputs.replica,
+        f"replica {inputs.replica} holds offsets from {base} on in {file}, which follow on the file before it: it "
+        f"should be called {base:020d}.log",
+        **table.place(row),
     )
 
 

@@ -190,6 +190,8 @@ def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
     expected = side.next_offset if side.batches else side.inputs.segments[0].base_offset
     if proof.first_offset != expected:
         raise Unproven(f"{task.part.path}: offset {proof.first_offset} where {expected} should follow")
+    if not task.part.start and task.part.base_offset != expected:
+        raise Unproven(f"{task.part.path}: begins with offset {expected}")
     if side.batches and _first_epoch(proof) < side.table.epoch[-1]:
         raise Unproven(f"{task.part.path}: the leader epoch falls")
     side.table.extend(proof.skeleton)

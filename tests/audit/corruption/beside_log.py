@@ -101,6 +101,94 @@ def forget_epoch(directory: Path) -> Planted:
     return Planted("forget-epoch", "epoch-cache-mismatch", entries[-1].start_offset, newest, path.name)
 
 
+def raise_epoch_line(directory: Path) -> Planted:
+    """The newest line of the leader epoch file names an epoch that the log does not have."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    entries = decode_leader_epochs(path.read_bytes())
+    if not entries:
+        raise NothingToDamage(f"{path} has no entry")
+    epoch, start = entries[-1]
+    path.write_bytes(encode_leader_epochs([*entries[:-1], (epoch + 1, start)]))
+    return Planted("raise-epoch-line", "epoch-cache-mismatch", start, epoch, path.name)
+
+
+def turn_epochs(directory: Path) -> Planted:
+    """The newest two lines of the leader epoch file are in the wrong order."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    entries = decode_leader_epochs(path.read_bytes())
+    if len(entries) < 2:
+        raise NothingToDamage(f"{path} has one entry only")
+    path.write_bytes(encode_leader_epochs([*entries[:-2], entries[-1], entries[-2]]))
+    epoch, start = entries[-2]
+    return Planted("turn-epochs", "epoch-cache-mismatch", start, epoch, path.name)
+
+
+def garble_topic_id(directory: Path) -> Planted:
+    """`partition.metadata` is none."""
+    path = directory / PARTITION_METADATA
+    path.write_bytes(b"version: 0\ntopic_id: ?\n")
+    return Planted("garble-topic-id", "file-corrupt", -1, -1, path.name)
+
+
+def garble_identity(directory: Path) -> Planted:
+    """`meta.properties` names a broker that cannot be."""
+    path = directory.parent / META_PROPERTIES
+    path.write_bytes(path.read_bytes().replace(b"node.id=", b"node.id=x"))
+    return Planted("garble-identity", "file-corrupt", -1, -1, path.name)
+
+
+def garble_high_watermarks(directory: Path) -> Planted:
+    """The checkpoint of high watermarks was cut off within a line."""
+    return _cut_checkpoint(directory, "garble-high-watermarks", REPLICATION_OFFSET_CHECKPOINT)
+
+
+def garble_recovery_points(directory: Path) -> Planted:
+    """The checkpoint of recovery points was cut off within a line."""
+    return _cut_checkpoint(directory, "garble-recovery-points", RECOVERY_POINT_CHECKPOINT)
+
+
+def _cut_checkpoint(directory: Path, kind: str, name: str) -> Planted:
+    path = directory.parent / name
+    path.write_bytes(path.read_bytes().rstrip()[:-3])
+    return Planted(kind, "file-corrupt", -1, -1, name)
+
+
+def turn_index_entries(directory: Path) -> Planted:
+    """Two neighbouring entries of an offset index have changed places."""
+    return _turn_entries(directory, "turn-index-entries", OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, slice(0, 4))
+
+
+def turn_time_entries(directory: Path) -> Planted:
+    """Two neighbouring entries of a time index have changed places."""
+    return _turn_entries(directory, "turn-time-entries", TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, slice(8, 12))
+
+
+def _turn_entries(directory: Path, kind: str, suffix: str, size: int, relative: slice) -> Planted:
+    for path in sorted(directory.glob(f"*{suffix}")):
+        data = path.read_bytes()
+        one, two = data[:size], data[size : 2 * size]
+        if len(two) == size and two.strip(b"\0"):
+            path.write_bytes(two + one + data[2 * size :])
+            offset = int(path.stem) + int.from_bytes(one[relative], "big")
+            return Planted(kind, "index-unsound", offset, _epoch_of(directory, offset), path.name)
+    raise NothingToDamage(f"{directory.name} has no {suffix} file with two entries")
+
+
+def shift_index_entry(directory: Path, rng: random.Random) -> Planted:
+    """An entry of an offset index names an offset that is no batch's last."""
+    path, number = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
+    data = bytearray(path.read_bytes())
+    start = number * OFFSET_INDEX_ENTRY_SIZE
+    relative = int.from_bytes(data[start : start + 4], "big")
+    headers = [place.header for place in places_of(directory)]
+    if all(header.last_offset != int(path.stem) + relative or header.record_count < 2 for header in headers):
+        raise NothingToDamage(f"the batch of the entry in {path.name} has one record only")
+    data[start : start + 4] = (relative - 1).to_bytes(4, "big")
+    path.write_bytes(data)
+    offset = int(path.stem) + relative - 1
+    return Planted("shift-index-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
+
+
 def misplace_index_entry(directory: Path, rng: random.Random) -> Planted:
     """An entry of an offset index points into the middle of a batch."""
     path, number = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
@@ -169,6 +257,13 @@ def flip_snapshot(directory: Path, rng: random.Random) -> Planted:
     return Planted("flip-snapshot", "file-corrupt", -1, -1, path.name)
 
 
+def cut_snapshot(directory: Path, rng: random.Random) -> Planted:
+    """A producer snapshot has lost its end."""
+    path = _snapshot(directory, rng)
+    path.write_bytes(path.read_bytes()[:-3])
+    return Planted("cut-snapshot", "file-corrupt", -1, -1, path.name)
+
+
 def change_snapshot(directory: Path, rng: random.Random) -> Planted:
     """A producer snapshot says that a producer has sent one record more than it has, and its CRC is right."""
     path = _snapshot(directory, rng)
@@ -202,6 +297,26 @@ def forget_aborted(directory: Path, rng: random.Random) -> Planted:
     path.write_bytes(encode_transaction_index(entries[:-1]))
     offset = entries[-1].last_offset
     return Planted("forget-aborted", "transaction-mismatch", offset, _epoch_of(directory, offset), path.name)
+
+
+def remove_aborted(directory: Path) -> Planted:
+    """A transaction index is gone on one broker, which stopped cleanly: who reads there is given aborted records."""
+    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
+    if not paths or not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
+    offset = decode_transaction_index(paths[0].read_bytes())[0].last_offset
+    paths[0].unlink()
+    return Planted("remove-aborted", "transaction-mismatch", offset, _epoch_of(directory, offset), paths[0].name)
+
+
+def garble_aborted(directory: Path, rng: random.Random) -> Planted:
+    """A transaction index ends within an entry, although its broker stopped cleanly."""
+    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
+    if not paths or not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
+    path = rng.choice(paths)
+    path.write_bytes(path.read_bytes()[:-5])
+    return Planted("garble-aborted", "file-corrupt", -1, -1, path.name)
 
 
 def _index_entry(directory: Path, suffix: str, size: int, rng: random.Random) -> tuple[Path, int]:

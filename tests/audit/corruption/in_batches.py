@@ -46,6 +46,7 @@ from tests.audit.corruption.places import (
 )
 
 PRODUCER_FIELDS = slice(43, 57)  # producer id, producer epoch, base sequence
+MAX_TIMESTAMP_FIELD = slice(35, 43)
 SEQUENCE_FIELD = slice(53, 57)
 COUNT_FIELD = slice(57, 61)
 JUMP = 100
@@ -75,6 +76,32 @@ def change_record_count(directory: Path, rng: random.Random) -> Planted:
     return Planted(
         "change-record-count", "record-count-mismatch", header.base_offset, header.leader_epoch, place.segment.name
     )
+
+
+def grow_record_count(directory: Path, rng: random.Random) -> Planted:
+    """A header says one record more than it has offsets, and its CRC is right."""
+    place = inner_place(directory, rng)
+    before = next(entry for entry in places_of(directory) if entry.header.next_offset == place.header.base_offset)
+
+    def change(batch: bytearray) -> None:
+        batch[COUNT_FIELD] = (place.header.record_count + 1).to_bytes(4, "big")
+
+    rewrite_batch(place, change)
+    epoch = before.header.leader_epoch
+    return Planted("grow-record-count", "batch-unreadable", place.header.base_offset, epoch, place.segment.name)
+
+
+def change_timestamp(directory: Path, rng: random.Random) -> Planted:
+    """A batch's largest timestamp is a millisecond less than it was, and its CRC is right; its records are equal."""
+    place = inner_place(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[MAX_TIMESTAMP_FIELD] = (place.header.max_timestamp - 1).to_bytes(8, "big")
+
+    rewrite_batch(place, change)
+    drop_indexes(place.segment)
+    header = place.header
+    return Planted("change-timestamp", "log-matching", header.base_offset, header.leader_epoch, place.segment.name)
 
 
 def break_sequence(directory: Path, rng: random.Random) -> Planted:

@@ -10,6 +10,7 @@ from odradek_proto.formats import REPLICATION_OFFSET_CHECKPOINT
 from odradek_proto.records import HEADER_SIZE
 
 from tests.audit.corruption.places import (
+    CRC_FIELD,
     EPOCH_FIELD,
     NothingToDamage,
     Planted,
@@ -21,6 +22,8 @@ from tests.audit.corruption.places import (
     rewrite,
 )
 
+MAGIC_FIELD = 16
+
 
 def flip_byte(directory: Path, rng: random.Random) -> Planted:
     """One bit of a record changes, as on a bad disk."""
@@ -31,6 +34,46 @@ def flip_byte(directory: Path, rng: random.Random) -> Planted:
 
     rewrite(place, change)
     return Planted("flip-byte", "crc-mismatch", place.header.base_offset, place.header.leader_epoch, place.segment.name)
+
+
+def flip_crc(directory: Path, rng: random.Random) -> Planted:
+    """One bit of a batch's CRC changes; the records are right."""
+    place = inner_place(directory, rng)
+
+    def change(data: bytearray) -> None:
+        data[place.position + CRC_FIELD.start + rng.randrange(4)] ^= 1 << rng.randrange(8)
+
+    rewrite(place, change)
+    return Planted("flip-crc", "crc-mismatch", place.header.base_offset, place.header.leader_epoch, place.segment.name)
+
+
+def flip_magic(directory: Path, rng: random.Random) -> Planted:
+    """One bit of a batch's magic changes: it seems to have a format that nobody knows."""
+    place = inner_place(directory, rng)
+    before = [entry for entry in places_of(directory) if entry.header.last_offset < place.header.base_offset]
+
+    def change(data: bytearray) -> None:
+        data[place.position + MAGIC_FIELD] ^= 1 << rng.randrange(2, 8)
+
+    rewrite(place, change)
+    epoch = before[-1].header.leader_epoch
+    return Planted("flip-magic", "batch-unreadable", place.header.base_offset, epoch, place.segment.name)
+
+
+def lower_base_offset(directory: Path, rng: random.Random) -> Planted:
+    """A batch says that it stands where the one before it does; the CRC does not cover the base offset."""
+    place = inner_place(directory, rng)
+    before = next(entry for entry in places_of(directory) if entry.header.next_offset == place.header.base_offset)
+
+    def change(data: bytearray) -> None:
+        data[place.position : place.position + 8] = before.header.base_offset.to_bytes(8, "big")
+
+    rewrite(place, change)
+    drop_indexes(place.segment)
+    header = place.header
+    return Planted(
+        "lower-base-offset", "offset-not-increasing", header.base_offset, header.leader_epoch, place.segment.name
+    )
 
 
 def overwrite_header(directory: Path, rng: random.Random) -> Planted:

@@ -6,6 +6,7 @@ the same change (the same function with the same seed), as if their leader had w
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    OFFSET_INDEX_ENTRY_SIZE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -25,10 +27,11 @@ from odradek_proto.formats import (
     decode_producer_snapshot,
     encode_leader_epochs,
     encode_producer_snapshot,
+    segment_file_name,
 )
 from odradek_proto.records import decode_records, encode_batch
 
-from tests.audit.corruption.in_batches import PRODUCER_FIELDS, stale_tail
+from tests.audit.corruption.in_batches import MAX_TIMESTAMP_FIELD, PRODUCER_FIELDS, stale_tail
 from tests.audit.corruption.places import (
     CRC_FIELD,
     CRC_START,
@@ -160,6 +163,44 @@ def merged_segments(directory: Path) -> None:
         drop_indexes(segment)
 
 
+def rolled_segment(directory: Path) -> None:
+    """A new active segment that has no batch yet."""
+    end, _ = log_end_of(directory)
+    (directory / segment_file_name(end)).write_bytes(b"")
+
+
+def compressed_copy(directory: Path) -> None:
+    """Somebody's compressed copy of a segment beside it."""
+    segment = min(directory.glob("*.log"))
+    segment.with_name(f"{segment.name}.gz").write_bytes(gzip.compress(segment.read_bytes()))
+
+
+def cleaned_start(directory: Path) -> None:
+    """Kafka's cleaner has removed the first batch of a segment below its checkpoint: it keeps its name."""
+    for before, place, after in zip(
+        places_of(directory), places_of(directory)[1:], places_of(directory)[2:], strict=False
+    ):
+        if before.segment != place.segment == after.segment:
+            place.segment.write_bytes(place.segment.read_bytes()[place.end :])
+            drop_indexes(place.segment)
+            set_checkpoint(directory, CLEANER_CHECKPOINT, after.header.base_offset)
+            return
+    raise NothingToDamage(f"{directory.name} has no second segment with two batches")
+
+
+def log_append_time(directory: Path) -> None:
+    """A broker has stamped a batch with its own time (message.timestamp.type), as its leader."""
+    place = places_of(directory)[1]
+
+    def change(batch: bytearray) -> None:
+        batch[22] |= 0x08
+        batch[MAX_TIMESTAMP_FIELD] = (place.header.max_timestamp + 1).to_bytes(8, "big")
+
+    rewrite_batch(place, change)
+    for segment in directory.glob("*.log"):
+        drop_indexes(segment)
+
+
 def no_index(directory: Path) -> None:
     """A log without indexes, which a broker builds anew."""
     for segment in directory.glob("*.log"):
@@ -186,6 +227,18 @@ def fewer_time_entries(directory: Path) -> None:
     """A time index without its first entry: a look-up begins earlier."""
     path = _filled(directory, TIME_INDEX_SUFFIX)
     path.write_bytes(path.read_bytes()[TIME_INDEX_ENTRY_SIZE:])
+
+
+def fewer_index_entries(directory: Path) -> None:
+    """An offset index without its first entry: a look-up begins earlier."""
+    path = _filled(directory, OFFSET_INDEX_SUFFIX)
+    path.write_bytes(path.read_bytes()[OFFSET_INDEX_ENTRY_SIZE:])
+
+
+def no_checkpoints(directory: Path) -> None:
+    """A broker that was killed before it wrote checkpoints for the first time."""
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        (directory.parent / name).unlink(missing_ok=True)
 
 
 def behind_checkpoints(directory: Path) -> None:
@@ -381,6 +434,35 @@ def reassigned_away(directory: Path) -> None:
 NEAR_MISSES: dict[str, NearMiss] = {
     "flip-byte": NearMiss(flip_in_torn_tail),
     "flip-length": NearMiss(torn_length),
+    "flip-crc": NearMiss(torn_tail),
+    "flip-magic": NearMiss(torn_length),
+    "lower-base-offset": NearMiss(cleaned_batch),
+    "empty-segment": NearMiss(rolled_segment),
+    "zero-segment": NearMiss(zeros_at_end),
+    "scramble-segment": NearMiss(files_on_their_way_out),
+    "compress-segment": NearMiss(compressed_copy),
+    "swap-segments": NearMiss(merged_segments),
+    "copy-segment": NearMiss(deleted_directory),
+    "overlap-segments": NearMiss(merged_segments),
+    "rename-segment": NearMiss(cleaned_start),
+    "rename-segment-down": NearMiss(cleaned_start),
+    "remove-first-segment": NearMiss(finished_retention),
+    "tear-after-stop": NearMiss(torn_tail),
+    "zeros-after-stop": NearMiss(zeros_at_end),
+    "grow-record-count": NearMiss(cleaned_records),
+    "change-timestamp": NearMiss(log_append_time, everywhere=True),
+    "shift-index-entry": NearMiss(earlier_position),
+    "turn-index-entries": NearMiss(fewer_index_entries),
+    "turn-time-entries": NearMiss(fewer_time_entries),
+    "cut-snapshot": NearMiss(torn_snapshot),
+    "garble-aborted": NearMiss(cut_transaction_index),
+    "remove-aborted": NearMiss(no_transaction_index, everywhere=True),
+    "raise-epoch-line": NearMiss(epoch_without_records),
+    "turn-epochs": NearMiss(finished_retention),
+    "garble-topic-id": NearMiss(no_topic_id),
+    "garble-identity": NearMiss(other_property_order),
+    "garble-high-watermarks": NearMiss(no_checkpoints),
+    "garble-recovery-points": NearMiss(no_checkpoints),
     "overwrite-header": NearMiss(files_on_their_way_out),
     "zero-page": NearMiss(zeros_at_end),
     "remove-batch": NearMiss(cleaned_batch),
