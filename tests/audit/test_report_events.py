@@ -104,13 +104,16 @@ def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteClus
 def test_when_it_was_acknowledged_and_how_far_it_was_replicated(
     write_cluster: WriteCluster, mark: int, so: str
 ) -> None:
-    """By the clients' wall clock, and what a broker wrote down of its progress before the cut, not after it."""
+    """By the clients' wall clock, not when the next leader gave away the offset again; and what a broker wrote down of
+    its progress before that leader was elected: later it counts other records."""
     replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2)
     noon = 1_795_262_400_000
     progress = {"event": "progress", "offsets": {"t-0": [3, mark], "u-0": [9, 9], "v-0": ["x", 1], "w-0": 7}}
     lines = [
         progress | {"wall_ms": noon + 10},
         CUT | {"wall_ms": noon + 20, "from": 3},
+        {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4, "wall_ms": noon + 12},
+        {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 15},
         {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 30},
         {"event": "progress", "offsets": [1]},
     ]
@@ -118,6 +121,7 @@ def test_when_it_was_acknowledged_and_how_far_it_was_replicated(
     told = [
         Event(SEND, "t", 0, b"a"),
         *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=noon + at, acks=1) for at in (1, 2)),
+        Event(ACK, "t", 0, b"a", 1, time_ms=noon + 19, acks=1),
     ]
     (loss,) = audit(replicas, history=History(told)).losses
     assert loss.story.startswith("acknowledged at 2026-11-21 12:00:00.001 UTC to 2026-11-21 12:00:00.002 UTC; broker 1")

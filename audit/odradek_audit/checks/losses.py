@@ -87,10 +87,10 @@ def losses_of(
 def summed(topic: str, partition: int, gone: Iterable[Told]) -> list[Loss]:
     """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves."""
     kinds: dict[tuple[str, bool], list[int]] = {}
-    times: dict[int, int] = {}
+    times: dict[int, list[int]] = {}
     for told in gone:
         kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
-        times[told.offset] = told.time_ms
+        times.setdefault(told.offset, []).append(told.time_ms)
     return [
         Loss(topic, partition, acks, len(offsets), *_ends(offsets), _span(times, offsets))
         for (acks, _), every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
@@ -102,9 +102,9 @@ def _ends(offsets: Sequence[int]) -> Span:
     return offsets[0], NO_OFFSET if offsets[0] == NO_OFFSET else offsets[-1] + 1
 
 
-def _span(times: Mapping[int, int], offsets: Iterable[int]) -> Span:
+def _span(times: Mapping[int, Iterable[int]], offsets: Iterable[int]) -> Span:
     """The first and the last time, -1 where one is not known."""
-    known = sorted(times[offset] for offset in offsets)
+    known = sorted(time for offset in offsets for time in times[offset])
     return known[0], known[-1]
 
 
@@ -131,7 +131,7 @@ def _acknowledged(history: PartitionHistory, *, by_value: bool) -> Iterable[Told
     for acks, events in named:
         for offset, digest, *_ in events:
             known.add(digest)
-            yield Told(str(acks), offset, digest, history.ack_times.get(offset, -1))
+            yield Told(str(acks), offset, digest, history.ack_times.get((offset, digest), -1))
     unnamed = ((ACKS_ALL, history.acknowledged_anywhere), (ACKS_LEADER, history.acknowledged_by_leader_anywhere))
     for acks, nowhere in unnamed if by_value else ():
         for digest, *_ in nowhere:

@@ -413,6 +413,8 @@ def _print_table(report: Report, out: str | None) -> None:
         )
     for reason in report.inconclusive:
         console.print(f"[yellow]inconclusive[/]: {escape(reason)}", soft_wrap=True)
+    if said := of_history(report):
+        console.print(said, soft_wrap=True)
     copies = plural(report.compared_records, "copy of a record", "copies of records")
     console.print(
         f"[bold]{_verdict(report)}[/] Compared: {copies} in "
@@ -421,8 +423,6 @@ def _print_table(report: Report, out: str | None) -> None:
         f"{counting(report, '*')}",
         soft_wrap=True,
     )
-    if said := of_history(report):
-        console.print(said, soft_wrap=True)
 
 
 def _verdict(report: Report) -> str:

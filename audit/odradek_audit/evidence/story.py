@@ -68,15 +68,20 @@ class Story:
             if (leader := self._leaders.get((partition, epoch))) is not None:
                 yield f"broker {leader}, the leader of epoch {epoch}, had acknowledged what was cut"
         if cuts:
-            yield from self._replicated(partition, first, cuts[0][1].wall_ms)
+            yield from self._replicated(partition, first, min(self._followed_ms(cut) for _, cut in cuts))
         unclean = [each for (of, _), each in sorted(self._elections.items()) if of == partition and each.unclean]
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"
         if self._missing:
             yield f"{plural(self._missing, 'event is', 'events are')} missing, so this may not be all"
 
+    def _followed_ms(self, cut: Truncation) -> int:
+        """From when on another leader may have raised the high watermark over other records in this place."""
+        election = self._elections.get((cut.partition, cut.epoch))
+        return min(cut.wall_ms, election.wall_ms) if election is not None and election.wall_ms > 0 else cut.wall_ms
+
     def _replicated(self, partition: str, first: int, before_ms: int) -> Iterator[str]:
-        """How far the brokers knew the partition to be replicated, before it was cut."""
+        """How far the brokers knew the log that was cut to be replicated."""
         known = [
             (each.high_watermark, -each.wall_ms, broker)
             for broker in sorted(self._events)

@@ -294,8 +294,9 @@ class PartitionHistory:
     order: list[tuple[str, int, int, int]] = field(default_factory=list)
     """(client, offset, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in the
     order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
-    ack_times: dict[int, int] = field(default_factory=dict)
-    """When each acknowledged offset was acknowledged, where the clients' times are those of a wall clock."""
+    ack_times: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    """When each (offset, value) was acknowledged, where the clients' times are those of a wall clock: a new leader may
+    have given the offset of a lost record to another one."""
     keys: dict[int, bytes] = field(default_factory=dict)
     """Digests of the keys of acknowledged and delivered records, by offset, where the history has keys."""
     labels: dict[bytes, str] = field(default_factory=dict)
@@ -397,7 +398,7 @@ class History:
             return
         owed = event.acks == ACKS_ALL
         if event.time_ms >= WALL_MS and event.offset >= 0:
-            partition.ack_times[event.offset] = event.time_ms
+            partition.ack_times[event.offset, digest] = event.time_ms
         if event.offset >= 0 and owed:
             sent_at = self._send_lines.get((event.topic, digest), line)
             partition.order.append((event.client, event.offset, sent_at, line))

@@ -70,8 +70,8 @@ def losses_html(losses: Sequence[Loss]) -> Safe:
         tag(
             "li",
             tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: "),
-            f"acks={loss.acks}. ",
-            shown(f"{loss.story}."),
+            f"{count(loss.records)} of acks={loss.acks}.",
+            tag("ul", *(tag("li", shown(f"{part[:1].upper()}{part[1:]}.")) for part in loss.story.split("; "))),
         )
         for loss in told
     ]
