@@ -2,58 +2,112 @@
 
     python -m bench.in_process [--quick] [--json]
 
-- *first acknowledgement*: from `Cluster()` until a client in the same process has created a topic with three replicas
-  and been told that its first acks=all record is written; three brokers, empty directories, modules loaded.
-- *end*: from the end of the `with` block until nothing of the cluster is left.
+- *first acknowledgement*: from the moment at which the first test of a process asks for `kafka_bootstrap` until an
+  unchanged aiokafka has been told that its first acks=all record is written; three brokers, three replicas, the topic
+  made by the client's first question. The plugin has loaded the broker's modules, and the test aiokafka.
+- *further cluster*: the same for each one that follows in the process, and of it what the cluster itself takes.
+- *end*: until nothing of a cluster is left.
+- *memory*: RSS of that process, with three brokers, pytest's plugin and aiokafka.
+- *tests with a cluster each*: pytest, from its start to its end, in a process of its own.
 - *killed leader*: from `kill(leader)` until an acks=all record that was sent right after it is acknowledged.
-- *one in flight*: acks=all records, one after the other, from a synchronous producer; the median.
+- *one in flight*: acks=all records, one after the other, from a synchronous producer over gRPC; the median.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
+from aiokafka import AIOKafkaProducer
 from odradek.sync import Producer
 from odradek_broker.testing import Cluster
 
+from bench.processes import resident_mib
 from bench.report import Figure
 from bench.run import main
 
-FIRST_ACK_FLOOR_MS = 2_000
-END_FLOOR_MS = 1_000
+FIRST_ACK_FLOOR_MS = 100
+FURTHER_FLOOR_MS = 15
+MEMORY_FLOOR_MIB = 120
+TESTS, TESTS_FLOOR_S = 1_000, 30
 TOPIC = "bench-in-process"
+TEST = """
+import pytest
+
+@pytest.mark.parametrize("number", range({count}))
+def test_fresh(odradek_cluster, kafka_bootstrap, number):
+    assert odradek_cluster.running == [1, 2, 3]
+"""
 
 
 def figures(quick: bool) -> list[Figure]:
     """All of them, each with its floor."""
-    one_life()  # modules are loaded by now
-    lives = [one_life() for _ in range(5 if quick else 50)]
-    first, ends = sorted(life[0] for life in lives), sorted(life[1] for life in lives)
+    lives = [lives_in_a_process(10 if quick else 50) for _ in range(3 if quick else 7)]
+    first = [life["first"][0] for life in lives]
+    opened, further, ends = (
+        sorted(each for life in lives for each in life[what][1:]) for what in ("open", "first", "end")
+    )
     kills, records = with_failures(2 if quick else 10, 100 if quick else 1_000)
+    count = TESTS // 10 if quick else TESTS
     return [
-        Figure("in-process", "first acks=all record, median", statistics.median(first), "ms", FIRST_ACK_FLOOR_MS),
-        Figure("in-process", f"first acks=all record, slowest of {len(lives)}", first[-1], "ms", FIRST_ACK_FLOOR_MS),
-        Figure("in-process", "end, median", statistics.median(ends), "ms", END_FLOOR_MS),
-        Figure("in-process", f"end, slowest of {len(lives)}", ends[-1], "ms", END_FLOOR_MS),
+        Figure("in-process", "first acks=all record of a process", statistics.median(first), "ms", FIRST_ACK_FLOOR_MS),
+        Figure("in-process", "further cluster, until it is ready", statistics.median(opened), "ms", FURTHER_FLOOR_MS),
+        Figure("in-process", "further cluster, first acks=all record", statistics.median(further), "ms"),
+        Figure("in-process", f"the slowest of {len(further)}", further[-1], "ms"),
+        Figure("in-process", "end, median", statistics.median(ends), "ms"),
+        Figure("in-process", "memory", max(life["memory"][0] for life in lives), "MiB RSS", MEMORY_FLOOR_MIB),
+        Figure("in-process", f"{count:,} tests with a cluster each", tests(count), "s", TESTS_FLOOR_S * count / TESTS),
         Figure("in-process", "acks=all after a killed leader, median", statistics.median(kills), "ms"),
         Figure("in-process", f"acks=all after a killed leader, slowest of {len(kills)}", max(kills), "ms"),
         Figure("in-process", "acks=all, one in flight, p50", statistics.median(records), "ms"),
     ]
 
 
-def one_life() -> tuple[float, float]:
-    """Milliseconds until the first record is acknowledged, and for the end."""
-    cluster = Cluster()
+def lives_in_a_process(count: int) -> dict[str, list[float]]:
+    """Milliseconds of so many clusters, one after the other, in a fresh process, and its memory."""
+    command = [sys.executable, "-c", f"from bench.in_process import lives; lives({count})"]
+    found: dict[str, list[float]] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return found
 
-    def begin() -> None:
-        cluster.open()
-        cluster.create_topic(TOPIC)
-        with Producer(cluster.bootstrap) as producer:
-            producer.send(TOPIC, "first")
 
-    return milliseconds(begin), milliseconds(cluster.close)
+def lives(count: int) -> None:
+    """The other side of `lives_in_a_process`."""
+    found: dict[str, list[float]] = {"open": [], "first": [], "end": [], "memory": []}
+    for _ in range(count):
+        cluster = Cluster()
+        found["open"].append(milliseconds(cluster.open))
+        bootstrap = cluster.kafka_bootstrap
+        found["first"].append(found["open"][-1] + milliseconds(partial(asyncio.run, write(bootstrap))))
+        if not found["memory"]:
+            found["memory"].append(resident_mib(os.getpid()))
+        found["end"].append(milliseconds(cluster.close))
+    print(json.dumps(found))
+
+
+async def write(bootstrap: str) -> None:
+    """A record, by a client that knows nothing of odradek."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+        await producer.send_and_wait(TOPIC, b"first")
+
+
+def tests(count: int) -> float:
+    """Seconds of pytest."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        file = Path(directory) / "test_fresh.py"
+        file.write_text(TEST.format(count=count))
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", directory, str(file)]
+        begun = time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, cwd=directory)
+        return time.perf_counter() - begun
 
 
 def with_failures(kills: int, records: int) -> tuple[list[float], list[float]]:

@@ -11,6 +11,7 @@ from odradek_broker.testing.plugin import (
     odradek_cluster,
     odradek_clusters,
     odradek_topic,
+    pytest_collection_finish,
     pytest_configure,
 )
 
@@ -20,5 +21,6 @@ __all__ = [
     "odradek_cluster",
     "odradek_clusters",
     "odradek_topic",
+    "pytest_collection_finish",
     "pytest_configure",
 ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
-from odradek_broker.testing.network import BrokerNetwork
 from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable
 from odradek_proto.v1 import controller_messages
 
@@ -28,7 +28,7 @@ def test_an_attempt_that_fails_as_it_is_given_up_is_not_missed() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: left.append(context))
         voters = {1: "b1:9093"}
-        channel = ControllerChannel(clock=LoopClock(), network=BrokerNetwork(), voters=voters, leader=lambda: 1)
+        channel = ControllerChannel(clock=LoopClock(), network=GrpcNetwork(), voters=voters, leader=lambda: 1)
         task = loop.create_task(channel.unless_replaced("b1:9093", attempt()))
         waiting.append(task)
         await asyncio.wait((task,))
@@ -40,7 +40,7 @@ def test_an_attempt_that_fails_as_it_is_given_up_is_not_missed() -> None:
     assert left == []
 
 
-class FailsAtFirst(BrokerNetwork):
+class FailsAtFirst(GrpcNetwork):
     """Its first calls end with these errors; the next ones are answered by a controller that has nothing to say."""
 
     def __init__(self, *errors: NetworkError) -> None:

@@ -20,6 +20,7 @@ from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.testing.files import BrokerFiles
+from odradek_broker.testing.unflushed import Unflushed
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -229,7 +230,7 @@ def test_no_delay_is_no_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> None:
     """Of a segment that was flushed only the log file stays open, or small segments would use up all descriptors."""
-    files = BrokerFiles()
+    files = BrokerFiles(Unflushed(tmp_path))
     settings = LogSettings(segment_bytes=100)
     log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
     for offset in range(20):
@@ -256,11 +257,11 @@ def test_a_log_that_was_opened_again_holds_no_indexes_of_complete_segments(tmp_p
     def open_log(files: BrokerFiles) -> Log:
         return Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=clean, wall_ms=START_MS)
 
-    log = open_log(BrokerFiles())
+    log = open_log(BrokerFiles(Unflushed(tmp_path)))
     for offset in range(20):
         log.append([read_header(batch(offset))], [memoryview(batch(offset))])
     log.close(clean=True)
-    files = BrokerFiles()
+    files = BrokerFiles(Unflushed(tmp_path))
     log = open_log(files)
     assert len(files.opened) <= 20 + (2 if clean else 20 * 2)
     log.flush()
@@ -276,7 +277,9 @@ def test_a_log_that_was_opened_again_holds_no_indexes_of_complete_segments(tmp_p
 def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
     """Given up or cut away, flushed or not: only those that there are stay in memory, with their indexes."""
     settings = LogSettings(segment_bytes=100)
-    log = Log.open(BrokerFiles(), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    log = Log.open(
+        BrokerFiles(Unflushed(tmp_path)), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS
+    )
 
     def write(first: int, last: int) -> None:
         for offset in range(first, last):
@@ -299,7 +302,9 @@ def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
 def test_padded_indexes_that_were_cut_while_reading_are_closed_again(tmp_path: Path) -> None:
     """Kafka pads the indexes of an active segment with zeros, and a kill leaves them so."""
     settings = LogSettings(segment_bytes=100)
-    log = Log.open(BrokerFiles(), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    log = Log.open(
+        BrokerFiles(Unflushed(tmp_path)), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS
+    )
     for offset in range(20):
         log.append([read_header(batch(offset))], [memoryview(batch(offset))])
     log.close(clean=True)
@@ -307,7 +312,7 @@ def test_padded_indexes_that_were_cut_while_reading_are_closed_again(tmp_path: P
     sizes = [path.stat().st_size for path in indexes]
     for path in indexes:
         path.write_bytes(path.read_bytes() + bytes(480))
-    files = BrokerFiles()
+    files = BrokerFiles(Unflushed(tmp_path))
     log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
     for offset in range(20):
         log.read(offset, 1000, 20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,24 +12,21 @@ from odradek.broker_errors import KafkaStorageError
 from odradek.cli.records import reading
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.testing import Cluster
-from odradek_broker.testing.plugin import Clusters
 
 Run = Callable[..., Any]
 RECORDS = 5
 
 
 @pytest.fixture
-def cluster(odradek_clusters: Clusters) -> Iterator[Cluster]:
-    """Three brokers, whole again at the end."""
-    cluster = odradek_clusters.get(3)
-    yield cluster
-    cluster.heal()
+def cluster(odradek_cluster: Cluster) -> Cluster:
+    """Three brokers."""
+    return odradek_cluster
 
 
 @pytest.fixture
-def stuck(cluster: Cluster, odradek_clusters: Clusters, request: pytest.FixtureRequest) -> tuple[str, int]:
+def stuck(cluster: Cluster) -> tuple[str, int]:
     """A topic of three partitions with one replica each; the leader of partition 1 is down, which is the number."""
-    name = odradek_clusters.new_topic_name(request.node.name)
+    name = "orders"
     cluster.create_topic(name, 3, replication_factor=1)
     asyncio.run(write(cluster.bootstrap, name))
     target = cluster.leader_of(name, 1)

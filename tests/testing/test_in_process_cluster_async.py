@@ -10,7 +10,7 @@ import pytest
 from odradek import Consumer, Producer
 from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
 from odradek_broker.testing.async_cluster import CREATE_TOPICS
-from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_broker.testing.network import BrokerNetwork
 from odradek_proto.transport.ports import PeerUnavailable
 
 RECORDS = 300
@@ -53,9 +53,9 @@ def test_a_killed_leader_loses_nothing_on_the_running_loop(caplog: pytest.LogCap
 
 def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first broker did it and its answer got lost: the next one's "exists" is no error, but a second order's is."""
-    call, lost = GrpcNetwork.call, [CREATE_TOPICS]
+    call, lost = BrokerNetwork.call, [CREATE_TOPICS]
 
-    async def lose_an_answer(self: GrpcNetwork, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+    async def lose_an_answer(self: BrokerNetwork, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         answer = await call(self, peer, method, request, timeout_ms)
         if method in lost:
             lost.remove(method)
@@ -64,7 +64,7 @@ def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: p
 
     async def story() -> None:
         async with Cluster() as cluster:
-            monkeypatch.setattr(GrpcNetwork, "call", lose_an_answer)
+            monkeypatch.setattr(BrokerNetwork, "call", lose_an_answer)
             await cluster.create_topic("orders")
             assert not lost
             lost.append(CREATE_TOPICS)

@@ -65,8 +65,9 @@ def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.Log
                 for method in (method for method in service.methods if not method.client_streaming):
                     if service.name in ("Quorum", "Controller"):  # they answer INVALID_REQUEST in their own messages
                         continue
+                    own = cluster._network if address.startswith("broker-") else None  # without a socket
                     with pytest.raises(CallRejected) as refused:
-                        await network.call(address, f"/{service.full_name}/{method.name}", GARBAGE, TIMEOUT_MS)
+                        await (own or network).call(address, f"/{service.full_name}/{method.name}", GARBAGE, TIMEOUT_MS)
                     assert refused.value.status == "INVALID_ARGUMENT", (method.full_name, refused.value)
         await network.close()
 

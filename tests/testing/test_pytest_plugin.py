@@ -48,26 +48,32 @@ def test_the_project_offers_the_plugin() -> None:
     assert all(getattr(offered, name) is getattr(plugin, name) for name in offered.__all__)
 
 
-def test_one_cluster_serves_a_session_and_each_test_has_a_topic(run: pytest.Pytester) -> None:
-    """The same cluster for tests that want the same; topics are fresh; the marker makes another cluster."""
+def test_every_test_has_a_fresh_cluster(run: pytest.Pytester) -> None:
+    """Topics, ids and failures of one test are not there in the next; what is asked for as shared is shared."""
     passes(
         run,
         """
         import pytest
         from odradek.sync import Admin, Producer
 
-        seen = {}
+        seen = []
 
         @pytest.mark.parametrize("value", ["a b", "c"])
-        def test_topics(odradek_bootstrap, odradek_topic, value):
+        def test_topics(odradek_cluster, odradek_bootstrap, odradek_topic, value):
+            with Admin(odradek_bootstrap) as admin:
+                assert admin.list_topics() == [odradek_topic]
+                cluster_id = admin.describe_cluster().cluster_id
             with Producer(odradek_bootstrap) as producer:
                 assert producer.send(odradek_topic, value).offset == 0
-            seen[odradek_topic] = odradek_bootstrap
+            odradek_cluster.kill(1)
+            odradek_cluster.freeze(2)
+            assert not {cluster_id, *odradek_bootstrap.split(",")} & set(seen)
+            seen.extend((cluster_id, *odradek_bootstrap.split(",")))
 
-        def test_sharing(odradek_cluster):
-            assert list(seen) == ["test_topics-a-b-1", "test_topics-c-2"]
-            assert set(seen.values()) == {odradek_cluster.bootstrap}
-            assert odradek_cluster.brokers == [1, 2, 3]
+        def test_faults_end(odradek_cluster, odradek_topic):
+            assert odradek_topic == "test_faults_end"
+            assert odradek_cluster.running == odradek_cluster.brokers == [1, 2, 3]
+            assert sorted(odradek_cluster.isr_of(odradek_topic)) == [1, 2, 3]
 
         @pytest.mark.odradek(brokers=1, settings={"num.partitions": 5})
         def test_marker(odradek_cluster, odradek_topic):
@@ -81,27 +87,13 @@ def test_one_cluster_serves_a_session_and_each_test_has_a_topic(run: pytest.Pyte
         class TestMarkedClass:
             def test_inherits(self, odradek_cluster, odradek_clusters):
                 assert odradek_cluster.brokers == [1]
-                assert odradek_clusters.get(brokers=1) is odradek_cluster
+                shared = odradek_clusters.get(brokers=1)
+                assert shared is not odradek_cluster
+                shared.kill(1)
+                assert odradek_clusters.get(brokers=1) is shared
+                assert shared.running == [1]
         """,
         passed=5,
-    )
-
-
-def test_a_killed_broker_is_up_again_for_the_next_test(run: pytest.Pytester) -> None:
-    """One test's failures are not the next one's."""
-    passes(
-        run,
-        """
-        def test_kills(odradek_cluster):
-            odradek_cluster.kill(1)
-            odradek_cluster.stop(2)
-            assert odradek_cluster.running == [3]
-
-        def test_finds_all_of_them(odradek_cluster, odradek_topic):
-            assert odradek_cluster.running == [1, 2, 3]
-            assert sorted(odradek_cluster.isr_of(odradek_topic)) == [1, 2, 3]
-        """,
-        passed=2,
     )
 
 

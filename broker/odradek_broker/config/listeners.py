@@ -12,6 +12,8 @@ watermark, and a record that no replica has would count as acknowledged.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 from odradek_proto.security.tls import CLIENT_AUTH, PemFiles
 from odradek_proto.values import Value
@@ -101,7 +103,8 @@ def parse_voters(text: str) -> dict[int, str]:
     return found
 
 
-def parse_protocols(text: str) -> dict[str, str]:
+@lru_cache(maxsize=16)  # asked for each listener, several times
+def parse_protocols(text: str) -> Mapping[str, str]:
     """`GRPC:GRPC,GRPC_HOST:GRPC` as a mapping of listener names to protocols. Raises `ConfigError`."""
     found: dict[str, str] = {}
     for part in _items(text):

@@ -13,20 +13,23 @@ from typing import Self
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
-from odradek_broker.testing.layout import HeldPort, Layout, as_text, broker_settings, check_settings
+from odradek_broker.testing.clock import Pace
+from odradek_broker.testing.doors import API_NAMES
+from odradek_broker.testing.fabric import OUTSIDE, Fabric
+from odradek_broker.testing.layout import Layout, as_text, broker_settings, check_settings
 from odradek_broker.testing.member import Member
+from odradek_broker.testing.network import BrokerNetwork, admin_address
 from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready, not_reassigned
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 DEFAULT_TIMEOUT_S = 30.0
-LOOK_AGAIN_S = 0.005
+LOOK_AGAIN_S = 0.001
 MOST_BROKERS = 9  # as of `odradek cluster up`
 DEFAULT = -1  # Kafka's number for "as the cluster's settings say"
 
@@ -46,9 +49,10 @@ class AsyncCluster:
         self._size = brokers
         self._settings = check_settings(settings or {})
         self._wanted_directory = None if directory is None else Path(directory)
+        self.opens_late = False  # for gRPC clients: not before `open_doors` is called
         self._layout: Layout | None = None
         self._members: dict[int, Member] = {}
-        self._network: GrpcNetwork | None = None
+        self._network: BrokerNetwork | None = None
 
     # --- Life -------------------------------------------------------------------------------------------------------
 
@@ -57,12 +61,16 @@ class AsyncCluster:
         if self._layout is not None:
             raise ClusterError("the cluster is open already")
         self._layout = Layout(self._size, self._wanted_directory)
+        self._fabric = Fabric()
+        self._fabric.doors_are_open = not self.opens_late
+        pace = Pace()
         for broker in range(1, self._size + 1):
-            self._members[broker] = Member(broker, (HeldPort(), HeldPort(), HeldPort(), HeldPort()))
-        self._network = GrpcNetwork()
+            self._members[broker] = Member(broker, self._layout.log_directory(broker), self._fabric, pace)
+        self._network = BrokerNetwork(self._fabric, OUTSIDE)
         try:
             await self._all([self._start(member) for member in self._members.values()])
             await self.wait_until_ready(timeout=timeout)
+            pace.slow_down()
         except BaseException:
             await self.close()
             raise
@@ -163,8 +171,51 @@ class AsyncCluster:
         if 2 * len(self.running) > len(self.brokers):
             await self._until(lambda: not_ready(self._nodes()), timeout)
 
+    async def lose_power(self, *brokers: int) -> None:
+        """Kill brokers, and take from their directories whatever they have not flushed. Without names: all of them."""
+        lost = [self._member(broker) for broker in brokers or self.brokers]
+        await self._all([member.kill() for member in lost if member.node is not None])
+        for member in lost:
+            member.forget_unflushed()
+
+    def freeze(self, broker: int) -> None:
+        """As SIGSTOP: it takes connections, and neither hears nor says anything until `thaw`. Its clock goes on."""
+        self._faults(broker).freeze(broker)
+
+    def thaw(self, broker: int) -> None:
+        """As SIGCONT: what came meanwhile is heard now."""
+        self._faults(broker).thaw(broker)
+
+    def cut(self, broker: int, *others: int) -> None:
+        """Cut the network between a broker and others, both ways; without names between it and all others.
+
+        Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
+        """
+        for other in others or [each for each in self.brokers if each != broker]:
+            self._faults(broker, other).cut(broker, other)
+
+    def slow(self, broker: int, delay_ms: float) -> None:
+        """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
+        self._faults(broker).slow(broker, delay_ms)
+
+    def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
+        """Have a broker do what the next request of an API asks for and lose the connection instead of answering.
+
+        `api` is a name of Kafka's protocol. It holds for one answer of the broker, whichever client asks.
+        """
+        if api not in API_NAMES.values():
+            raise ClusterError(f"there is no API {api!r}", hint="names of docs/kafka-clients.md, such as Produce")
+        self._running_member(broker).lose_next_answer(api)
+
+    def _faults(self, *brokers: int) -> Fabric:
+        for broker in brokers:
+            self._running_member(broker)
+        return self._fabric
+
     async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start every broker that does not run, and wait until all are ready."""
+        """End all faults, start every broker that does not run, and wait until all are ready."""
+        self._opened()
+        self._fabric.mend()
         down = [member for member in self._opened().values() if member.node is None]
         await self._all([self._start(member) for member in down])
         await self.wait_until_ready(timeout=timeout)
@@ -208,7 +259,7 @@ class AsyncCluster:
 
         def leaderless() -> str:
             leader = self._partition(topic, partition).leader
-            return "" if leader in self.running else f"{topic}-{partition}: no running broker leads it"
+            return "" if leader in self._nodes() else f"{topic}-{partition}: no running broker leads it"
 
         await self._until(leaderless, timeout)
         return self._partition(topic, partition).leader
@@ -288,9 +339,9 @@ class AsyncCluster:
         """
         assert self._network is not None, "the cluster is not open"
         failure, lost = "no broker runs", False
-        for broker in self.running:
+        for broker in self._nodes():
             try:
-                return await self._network.call(self._member(broker).address, method, request, timeout * 1000), lost
+                return await self._network.call(admin_address(broker), method, request, timeout * 1000), lost
             except NetworkError as error:
                 failure = f"broker {broker}: {error}"
                 lost = lost or not error.undelivered
@@ -307,7 +358,12 @@ class AsyncCluster:
         return max(images, key=lambda image: image.offset, default=MetadataImage())
 
     def _nodes(self) -> dict[int, Node]:
-        return {broker: member.node for broker, member in self._opened().items() if member.node is not None}
+        """Of the brokers that run and are not frozen."""
+        return {
+            broker: member.node
+            for broker, member in self._opened().items()
+            if member.node is not None and not self._fabric.is_frozen(broker)
+        }
 
     def _opened(self) -> dict[int, Member]:
         if not self._members:
@@ -333,3 +389,10 @@ class AsyncCluster:
         for result in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
+
+
+async def open_doors(cluster: AsyncCluster) -> None:
+    """Listen for gRPC clients as well, where that was to wait until somebody asks for the addresses."""
+    members = cluster._opened()
+    cluster._fabric.doors_are_open = True
+    await cluster._all([member.open_doors() for member in members.values()])

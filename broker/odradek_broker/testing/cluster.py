@@ -12,7 +12,7 @@ from typing import Self
 
 from odradek_proto.transport.background import background_loop
 
-from odradek_broker.testing.async_cluster import DEFAULT_TIMEOUT_S, AsyncCluster
+from odradek_broker.testing.async_cluster import DEFAULT_TIMEOUT_S, AsyncCluster, open_doors
 
 
 class Cluster:
@@ -25,6 +25,7 @@ class Cluster:
         self, brokers: int = 3, *, settings: Mapping[str, object] | None = None, directory: Path | str | None = None
     ) -> None:
         self._cluster = AsyncCluster(brokers, settings=settings, directory=directory)
+        self._cluster.opens_late = True
 
     # --- Life -------------------------------------------------------------------------------------------------------
 
@@ -46,6 +47,7 @@ class Cluster:
         self.close()
 
     async def __aenter__(self) -> AsyncCluster:
+        self._cluster.opens_late = False
         return await self._cluster.__aenter__()
 
     async def __aexit__(
@@ -58,6 +60,7 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """`host:port` of all brokers, comma-separated, for gRPC clients; it stays the same until `close`."""
+        background_loop().run(open_doors(self._cluster))
         return self._cluster.bootstrap
 
     @property
@@ -109,8 +112,38 @@ class Cluster:
         """
         background_loop().run(self._cluster.start(broker, timeout=timeout))
 
+    def lose_power(self, *brokers: int) -> None:
+        """Kill brokers, and take from their directories whatever they have not flushed. Without names: all of them."""
+        background_loop().run(self._cluster.lose_power(*brokers))
+
+    def freeze(self, broker: int) -> None:
+        """As SIGSTOP: it takes connections, and neither hears nor says anything until `thaw`. Its clock goes on."""
+        background_loop().call(lambda: self._cluster.freeze(broker))
+
+    def thaw(self, broker: int) -> None:
+        """As SIGCONT: what came meanwhile is heard now."""
+        background_loop().call(lambda: self._cluster.thaw(broker))
+
+    def cut(self, broker: int, *others: int) -> None:
+        """Cut the network between a broker and others, both ways; without names between it and all others.
+
+        Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
+        """
+        background_loop().call(lambda: self._cluster.cut(broker, *others))
+
+    def slow(self, broker: int, delay_ms: float) -> None:
+        """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
+        background_loop().call(lambda: self._cluster.slow(broker, delay_ms))
+
+    def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
+        """Have a broker do what the next request of an API asks for and lose the connection instead of answering.
+
+        `api` is a name of Kafka's protocol. It holds for one answer of the broker, whichever client asks.
+        """
+        background_loop().call(lambda: self._cluster.lose_next_answer(broker, api))
+
     def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start every broker that does not run, and wait until all are ready."""
+        """End all faults, start every broker that does not run, and wait until all are ready."""
         background_loop().run(self._cluster.heal(timeout=timeout))
 
     # --- Topics and leaders -----------------------------------------------------------------------------------------

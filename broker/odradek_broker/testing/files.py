@@ -2,7 +2,10 @@
 
 When a process is killed the kernel closes its files, and nothing that it would still have done happens. Here the
 process lives on: so a killed broker's files are detached first. From then on its writes, flushes, renames and removals
-go nowhere and say that all went well, and when its last thread is at rest its descriptors are closed, locks with them.
+go nowhere and say that all went well.
+
+Nothing is flushed to the medium, since nobody outlives this machine's loss of power: a flush is noted (`unflushed`),
+so that a broker can lose its own. What is offloaded is done at once: no thread has to wait for a disk.
 """
 
 from __future__ import annotations
@@ -10,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from odradek_proto.transport.files import FILE_MODE, OPEN_FLAGS, OsFile, OsFiles
 from odradek_proto.transport.ports import Buffer, File
 
-T = TypeVar("T")
+from odradek_broker.testing.unflushed import Unflushed
 
-THREADS = 4  # as many as a broker in a process of its own has
+T = TypeVar("T")
 
 
 class BrokerFile(OsFile):
@@ -33,15 +35,17 @@ class BrokerFile(OsFile):
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if self._files.detached:
             return sum(memoryview(buffer).nbytes for buffer in buffers)
+        self._files.unflushed.write(self._fd, offset, buffers)
         return super().pwritev(buffers, offset)
 
     def truncate(self, size: int) -> None:
         if not self._files.detached:
+            self._files.unflushed.cut(self._fd, size)
             super().truncate(size)
 
     def fsync(self) -> None:
         if not self._files.detached:
-            super().fsync()
+            self._files.unflushed.flushed(self._fd)
 
     def close(self) -> None:
         self._files.opened.discard(self)
@@ -49,39 +53,36 @@ class BrokerFile(OsFile):
 
 
 class BrokerFiles(OsFiles):
-    """`Files` of one life of one broker; `detach` when it is killed, `finish` at its end, however it ended."""
+    """`Files` of one life of one broker; `detach` when it is killed, `close` at its end, however it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, unflushed: Unflushed) -> None:
         super().__init__(threads=1)
+        self.unflushed = unflushed
         self.detached = False
         self.opened: set[File] = set()
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="odradek-files")
-        self._running: set[Future[Any]] = set()
 
     def detach(self) -> None:
         """Let nothing reach the disk any more."""
         self.detached = True
 
-    async def finish(self) -> None:
-        """Wait for what runs in threads, end them, and close what was left open."""
-        if self._running:
-            await asyncio.wait([asyncio.wrap_future(future) for future in self._running])
-        self._threads.shutdown()  # they are idle: this takes no time
-        self.close()
+    def close(self) -> None:
+        """Close what was left open."""
+        super().close()
         for file in tuple(self.opened):
             file.close()
 
     async def offload(self, function: Callable[[], T]) -> T:
-        future = self._threads.submit(function)
-        self._running.add(future)
-        future.add_done_callback(self._running.discard)
-        return await asyncio.wrap_future(future)
+        await asyncio.sleep(0)  # others have their turn, as while a thread works
+        return function()
 
     # --- What changes the disk --------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        if self.detached and create and not os.path.lexists(path):
+        makes = create and not os.path.lexists(path)
+        if self.detached and makes:
             path = os.devnull  # what a dead broker makes is nothing, and empty
+        elif makes:
+            self.unflushed.create(path)
         flags = OPEN_FLAGS | (os.O_CREAT if create and not self.detached else 0)
         file = BrokerFile(self, path, os.open(path, flags, FILE_MODE))
         self.opened.add(file)
@@ -96,20 +97,23 @@ class BrokerFiles(OsFiles):
 
     def rename(self, source: str, target: str) -> None:
         if not self.detached:
+            self.unflushed.replace(source, target)
             super().rename(source, target)
 
     def remove(self, path: str) -> None:
         if not self.detached:
-            super().remove(path)
+            self.unflushed.remove(path)
 
     def remove_tree(self, path: str) -> None:
         if not self.detached:
-            super().remove_tree(path)
+            self.unflushed.remove(path)
 
     def makedirs(self, path: str) -> None:
         if not self.detached:
+            if not os.path.lexists(path):
+                self.unflushed.create(path)
             super().makedirs(path)
 
     def fsync_dir(self, path: str) -> None:
         if not self.detached:
-            super().fsync_dir(path)
+            self.unflushed.flushed_names(path)

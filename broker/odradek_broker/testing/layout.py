@@ -7,13 +7,16 @@ nobody else is given the address of a dead broker.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import random
 import socket
 import sys
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from odradek_broker.config import sources as config
@@ -22,17 +25,44 @@ from odradek_broker.local.cluster import ClusterError
 from odradek_broker.local.processes import HOST
 
 IDENTITY_FILE = "cluster-identity.json"
+SHARED_MEMORY = "/dev/shm"
+ENOUGH_BYTES = 1024 * 1024 * 1024  # containers have 64 MiB there unless told otherwise
+FIRST_PORT, LAST_PORT = 20_000, 32_000
 OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters", "log.dirs", "process.roles")
 
 
+def _each_port() -> Iterator[int]:
+    """All of them in turn, without end, from anywhere: processes seldom begin at the same."""
+    begin = random.randrange(FIRST_PORT, LAST_PORT)
+    while True:
+        yield from range(begin, LAST_PORT)
+        begin = FIRST_PORT
+
+
+_ports = _each_port()
+
+
 class HeldPort:
-    """A port of 127.0.0.1 that the system gave. Nobody listens on it before its broker does."""
+    """A port of 127.0.0.1 that no cluster of this process had before. Nobody listens on it before its broker does.
+
+    Below the ports that the system gives to whoever connects. A client that an earlier test has forgotten goes on
+    knocking: it must not be let into a later test's cluster.
+    """
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((HOST, 0))
-        self.address = f"{HOST}:{self._socket.getsockname()[1]}"
+        self._socket: socket.socket | None = None
+        for port in itertools.islice(_ports, LAST_PORT - FIRST_PORT):
+            held = socket.socket()
+            try:
+                held.bind((HOST, port))  # without SO_REUSEADDR: one that another process merely holds is not free
+            except OSError:
+                held.close()
+                continue
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket = held
+            self.address = f"{HOST}:{port}"
+            return
+        raise ClusterError(f"no port from {FIRST_PORT} to {LAST_PORT} is free")
 
     def make_way(self) -> None:
         """Its broker is about to listen. Only Linux lets one socket listen on what another one merely holds."""
@@ -51,7 +81,9 @@ class Layout:
     def __init__(self, brokers: int, directory: Path | None) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
+            self._temporary = tempfile.TemporaryDirectory(
+                prefix="odradek-", dir=_in_memory(), ignore_cleanup_errors=True
+            )
             directory = Path(self._temporary.name)
         self.path = directory.absolute()
         try:
@@ -85,6 +117,14 @@ class Layout:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         file.write_text(json.dumps({"cluster_id": cluster_id, "brokers": brokers}) + "\n")
         return cluster_id
+
+
+def _in_memory() -> str | None:
+    """A file system in memory that has room, if the user named no place: files come and go there in microseconds."""
+    if "TMPDIR" in os.environ or not os.access(SHARED_MEMORY, os.W_OK):
+        return None
+    room = os.statvfs(SHARED_MEMORY)
+    return SHARED_MEMORY if room.f_bavail * room.f_frsize >= ENOUGH_BYTES else None
 
 
 def as_text(settings: Mapping[str, object]) -> dict[str, str]:

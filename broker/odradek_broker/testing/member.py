@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import replace
-
-from odradek_proto.transport.clock import LoopClock
+from pathlib import Path
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.process.node import Node
+from odradek_broker.testing.clock import BrokerClock, Pace
+from odradek_broker.testing.fabric import Fabric
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.layout import HeldPort
-from odradek_broker.testing.network import BrokerNetwork
+from odradek_broker.testing.network import BrokerNetwork, admin_address
+from odradek_broker.testing.unflushed import Unflushed
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +21,14 @@ logger = logging.getLogger(__name__)
 class Member:
     """A broker that can be started, stopped and killed. `node` is the life that runs, None for a dead one."""
 
-    def __init__(self, broker: int, ports: tuple[HeldPort, HeldPort, HeldPort, HeldPort]) -> None:
+    def __init__(self, broker: int, directory: Path, fabric: Fabric, pace: Pace) -> None:
         self.broker = broker
-        self.ports = ports
+        self._fabric = fabric
+        self._pace = pace
+        self.ports = (HeldPort(), HeldPort())
+        own = (admin_address(broker), self.replication_address, self.controller_address)
+        fabric.owners |= dict.fromkeys(own, broker)
+        self._unflushed = Unflushed(directory)
         self.node: Node | None = None
         self._files: BrokerFiles | None = None
         self._network: BrokerNetwork | None = None
@@ -35,29 +41,39 @@ class Member:
     @property
     def kafka_address(self) -> str:
         """Of the listener for Kafka's clients."""
-        return self.ports[3].address
+        return self.ports[1].address
+
+    @property
+    def replication_address(self) -> str:
+        """Other brokers fetch there, without a socket."""
+        return f"broker-{self.broker}:1"
+
+    @property
+    def controller_address(self) -> str:
+        """The same for controllers."""
+        return f"broker-{self.broker}:2"
 
     @property
     def voter(self) -> str:
         """The member as `controller.quorum.voters` names it."""
-        return f"{self.broker}@{self.ports[2].address}"
+        return f"{self.broker}@{self.controller_address}"
 
     @property
     def listeners(self) -> str:
-        grpc, replication, controller, kafka = (port.address for port in self.ports)
-        return f"GRPC://{grpc},KAFKA://{kafka},REPLICATION://{replication},CONTROLLER://{controller}"
+        own = f"REPLICATION://{self.replication_address},CONTROLLER://{self.controller_address}"
+        return f"GRPC://{self.address},KAFKA://{self.kafka_address},{own}"
 
     async def start(self, settings: BrokerSettings) -> None:
         """A new life. Returns when it listens; raises what `Node.start` raises."""
         assert self.node is None, f"broker {self.broker} runs already"
         for port in self.ports:
             port.make_way()
-        files, network = BrokerFiles(), BrokerNetwork()
-        node = Node(settings, clock=LoopClock(random.Random()), files=files, network=network)
+        files, network = BrokerFiles(self._unflushed), BrokerNetwork(self._fabric, self.broker)
+        node = Node(settings, clock=BrokerClock(self._fabric, self.broker, self._pace), files=files, network=network)
         try:
             await node.start()
         except BaseException:
-            await files.finish()
+            files.close()
             raise
         self.node, self._files, self._network = node, files, network
 
@@ -70,7 +86,7 @@ class Member:
         try:
             await node.stop()
         finally:
-            await files.finish()
+            files.close()
 
     async def kill(self) -> None:
         """As kill -9: from this moment on nothing is written, flushed, answered or said. Returns when it is gone."""
@@ -78,13 +94,29 @@ class Member:
         _take_note_of_failure(node)
         network.cut()
         files.detach()
+        self._fabric.thaw(self.broker)  # a process that is frozen can be killed
         await network.end()
         try:
             await node.kill()
         except Exception:  # it is dead all the same
             logger.warning("broker %d: while it was killed", self.broker, exc_info=True)
         finally:
-            await files.finish()
+            files.close()
+
+    def forget_unflushed(self) -> None:
+        """The power was lost: of what a dead broker wrote, what it flushed is left."""
+        assert self.node is None, f"broker {self.broker} runs"
+        self._unflushed.lose()
+
+    def lose_next_answer(self, api: str) -> None:
+        """Do what the next request of an API asks for, and end the connection instead of answering."""
+        assert self._network is not None, f"broker {self.broker} does not run"
+        self._network.voice.losing.add(api)
+
+    async def open_doors(self) -> None:
+        """Listen for gRPC clients, too, if it has not been done."""
+        if self._network is not None:
+            await self._network.open_doors()
 
     def _end_of_life(self) -> tuple[Node, BrokerFiles, BrokerNetwork]:
         node, files, network = self.node, self._files, self._network

@@ -1,8 +1,8 @@
 """pytest fixtures: a cluster, its bootstrap addresses, a topic of one's own. Nothing to import, nothing to configure.
 
 Rules of this module. It is read at every start of pytest wherever odradek is installed, so it imports nothing of a
-broker before a fixture is used. A cluster lives as long as the test session and is shared by all tests that want the
-same brokers and settings; a test that finds brokers down, killed by the one before, finds them started again.
+broker before it knows of a test that wants one. Each test has a cluster of its own: nothing that another one has
+written, set, killed or left running can reach it. Only what `odradek_clusters` gives is shared.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 
 MARKER = "odradek(brokers=3, settings={}): how many brokers the test's cluster has, and their settings by Kafka's names"
 DEFAULT_BROKERS = 3
+OURS = frozenset(("odradek_clusters", "odradek_cluster", "odradek_bootstrap", "kafka_bootstrap", "odradek_topic"))
 LONGEST_NAME = 100  # of a topic; Kafka allows 249
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, for `--strict-markers` and `pytest --markers`."""
     config.addinivalue_line("markers", MARKER)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load what a cluster is made of, if a test wants one: the first of them is not to wait for it."""
+    if any(OURS.intersection(getattr(item, "fixturenames", ())) for item in session.items):
+        import odradek_broker.testing.cluster  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +47,13 @@ class Wanted:
 
 
 class Clusters:
-    """The clusters of a test session, each started when it is first asked for."""
+    """Clusters of a test session that are shared, each started when it is first asked for."""
 
     def __init__(self) -> None:
         self._clusters: dict[tuple[object, ...], Cluster] = {}
-        self._topics = 0
 
     def get(self, brokers: int = DEFAULT_BROKERS, settings: Mapping[str, object] | None = None) -> Cluster:
-        """A cluster with all its brokers up; a broken one makes way for a new one."""
+        """A cluster with all its brokers up and without faults; a broken one makes way for a new one."""
         from odradek_broker.local.cluster import ClusterError
         from odradek_broker.testing.cluster import Cluster
 
@@ -65,11 +71,6 @@ class Clusters:
         self._clusters[wanted.key] = cluster
         return cluster
 
-    def new_topic_name(self, test: str) -> str:
-        """A name that no other test of the session gets."""
-        self._topics += 1
-        return f"{re.sub(r'[^a-zA-Z0-9._-]+', '-', test)[:LONGEST_NAME].strip('-')}-{self._topics}"
-
     def close(self) -> None:
         """Stop all of them."""
         for cluster in self._clusters.values():
@@ -79,26 +80,32 @@ class Clusters:
 
 @pytest.fixture(scope="session")
 def odradek_clusters() -> Iterator[Clusters]:
-    """All clusters of the session: `odradek_clusters.get(brokers=1)`, for fixtures that live longer than a test."""
+    """Clusters that tests share: `odradek_clusters.get(brokers=1)`, for fixtures that live longer than a test."""
     clusters = Clusters()
     yield clusters
     clusters.close()
 
 
 @pytest.fixture
-def odradek_cluster(request: pytest.FixtureRequest, odradek_clusters: Clusters) -> Cluster:
-    """A running `odradek_broker.testing.Cluster`, three brokers unless `@pytest.mark.odradek(...)` says otherwise."""
+def odradek_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A fresh `odradek_broker.testing.Cluster`, three brokers unless `@pytest.mark.odradek(...)` says otherwise."""
     from odradek_broker.config.settings import ConfigError
     from odradek_broker.local.cluster import ClusterError
+    from odradek_broker.testing.cluster import Cluster
 
     wanted = _wanted(request.node)
+    reason = ""
     try:
-        return odradek_clusters.get(wanted.brokers, wanted.settings)
+        cluster = Cluster(wanted.brokers, settings=wanted.settings)
+        cluster.open()
     except ClusterError as error:
         reason = f"{error}; try: {error.hint}" if error.hint else str(error)
     except ConfigError as error:
         reason = str(error).removeprefix("command line: ")
-    raise _refused(request.node, reason)
+    if reason:
+        raise _refused(request.node, reason)
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture
@@ -114,9 +121,9 @@ def kafka_bootstrap(odradek_cluster: Cluster) -> str:
 
 
 @pytest.fixture
-def odradek_topic(request: pytest.FixtureRequest, odradek_cluster: Cluster, odradek_clusters: Clusters) -> str:
-    """The name of a topic with one partition, created for this test alone."""
-    name = odradek_clusters.new_topic_name(request.node.name)
+def odradek_topic(request: pytest.FixtureRequest, odradek_cluster: Cluster) -> str:
+    """The name of a topic with one partition, named like the test."""
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:LONGEST_NAME].strip("-")
     odradek_cluster.create_topic(name)
     return name
 

@@ -18,7 +18,7 @@ from odradek_proto.v1 import controller_messages
 
 from odradek_broker.core.context import RequestContext
 
-RETRY_BACKOFF_MS = 20.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
+RETRY_BACKOFF_MS = 5.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
 RETRY_BACKOFF_MAX_MS = 50.0
 ATTEMPT_TIMEOUT_MS = 2_000.0  # quorum.request.timeout.ms, Kafka's default: one silent controller must not use up a call
 NO_CONTROLLER = -1

@@ -1,0 +1,174 @@
+"""Faults of a cluster inside this process, as Kafka's own clients meet them: all three in the same test, unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+from odradek_broker.testing import Cluster, ClusterError
+
+PATIENCE_S = 60
+IMPATIENT = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}
+Write = Callable[[str, str, Sequence[bytes], bool], None]  # bootstrap, topic, values, idempotent
+
+
+def by_aiokafka(bootstrap: str, topic: str, values: Sequence[bytes], idempotent: bool = True) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def story() -> None:
+        settings = {"acks": "all", "enable_idempotence": idempotent, "retry_backoff_ms": 20}
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, **settings) as producer:
+            for value in values:
+                await producer.send_and_wait(topic, value, partition=0)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+
+
+def by_confluent(bootstrap: str, topic: str, values: Sequence[bytes], idempotent: bool = True) -> None:
+    from confluent_kafka import Producer
+
+    told: list[object] = []
+    settings = {"acks": "all", "enable.idempotence": idempotent, "linger.ms": 0}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _message: told.append(error))
+        assert producer.flush(PATIENCE_S) == 0
+    assert told == [None] * len(values)
+
+
+def by_kafka_python(bootstrap: str, topic: str, values: Sequence[bytes], idempotent: bool = True) -> None:
+    from kafka import KafkaProducer
+
+    settings = {"acks": "all", "enable_idempotence": idempotent}
+    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), **settings)
+    for value in values:
+        producer.send(topic, value, partition=0).get(PATIENCE_S)
+    producer.close()
+
+
+CLIENTS: dict[str, Write] = {"aiokafka": by_aiokafka, "confluent": by_confluent, "kafka-python": by_kafka_python}
+
+
+def by_all(bootstrap: str, topic: str, what: str, idempotent: bool = True) -> list[bytes]:
+    """Each writes a record; what they wrote."""
+    values = [f"{what} {client}".encode() for client in CLIENTS]
+    for value, write in zip(values, CLIENTS.values(), strict=True):
+        write(bootstrap, topic, [value], idempotent)
+    return values
+
+
+def read(bootstrap: str, topic: str) -> list[bytes]:
+    """Everything, by aiokafka."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def story() -> list[bytes]:
+        partition = TopicPartition(topic, 0)
+        async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([partition])
+            end = (await consumer.end_offsets([partition]))[partition]
+            return [(await consumer.getone()).value for _ in range(end)]
+
+    return asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+
+
+@pytest.mark.odradek(settings=IMPATIENT)
+def test_a_frozen_leader_is_replaced_and_follows_when_it_goes_on(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """It says nothing, so its session times out; another one leads, and nothing is lost, twice or out of order."""
+    written = by_all(kafka_bootstrap, odradek_topic, "before")
+    frozen = odradek_cluster.leader_of(odradek_topic)
+    odradek_cluster.freeze(frozen)
+    assert odradek_cluster.leader_of(odradek_topic) != frozen
+    others = [address for broker, address in odradek_cluster.kafka_addresses.items() if broker != frozen]
+    written += by_all(",".join(others), odradek_topic, "meanwhile")  # the frozen one takes connections
+    odradek_cluster.thaw(frozen)
+    odradek_cluster.wait_until_in_sync(odradek_topic)
+    written += by_all(kafka_bootstrap, odradek_topic, "after")
+    assert read(kafka_bootstrap, odradek_topic) == written
+
+
+@pytest.mark.odradek(settings={"replica.lag.time.max.ms": 300, **IMPATIENT})
+def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """Two of three replicas are enough for acks=all; the third one has everything once the network is mended."""
+    leader, controller = odradek_cluster.leader_of(odradek_topic), odradek_cluster.controller()
+    lonely = next(broker for broker in odradek_cluster.brokers if broker not in (leader, controller))
+    odradek_cluster.cut(lonely)
+    others = [address for broker, address in odradek_cluster.kafka_addresses.items() if broker != lonely]
+    written = by_all(",".join(others), odradek_topic, "without it", False)  # it could give nobody a producer id
+    assert lonely not in odradek_cluster.isr_of(odradek_topic)
+    odradek_cluster.heal()
+    odradek_cluster.wait_until_in_sync(odradek_topic)
+    odradek_cluster.kill(leader)
+    assert odradek_cluster.leader_of(odradek_topic) != leader
+    assert read(kafka_bootstrap, odradek_topic) == written
+
+
+def test_a_slow_broker_answers_late(odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str) -> None:
+    """Each way takes the delay: a record to it and its answer take two of them."""
+    leader = odradek_cluster.leader_of(odradek_topic)
+    odradek_cluster.slow(leader, 100)
+    for client, write in CLIENTS.items():
+        begun = time.monotonic()
+        write(kafka_bootstrap, odradek_topic, [client.encode()], True)
+        assert time.monotonic() - begun >= 0.2, client
+    odradek_cluster.heal()
+    assert read(kafka_bootstrap, odradek_topic) == [client.encode() for client in CLIENTS]
+
+
+def test_a_lost_answer_writes_twice_without_idempotence_and_once_with_it(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """The broker has the record and the client does not know: each client sends it again."""
+    leader = odradek_cluster.leader_of(odradek_topic)
+    for client, write in CLIENTS.items():
+        for idempotent in (False, True):
+            odradek_cluster.lose_next_answer(leader)
+            write(kafka_bootstrap, odradek_topic, [f"{client} {idempotent}".encode()], idempotent)
+    found = Counter(read(kafka_bootstrap, odradek_topic))
+    for client in CLIENTS:
+        assert (found[f"{client} False".encode()], found[f"{client} True".encode()]) == (2, 1), client
+    with pytest.raises(ClusterError, match="there is no API 'Prduce'"):
+        odradek_cluster.lose_next_answer(leader, "Prduce")
+
+
+@pytest.mark.parametrize(
+    "fsync",
+    [
+        pytest.param("never", marks=pytest.mark.odradek(settings={"odradek.fsync": "never"})),
+        pytest.param("before-ack", marks=pytest.mark.odradek(settings={"odradek.fsync": "before-ack"})),
+    ],
+)
+def test_all_brokers_lose_their_power(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str, fsync: str
+) -> None:
+    """Of records that nobody flushed none is left, as in Kafka; what is flushed before its acknowledgement stays."""
+    written = by_all(kafka_bootstrap, odradek_topic, "before")
+    odradek_cluster.lose_power()
+    assert odradek_cluster.running == []
+    odradek_cluster.heal()
+    odradek_cluster.leader_of(odradek_topic)
+    assert read(kafka_bootstrap, odradek_topic) == (written if fsync == "before-ack" else [])
+    by_all(kafka_bootstrap, odradek_topic, "after")
+
+
+def test_faults_need_a_broker_that_runs(odradek_cluster: Cluster) -> None:
+    """And say so."""
+    odradek_cluster.kill(2)
+    faults: list[Callable[[], None]] = [
+        lambda: odradek_cluster.freeze(2),
+        lambda: odradek_cluster.cut(1, 2),
+        lambda: odradek_cluster.slow(2, 10),
+        lambda: odradek_cluster.lose_next_answer(2),
+    ]
+    for fault in faults:
+        with pytest.raises(ClusterError, match="broker 2 does not run"):
+            fault()
+    odradek_cluster.lose_power(2)  # it is dead, and now it has forgotten, too
+    odradek_cluster.heal()
+    assert odradek_cluster.running == [1, 2, 3]
