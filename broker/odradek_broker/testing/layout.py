@@ -142,10 +142,15 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
     if taken:
         raise ClusterError(f"{', '.join(taken)}: the cluster itself sets this for each broker")
     values = as_text(settings)
-    unused = config.load(overrides=["node.id=1", *_overrides(values)]).unused
+    unused = unused_settings(values)
     if unused:
         raise ClusterError(f"odradek does not use {', '.join(unused)}")
     return values
+
+
+def unused_settings(values: Mapping[str, str]) -> Sequence[str]:
+    """Those that only Kafka would use. Raises `ConfigError` for what is unknown or malformed."""
+    return config.load(overrides=["node.id=1", *_overrides(values)]).unused
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:

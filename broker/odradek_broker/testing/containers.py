@@ -1,0 +1,102 @@
+"""`KafkaContainer` with the interface of testcontainers, without a container: a cluster inside this process.
+
+    from odradek_broker.testing import KafkaContainer      # was: from testcontainers.kafka import KafkaContainer
+
+    with KafkaContainer() as kafka:
+        producer = KafkaProducer(bootstrap_servers=kafka.get_bootstrap_server())
+
+Three brokers that replicate where the image has one, ready in some 20 ms; `cluster` has their faults. What only an
+image could mean (its name, its JVM) is taken and has no effect; a `KAFKA_` variable that has none is warned of.
+"""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import Self
+
+from odradek_broker.local.cluster import ClusterError
+from odradek_broker.testing.cluster import Cluster
+from odradek_broker.testing.layout import OWN_SETTINGS, as_text, unused_settings
+
+KAFKA = "KAFKA_"
+PORT = 9093  # inside of the image
+NO_SETTINGS = ("KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_JMX_OPTS")
+
+
+class KafkaContainer:
+    """A cluster of `brokers` brokers from `start` to `stop`, new each time."""
+
+    def __init__(self, image: str = "", port: int = PORT, brokers: int = 3, **_: object) -> None:
+        self.image = image
+        self.port = port
+        self._brokers = brokers
+        self._settings: dict[str, object] = {}
+        self._cluster: Cluster | None = None
+
+    # --- What is to be ----------------------------------------------------------------------------------------------
+
+    def with_env(self, key: str, value: object) -> Self:
+        """A setting, as Kafka's images name it: KAFKA_NUM_PARTITIONS for num.partitions. Raises `ConfigError`."""
+        name = key.removeprefix(KAFKA).lower().replace("_", ".")
+        if not key.startswith(KAFKA) or key in NO_SETTINGS:
+            return self
+        if name in OWN_SETTINGS or unused_settings({name: str(value)}):
+            warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
+        else:
+            self._settings |= as_text({name: value})
+        return self
+
+    def with_envs(self, **variables: object) -> Self:
+        for key, value in variables.items():
+            self.with_env(key, value)
+        return self
+
+    def with_kraft(self) -> Self:
+        """There is nothing else."""
+        return self
+
+    # --- Life -------------------------------------------------------------------------------------------------------
+
+    def start(self, timeout: float = 30) -> Self:
+        """Returns when it takes writes. Raises `ClusterError`."""
+        cluster = Cluster(self._brokers, settings=self._settings)
+        cluster.open(timeout=timeout)
+        self._cluster = cluster
+        return self
+
+    def stop(self, force: bool = True, delete_volume: bool = True) -> None:
+        """Nothing of it is left."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- What there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that runs, with its faults. Raises `ClusterError` before `start` and after `stop`."""
+        if self._cluster is None:
+            raise ClusterError("the container has not been started", hint="use `with KafkaContainer() as kafka:`")
+        return self._cluster
+
+    def get_bootstrap_server(self) -> str:
+        """`host:port` of the first broker; clients learn of the others from it."""
+        return self.cluster.kafka_addresses[1]
+
+    def get_container_host_ip(self) -> str:
+        return self.get_bootstrap_server().rpartition(":")[0]
+
+    def get_exposed_port(self, port: int = PORT) -> int:
+        """Where the first broker listens for Kafka's clients."""
+        if port != self.port:
+            raise ClusterError(f"port {port} is not exposed", hint=f"the port for Kafka's clients is {self.port}")
+        return int(self.get_bootstrap_server().rpartition(":")[2])
