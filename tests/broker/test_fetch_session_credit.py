@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 
-from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegistration
+from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
+from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.replicas.purgatory import ProduceAnswer, Purgatory
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -26,40 +25,13 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.broker.session_world import Broker
 
 TOPIC_ID = bytes(range(16))
 CREDIT = 10_000_000
 SMALL = 200  # replica.fetch.max.bytes: less than the batches below
-
-
-class Broker:
-    """What hosted replicas need of their broker; nothing of it matters here but clock and events."""
-
-    def __init__(self, clock: SimClock, events: EventLog) -> None:
-        self.clock: Clock = clock
-        self.events = events
-        self.counters = Counters()
-        self.purgatory = Purgatory(clock)
-
-    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None: ...
-
-    def request_ready(self, replica: Replica) -> None: ...
-
-    def after_append(self, replica: Replica) -> None: ...
-
-    def may_acknowledge_alone(self) -> bool:
-        return True
-
-    def storage_failed(self, replica: Replica, error: Exception) -> None:
-        raise error
-
-    def allow_gaps(self, replica: Replica) -> None:
-        replica.log.allow_gaps()
-
-    def broker(self, broker_id: int) -> BrokerRegistration | None:
-        return None
 
 
 def lead(files: SimFiles, broker: Broker, number: int) -> Replica:

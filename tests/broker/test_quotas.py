@@ -26,7 +26,7 @@ from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.test_runtime_sessions import LEADER, World, batch, fetch_frame, fetched, lead, produce_frame, run
+from tests.broker.session_world import LEADER, World, batch, fetch_frame, fetched, lead, produce_frame, run
 from tests.playing import plays
 
 BYTES = PRODUCER_BYTE_RATE
