@@ -10,6 +10,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, run
+from tests.playing import plays
 
 ELSEWHERE = TopicPartition("elsewhere", 0)
 
@@ -25,20 +26,17 @@ async def delete(world: World, tp: TopicPartition, offset: int) -> tuple[ErrorCo
     return ErrorCode.from_number(deleted.error_code), deleted.low_watermark
 
 
-def test_only_the_leader_deletes_records() -> None:
+@plays(run)
+async def test_only_the_leader_deletes_records(world: World) -> None:
     """A leader cuts; once another one leads the same request is NOT_LEADER_OR_FOLLOWER, and the log stays (R-111)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
-        world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
-        replica = world.replicas.replicas[ORDERS]
-        for value in (b"a", b"b"):
-            batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
-            replica.produce(batch, 1, 30_000, lambda answer: None)
-        assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
-        await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
-        assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert replica.state.log_start_offset == 1
-        assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
+    world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
+    replica = world.replicas.replicas[ORDERS]
+    for value in (b"a", b"b"):
+        batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
+        replica.produce(batch, 1, 30_000, lambda answer: None)
+    assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
+    await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
+    assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert replica.state.log_start_offset == 1
+    assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

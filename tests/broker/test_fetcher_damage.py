@@ -8,6 +8,7 @@ from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import ONE, World, run
+from tests.playing import plays
 
 
 def answer_with(data: bytes) -> bytes:
@@ -17,20 +18,17 @@ def answer_with(data: bytes) -> bytes:
     return pack_frame(header.SerializeToString(), (data,))
 
 
-def test_a_damaged_answer_is_asked_for_again() -> None:
+@plays(run)
+async def test_a_damaged_answer_is_asked_for_again(world: World) -> None:
     """Nothing of it is appended, and the same is fetched once more after a back-off (R-86)."""
-
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        produced = encode_batch([(0, None, b"a", ())])
-        sound = stamped_prefix(0, len(produced) - 12, 0) + produced[16:]
-        world.leader(ONE).answers.put_nowait(answer_with(sound[:-1] + b"?"))
-        await world.clock.sleep(1_000)
-        assert world.log_end() == 0
-        assert world.leader(ONE).asked() == [("orders", 0, 0)]
-        world.leader(ONE).answers.put_nowait(answer_with(sound))
-        await world.clock.sleep(1)
-        assert world.log_end() == 1
-
-    run(story)
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    produced = encode_batch([(0, None, b"a", ())])
+    sound = stamped_prefix(0, len(produced) - 12, 0) + produced[16:]
+    world.leader(ONE).answers.put_nowait(answer_with(sound[:-1] + b"?"))
+    await world.clock.sleep(1_000)
+    assert world.log_end() == 0
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    world.leader(ONE).answers.put_nowait(answer_with(sound))
+    await world.clock.sleep(1)
+    assert world.log_end() == 1

@@ -10,32 +10,30 @@ from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import ME, ONE, THREE, TOPIC_ID, World, run
+from tests.playing import plays
 
 PARTITIONS = 4_200  # their names alone are more than the leader takes in one header
 
 
-def test_a_request_for_thousands_of_partitions_is_one_that_the_leader_takes() -> None:
+@plays(run)
+async def test_a_request_for_thousands_of_partitions_is_one_that_the_leader_takes(world: World) -> None:
     """The leader ends a session that sends a larger header: asked for all at once, it would never answer."""
+    topic = TopicImage("t" * LONGEST_TOPIC_NAME, TOPIC_ID)
+    followed = PartitionRegistration((ONE, ME), (ONE, ME), ONE, 0, 0)
+    topic.partitions.update(dict.fromkeys(range(PARTITIONS), followed))
+    world.image.topics[topic.name] = topic
+    names = [TopicPartition(topic.name, number) for number in topic.partitions]
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
+    await world.clock.sleep(1)
+    asked = heard(world)
+    assert [each.partition for header in asked for each in header.partitions] == list(topic.partitions)
 
-    async def story(world: World) -> None:
-        topic = TopicImage("t" * LONGEST_TOPIC_NAME, TOPIC_ID)
-        followed = PartitionRegistration((ONE, ME), (ONE, ME), ONE, 0, 0)
-        topic.partitions.update(dict.fromkeys(range(PARTITIONS), followed))
-        world.image.topics[topic.name] = topic
-        names = [TopicPartition(topic.name, number) for number in topic.partitions]
-        world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
-        await world.clock.sleep(1)
-        asked = heard(world)
-        assert [each.partition for header in asked for each in header.partitions] == list(topic.partitions)
-
-        moved = PartitionRegistration((THREE, ME), (THREE,), THREE, 1, 1)
-        topic.partitions.update(dict.fromkeys(topic.partitions, moved))
-        world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
-        await world.clock.sleep(1)
-        asked = heard(world)
-        assert [each.partition for header in asked for each in header.forgotten] == list(topic.partitions)
-
-    run(story)
+    moved = PartitionRegistration((THREE, ME), (THREE,), THREE, 1, 1)
+    topic.partitions.update(dict.fromkeys(topic.partitions, moved))
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
+    await world.clock.sleep(1)
+    asked = heard(world)
+    assert [each.partition for header in asked for each in header.forgotten] == list(topic.partitions)
 
 
 def heard(world: World) -> list[pb.FetchHeader]:

@@ -14,6 +14,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.broker.replica_world import ME, ORDERS, World, maintenance_of, run
 from tests.broker.test_full_disk import produced
+from tests.playing import plays
 
 
 class Events:
@@ -45,17 +46,14 @@ def test_of_many_partitions_each_has_its_turn() -> None:
     assert events.offsets[3:] == [{"t-0": [12, 11]}, {"t-1": [12, 11]}]
 
 
-def test_a_broker_writes_its_progress_by_the_clock() -> None:
+@plays(run)
+async def test_a_broker_writes_its_progress_by_the_clock(world: World) -> None:
     """Beside the checkpoint of high watermarks, in one line of the evidence file."""
-
-    async def story(world: World) -> None:
-        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
-        await world.learn(ME, 0)
-        produced(world)
-        for _ in range(2):
-            await maintenance.checkpoint_high_watermarks()
-        lines = world.files.open(f"/data/{EVENT_FILE}").pread(0, 1 << 20).splitlines()
-        told = [each for each in map(json.loads, lines) if each["event"] == "progress"]
-        assert [each["offsets"] for each in told] == [{str(ORDERS): [1, 0]}]
-
-    run(story)
+    maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+    await world.learn(ME, 0)
+    produced(world)
+    for _ in range(2):
+        await maintenance.checkpoint_high_watermarks()
+    lines = world.files.open(f"/data/{EVENT_FILE}").pread(0, 1 << 20).splitlines()
+    told = [each for each in map(json.loads, lines) if each["event"] == "progress"]
+    assert [each["offsets"] for each in told] == [{str(ORDERS): [1, 0]}]

@@ -17,6 +17,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 
 from tests.broker.replica_world import ME, ONE, ORDERS, THREE, Waiter, World, run
+from tests.playing import plays
 
 STEPS = 400
 FOLLOWERS = (ONE, THREE)
@@ -196,23 +197,20 @@ class Partition:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_request_is_answered_exactly_once(seed: int) -> None:
+@plays(run)
+async def test_every_request_is_answered_exactly_once(world: World, seed: int) -> None:
     """No request is lost, stuck or answered twice; who has what is acknowledged is known (R-120, R-126, PA-48)."""
-
-    async def story(world: World) -> None:
-        partition = Partition(world, seed)
-        await partition.begin()
-        for _ in range(STEPS):
-            await partition.step()
-            partition.check()
-        partition.produce()
-        await partition.heal()
+    partition = Partition(world, seed)
+    await partition.begin()
+    for _ in range(STEPS):
+        await partition.step()
         partition.check()
-        assert sorted(partition.isr) == [ONE, ME, THREE]
-        state = partition.replica.state
-        assert state.high_watermark == state.log_end_offset
-        answers = [answer for request in partition.requests for answer in request.answers]
-        assert len(answers) == len(partition.requests)
-        assert set(answers) <= {ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, *UNKNOWN}
-
-    run(story)
+    partition.produce()
+    await partition.heal()
+    partition.check()
+    assert sorted(partition.isr) == [ONE, ME, THREE]
+    state = partition.replica.state
+    assert state.high_watermark == state.log_end_offset
+    answers = [answer for request in partition.requests for answer in request.answers]
+    assert len(answers) == len(partition.requests)
+    assert set(answers) <= {ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, *UNKNOWN}

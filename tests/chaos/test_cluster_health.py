@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,31 +102,25 @@ def world(tmp_path: Path) -> Iterator[ProcessesWorld]:
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.xdist_group("cluster")
-def test_a_silent_or_dead_broker_is_missed_though_the_others_have_not_noticed(world: ProcessesWorld) -> None:
+async def test_a_silent_or_dead_broker_is_missed_though_the_others_have_not_noticed(world: ProcessesWorld) -> None:
     """The cluster's own opinion takes a session timeout; whoever asks each broker knows at once."""
-
-    async def story() -> None:
-        health = await wait_until_converged(world, timeout_s=PATIENCE_S)
-        async with Admin(world.bootstrap) as admin:
-            await admin.create_topics([NewTopic("orders", 2, 3)])
-            health = await wait_until_converged(
-                world, timeout_s=PATIENCE_S, settled=lambda found: bool(found.partitions)
-            )
-            assert sorted(health.of_topic("orders")) == [0, 1]
-            assert health.is_at_rest("orders")
-            world.pause(3)
-            assert len((await admin.describe_cluster()).brokers) == 3
-            with pytest.raises(NotConverged, match="no answer"):
-                await look(world, call_timeout_ms=200)
-            world.resume(3)
-            await wait_until_converged(world, timeout_s=PATIENCE_S)
-            world.kill(3)
-            with pytest.raises(NotConverged, match="no answer"):
-                await look(world)
-            with pytest.raises(ClusterError, match="is not whole after"):
-                await wait_until_converged(world, timeout_s=0.2)
-            world.start(3)
-            after = await wait_until_converged(world, timeout_s=PATIENCE_S)
-            assert after.broker_epochs[3] > health.broker_epochs[3]
-
-    asyncio.run(story())
+    health = await wait_until_converged(world, timeout_s=PATIENCE_S)
+    async with Admin(world.bootstrap) as admin:
+        await admin.create_topics([NewTopic("orders", 2, 3)])
+        health = await wait_until_converged(world, timeout_s=PATIENCE_S, settled=lambda found: bool(found.partitions))
+        assert sorted(health.of_topic("orders")) == [0, 1]
+        assert health.is_at_rest("orders")
+        world.pause(3)
+        assert len((await admin.describe_cluster()).brokers) == 3
+        with pytest.raises(NotConverged, match="no answer"):
+            await look(world, call_timeout_ms=200)
+        world.resume(3)
+        await wait_until_converged(world, timeout_s=PATIENCE_S)
+        world.kill(3)
+        with pytest.raises(NotConverged, match="no answer"):
+            await look(world)
+        with pytest.raises(ClusterError, match="is not whole after"):
+            await wait_until_converged(world, timeout_s=0.2)
+        world.start(3)
+        after = await wait_until_converged(world, timeout_s=PATIENCE_S)
+        assert after.broker_epochs[3] > health.broker_epochs[3]

@@ -45,31 +45,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         made.kill_all()
 
 
-def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
+async def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
     """Leaders are killed while records are written and read: each record once and in order."""
-
-    async def story() -> None:
-        async with (
-            Admin(cluster.bootstrap) as admin,
-            Producer(cluster.bootstrap) as producer,
-            Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer,
-        ):
-            written = 0
-            for _ in range(3):
-                [topic] = await admin.describe_topics(["orders"])
-                leader = topic.partitions[0].leader_id
-                for _ in range(RECORDS_BETWEEN_KILLS):
-                    await producer.enqueue("orders", str(written), partition=0)
-                    written += 1
-                cluster.kill(leader)
-                await producer.send("orders", str(written), partition=0)
+    async with (
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as producer,
+        Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer,
+    ):
+        written = 0
+        for _ in range(3):
+            [topic] = await admin.describe_topics(["orders"])
+            leader = topic.partitions[0].leader_id
+            for _ in range(RECORDS_BETWEEN_KILLS):
+                await producer.enqueue("orders", str(written), partition=0)
                 written += 1
-                cluster.start(leader)
-                await wait_until_converged(ProcessesWorld(cluster), timeout_s=60)
-            seen = [int(record.value or b"") async for record in consumer.records(until="end")]
-            assert seen == list(range(written))
-
-    asyncio.run(story())
+            cluster.kill(leader)
+            await producer.send("orders", str(written), partition=0)
+            written += 1
+            cluster.start(leader)
+            await wait_until_converged(ProcessesWorld(cluster), timeout_s=60)
+        seen = [int(record.value or b"") async for record in consumer.records(until="end")]
+        assert seen == list(range(written))
 
 
 def test_the_examples_run(cluster: LocalCluster) -> None:
@@ -86,12 +82,8 @@ def test_the_examples_run(cluster: LocalCluster) -> None:
         assert words in done.stdout
 
 
-def test_an_unreachable_cluster_says_so() -> None:
+async def test_an_unreachable_cluster_says_so() -> None:
     """Within bootstrap.timeout.ms, with the address and what to do."""
-
-    async def story() -> None:
-        with pytest.raises(OdradekError, match=r"127\.0\.0\.1:9: connection refused"):
-            async with Admin("127.0.0.1:9", bootstrap_timeout_ms=200):
-                pass
-
-    asyncio.run(story())
+    with pytest.raises(OdradekError, match=r"127\.0\.0\.1:9: connection refused"):
+        async with Admin("127.0.0.1:9", bootstrap_timeout_ms=200):
+            pass

@@ -20,6 +20,7 @@ from odradek_proto.errors import ErrorCode
 
 from tests.broker.replica_world import CALLER, World, run
 from tests.broker.test_group_coordinator import Groups
+from tests.playing import plays
 
 COMMIT, FETCH, JOIN, LEAVE, DESCRIBE = 8, 9, 11, 13, 15
 ORDERS = {"name": "orders", "partition_indexes": [0]}
@@ -68,20 +69,19 @@ def requests_of(groups: Groups) -> GroupRequests:
     ],
     ids=lambda value: str(value) if isinstance(value, int) else "",
 )
-def test_an_unknown_group(key: int, version: int, asked: dict[str, Any], told: dict[str, Any]) -> None:
+@plays(run)
+async def test_an_unknown_group(
+    world: World, key: int, version: int, asked: dict[str, Any], told: dict[str, Any]
+) -> None:
     """ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, INVALID_SESSION_TIMEOUT, where Kafka says them."""
-
-    async def story(world: World) -> None:
-        groups = Groups(world)
-        await groups.lead(epoch=0)
-        await groups.loaded()
-        await world.learn(1, 0)  # orders-0 exists
-        answer = await ask(requests_of(groups), key, version, asked)
-        for each in answer.get("groups", ()):
-            del each["authorized_operations"]
-        assert {name: answer[name] for name in told} == told
-
-    run(story)
+    groups = Groups(world)
+    await groups.lead(epoch=0)
+    await groups.loaded()
+    await world.learn(1, 0)  # orders-0 exists
+    answer = await ask(requests_of(groups), key, version, asked)
+    for each in answer.get("groups", ()):
+        del each["authorized_operations"]
+    assert {name: answer[name] for name in told} == told
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,28 @@ def test_an_unknown_group(key: int, version: int, asked: dict[str, Any], told: d
         (8, {"groups": [{"group_id": "g", "topics": [], "error_code": 16}]}),
     ],
 )
-def test_where_a_fetch_of_offsets_says_that_all_of_it_failed(version: int, told: dict[str, Any]) -> None:
+@plays(run)
+async def test_where_a_fetch_of_offsets_says_that_all_of_it_failed(
+    world: World, version: int, told: dict[str, Any]
+) -> None:
     """Nobody leads the group's partition here: in each partition, for all of them, or for each group."""
-
-    async def story(world: World) -> None:
-        asked: dict[str, Any] = {"group_id": "g", "topics": [ORDERS]}
-        answer = await ask(requests_of(Groups(world)), FETCH, version, {"groups": [asked]} if version > 7 else asked)
-        answer.pop("throttle_time_ms", None)
-        for topic in answer.get("topics", ()):
-            topic["partitions"] = [each["error_code"] for each in topic["partitions"]]
-        assert answer == told
-
-    run(story)
+    asked: dict[str, Any] = {"group_id": "g", "topics": [ORDERS]}
+    answer = await ask(requests_of(Groups(world)), FETCH, version, {"groups": [asked]} if version > 7 else asked)
+    answer.pop("throttle_time_ms", None)
+    for topic in answer.get("topics", ()):
+        topic["partitions"] = [each["error_code"] for each in topic["partitions"]]
+    assert answer == told
 
 
-def test_who_may_not_use_a_group_does_not_make_the_topic_of_groups() -> None:
+@plays(run)
+async def test_who_may_not_use_a_group_does_not_make_the_topic_of_groups(world: World) -> None:
     """The refusal comes first: without an offsets topic to ask for, nothing else can be said."""
-
-    async def story(world: World) -> None:
-        requests = GroupRequests(
-            coordinator=Groups(world).coordinator,
-            image=lambda: world.image,
-            offsets_topic=cast(OffsetsTopic, None),
-            access=Access(Authorizer()),
-        )
-        mallory = RequestContext(peer="10.0.0.9:1", principal=Principal("User", "mallory"), listener="KAFKA")
-        found = await requests.find_coordinator(mallory, GROUP, ["g", "h"])
-        assert [each.error for each in found] == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
-
-    run(story)
+    requests = GroupRequests(
+        coordinator=Groups(world).coordinator,
+        image=lambda: world.image,
+        offsets_topic=cast(OffsetsTopic, None),
+        access=Access(Authorizer()),
+    )
+    mallory = RequestContext(peer="10.0.0.9:1", principal=Principal("User", "mallory"), listener="KAFKA")
+    found = await requests.find_coordinator(mallory, GROUP, ["g", "h"])
+    assert [each.error for each in found] == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2

@@ -13,6 +13,7 @@ from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 
 from tests.broker.replica_world import CALLER, ME, ORDERS, World, run
+from tests.playing import plays
 
 OTHER = ME + 1
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
@@ -32,33 +33,30 @@ def frame_of(timeout_ms: int) -> Frame:
 
 
 @pytest.mark.parametrize("ends", ["fail", "time"])
-def test_a_frame_is_released_when_its_batch_is_appended(ends: str) -> None:
+@plays(run)
+async def test_a_frame_is_released_when_its_batch_is_appended(world: World, ends: str) -> None:
     """The request that waits for the high watermark keeps names and indexes, and once answered not even those."""
+    await world.learn(ME, 0, isr=(ME, OTHER), replicas=(ME, OTHER))
+    requests = world.produce_requests()
+    api = ProduceApi(requests, topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
+    answers: list[Body | None] = []
 
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME, OTHER), replicas=(ME, OTHER))
-        requests = world.produce_requests()
-        api = ProduceApi(requests, topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
-        answers: list[Body | None] = []
+    class Told:
+        def __call__(self, body: Body | None) -> None:
+            answers.append(body)
 
-        class Told:
-            def __call__(self, body: Body | None) -> None:
-                answers.append(body)
-
-        frame, told = frame_of(30_000), Told()
-        frame_there, told_there = weakref.ref(frame), weakref.ref(told)
-        replica = world.replicas.replicas[ORDERS]
-        api.start(Request(0, 3, Reader(memoryview(frame)), CALLER, Client()), told)
-        del frame, told
-        replica.log._tail._cache.clear()  # the memory of recent batches has a limit of its own
-        assert frame_there() is None
-        assert told_there() is not None
-        assert not answers
-        if ends == "fail":
-            replica.purgatory.fail_all(replica.produces, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        else:
-            await world.clock.sleep(30_001)
-        assert len(answers) == 1
-        assert told_there() is None
-
-    run(story)
+    frame, told = frame_of(30_000), Told()
+    frame_there, told_there = weakref.ref(frame), weakref.ref(told)
+    replica = world.replicas.replicas[ORDERS]
+    api.start(Request(0, 3, Reader(memoryview(frame)), CALLER, Client()), told)
+    del frame, told
+    replica.log._tail._cache.clear()  # the memory of recent batches has a limit of its own
+    assert frame_there() is None
+    assert told_there() is not None
+    assert not answers
+    if ends == "fail":
+        replica.purgatory.fail_all(replica.produces, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    else:
+        await world.clock.sleep(30_001)
+    assert len(answers) == 1
+    assert told_there() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -252,26 +251,18 @@ STORIES: list[Story] = [
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_topics_setting_holds_at_once_on_every_replica(story: Story) -> None:
+async def test_a_topics_setting_holds_at_once_on_every_replica(story: Story) -> None:
     """Each story needs the value before the change, then the one after it."""
-
-    async def play() -> None:
-        async with scene() as on:
-            await story(on)
-
-    asyncio.run(play())
+    async with scene() as on:
+        await story(on)
 
 
 OF_BROKERS: list[Story] = [retention_bytes, max_message_bytes, min_insync_replicas, unclean_leader_election_enable]
 
 
 @pytest.mark.parametrize("story", OF_BROKERS, ids=lambda story: story.__name__)
-def test_a_default_for_all_brokers_holds_at_once_too(story: Story) -> None:
+async def test_a_default_for_all_brokers_holds_at_once_too(story: Story) -> None:
     """Some of the same stories with the brokers' names of the settings, set for the whole cluster."""
-
-    async def play() -> None:
-        async with scene() as on:
-            on.where = "cluster"
-            await story(on)
-
-    asyncio.run(play())
+    async with scene() as on:
+        on.where = "cluster"
+        await story(on)

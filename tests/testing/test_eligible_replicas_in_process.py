@@ -61,45 +61,37 @@ class Story:
 
 
 @pytest.mark.slow
-def test_two_of_three_are_killed_in_any_order() -> None:
+async def test_two_of_three_are_killed_in_any_order() -> None:
     """kill -9 of two of three: whoever is left has everything, and who left it last may lead, too."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster:
-            tale = Story(cluster)
-            await tale.begin()
-            for first, second in permutations(REPLICAS, 2):
-                (left,) = set(REPLICAS) - {first, second}
-                await cluster.kill(first)
-                await tale.gone(first)
-                await tale.write()
-                await cluster.kill(second)
-                await tale.gone(second)
-                assert await tale.described() == (left, [left], [second], [])
-                await tale.end()
-
-    asyncio.run(story())
+    async with Cluster(5, settings=SETTINGS) as cluster:
+        tale = Story(cluster)
+        await tale.begin()
+        for first, second in permutations(REPLICAS, 2):
+            (left,) = set(REPLICAS) - {first, second}
+            await cluster.kill(first)
+            await tale.gone(first)
+            await tale.write()
+            await cluster.kill(second)
+            await tale.gone(second)
+            assert await tale.described() == (left, [left], [second], [])
+            await tale.end()
 
 
 @pytest.mark.parametrize("returning", [(1, 2, 3), (2, 3, 1), pytest.param((3, 1, 2), marks=pytest.mark.slow)])
-def test_all_three_are_killed_and_return_in_any_order(returning: tuple[int, ...]) -> None:
+async def test_all_three_are_killed_and_return_in_any_order(returning: tuple[int, ...]) -> None:
     """kill -9 counts as an unclean stop, so nobody stays eligible: the last known leader leads again (R-140, R-141)."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster:
-            tale = Story(cluster)
-            await tale.begin()
-            for broker in REPLICAS[:-1]:
-                await tale.write()
-                await cluster.kill(broker)
-                await tale.gone(broker)
-            await cluster.kill(REPLICAS[-1])  # and with it the majority of the controllers
-            for broker in returning:
-                await cluster.start(broker)
-            assert await cluster.leader_of("orders") == REPLICAS[-1]
-            await tale.end()
-
-    asyncio.run(story())
+    async with Cluster(5, settings=SETTINGS) as cluster:
+        tale = Story(cluster)
+        await tale.begin()
+        for broker in REPLICAS[:-1]:
+            await tale.write()
+            await cluster.kill(broker)
+            await tale.gone(broker)
+        await cluster.kill(REPLICAS[-1])  # and with it the majority of the controllers
+        for broker in returning:
+            await cluster.start(broker)
+        assert await cluster.leader_of("orders") == REPLICAS[-1]
+        await tale.end()
 
 
 def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -135,58 +127,46 @@ def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capf
 
 
 @pytest.mark.slow
-def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others() -> None:
+async def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others() -> None:
     """Its clean stop says that it has everything, its checkpoint says of what, and the directory is gone."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster:
-            tale = Story(cluster)
-            await tale.begin()
-            await tale.write()
-            for broker in REPLICAS:
-                await cluster.stop(broker)
-            shutil.rmtree(cluster.replicas()["3"] / "orders-0")
-            await cluster.start(3)
-            await tale.gone(3)
-            assert await tale.described() == (-1, [], [2], [])
-            await cluster.start(2)
-            assert await cluster.leader_of("orders") == 2
-            await tale.end()
-
-    asyncio.run(story())
+    async with Cluster(5, settings=SETTINGS) as cluster:
+        tale = Story(cluster)
+        await tale.begin()
+        await tale.write()
+        for broker in REPLICAS:
+            await cluster.stop(broker)
+        shutil.rmtree(cluster.replicas()["3"] / "orders-0")
+        await cluster.start(3)
+        await tale.gone(3)
+        assert await tale.described() == (-1, [], [2], [])
+        await cluster.start(2)
+        assert await cluster.leader_of("orders") == 2
+        await tale.end()
 
 
 @pytest.mark.slow
-def test_the_last_leader_comes_back_with_an_empty_disk() -> None:
+async def test_the_last_leader_comes_back_with_an_empty_disk() -> None:
     """R-140, R-146: nobody waits for it. Once all are back the longest log leads; the others keep theirs."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster:
-            tale = Story(cluster)
-            await tale.begin()
-            await tale.write()
-            for broker in (3, 2):
-                await cluster.kill(broker)
-                await tale.gone(broker)
-            await cluster.kill(1)
-            shutil.rmtree(cluster.replicas()["1"])
-            for broker in (2, 3, 1):
-                await cluster.start(broker)
-            assert await cluster.leader_of("orders") == 2
-            await tale.end()
-
-    asyncio.run(story())
+    async with Cluster(5, settings=SETTINGS) as cluster:
+        tale = Story(cluster)
+        await tale.begin()
+        await tale.write()
+        for broker in (3, 2):
+            await cluster.kill(broker)
+            await tale.gone(broker)
+        await cluster.kill(1)
+        shutil.rmtree(cluster.replicas()["1"])
+        for broker in (2, 3, 1):
+            await cluster.start(broker)
+        assert await cluster.leader_of("orders") == 2
+        await tale.end()
 
 
-def test_a_single_replica_that_is_killed_leads_again() -> None:
+async def test_a_single_replica_that_is_killed_leads_again() -> None:
     """Nobody else could: the last known leader of a topic without copies is that one (R-140)."""
-
-    async def story() -> None:
-        async with Cluster(1, settings=SETTINGS) as cluster:
-            await cluster.create_topic("orders", partitions=1)
-            tale = Story(cluster)
-            await tale.write()
-            await cluster.kill(1)
-            await tale.end()
-
-    asyncio.run(story())
+    async with Cluster(1, settings=SETTINGS) as cluster:
+        await cluster.create_topic("orders", partitions=1)
+        tale = Story(cluster)
+        await tale.write()
+        await cluster.kill(1)
+        await tale.end()

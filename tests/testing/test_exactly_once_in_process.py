@@ -67,26 +67,22 @@ async def one_after_the_other(cluster: AsyncCluster) -> None:
         await cluster.wait_until_in_sync("orders")
 
 
-def test_no_producer_id_is_given_twice_whatever_stops() -> None:
+async def test_no_producer_id_is_given_twice_whatever_stops() -> None:
     """R-250: what a broker had left of its block is lost with it, and the controllers go on behind all blocks."""
-
-    async def story() -> None:
-        given: list[int] = []
-        network = GrpcNetwork()
-        async with Cluster(3) as cluster:
-            for _ in range(2):
-                for address in cluster.bootstrap.split(","):
-                    request = pb.InitProducerIdRequest(producer_id=-1, producer_epoch=-1).SerializeToString()
-                    answer = await network.call(address, INIT_PRODUCER_ID, request, 30_000)
-                    said = pb.InitProducerIdResponse.FromString(answer)
-                    assert not said.error_code, said
-                    given.append(said.producer_id)
-                await all_at_once(cluster)
-                await cluster.wait_until_ready()
-        await network.close()
-        assert len(set(given)) == len(given) == 6
-
-    asyncio.run(story())
+    given: list[int] = []
+    network = GrpcNetwork()
+    async with Cluster(3) as cluster:
+        for _ in range(2):
+            for address in cluster.bootstrap.split(","):
+                request = pb.InitProducerIdRequest(producer_id=-1, producer_epoch=-1).SerializeToString()
+                answer = await network.call(address, INIT_PRODUCER_ID, request, 30_000)
+                said = pb.InitProducerIdResponse.FromString(answer)
+                assert not said.error_code, said
+                given.append(said.producer_id)
+            await all_at_once(cluster)
+            await cluster.wait_until_ready()
+    await network.close()
+    assert len(set(given)) == len(given) == 6
 
 
 async def read(cluster: AsyncCluster, count: int) -> list[bytes | None]:
@@ -103,29 +99,25 @@ async def read(cluster: AsyncCluster, count: int) -> list[bytes | None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", [all_at_once, one_after_the_other])
 @pytest.mark.parametrize("deleted", [False, True])
-def test_batches_that_come_again_after_a_clean_restart_are_not_written_twice(
+async def test_batches_that_come_again_after_a_clean_restart_are_not_written_twice(
     restart: Callable[[AsyncCluster], Awaitable[None]], deleted: bool
 ) -> None:
     """All five of a producer are repeated and recognised, those too that DeleteRecords has removed meanwhile."""
-
-    async def story() -> None:
-        network = LosingAnswers()
-        async with (
-            Cluster(3) as cluster,
-            Producer(cluster.bootstrap, batch_size=1, network=network) as producer,
-            Admin(cluster.bootstrap) as admin,
-        ):
-            await cluster.create_topic("orders")
-            sent = [b"%d" % number for number in range(BATCHES)]
-            deliveries = [await producer.enqueue("orders", value, partition=0) for value in sent]
-            assert await read(cluster, BATCHES) == sent
-            if deleted:
-                await admin.delete_records({TopicPartition("orders", 0): -1})
-            await restart(cluster)
-            network.end()
-            assert [(await delivery).offset for delivery in deliveries] == list(range(BATCHES))
-            await producer.send("orders", b"last", partition=0)
-            left = [b"last"] if deleted else [*sent, b"last"]
-            assert await read(cluster, len(left)) == left
-
-    asyncio.run(story())
+    network = LosingAnswers()
+    async with (
+        Cluster(3) as cluster,
+        Producer(cluster.bootstrap, batch_size=1, network=network) as producer,
+        Admin(cluster.bootstrap) as admin,
+    ):
+        await cluster.create_topic("orders")
+        sent = [b"%d" % number for number in range(BATCHES)]
+        deliveries = [await producer.enqueue("orders", value, partition=0) for value in sent]
+        assert await read(cluster, BATCHES) == sent
+        if deleted:
+            await admin.delete_records({TopicPartition("orders", 0): -1})
+        await restart(cluster)
+        network.end()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(BATCHES))
+        await producer.send("orders", b"last", partition=0)
+        left = [b"last"] if deleted else [*sent, b"last"]
+        assert await read(cluster, len(left)) == left

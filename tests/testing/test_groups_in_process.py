@@ -10,6 +10,8 @@ import pytest
 from odradek import CommitFailed, Consumer, Producer, TopicPartition
 from odradek_broker.testing import AsyncCluster, Cluster
 
+from tests.playing import plays
+
 SETTINGS = {"group.consumer.session.timeout.ms": "20000"}
 RECORDS, PARTITIONS = 200, 4
 TP = TopicPartition("orders", 0)
@@ -35,115 +37,102 @@ def member(cluster: AsyncCluster, *topics: str, **settings: object) -> Consumer:
     return Consumer(cluster.bootstrap, *topics, group_id="g", auto_offset_reset="earliest", **settings)  # type: ignore[arg-type]
 
 
-def test_each_record_meets_one_member_once() -> None:
+@plays(run)
+async def test_each_record_meets_one_member_once(cluster: AsyncCluster) -> None:
     """A member that joins gets partitions where the first one stopped, a topic's pattern is found, and who leaves
     leaves its positions: nothing is read twice, and nothing is left out."""
+    told: list[tuple[str, int]] = []
+    seen: list[tuple[int, int]] = []
 
-    async def story(cluster: AsyncCluster) -> None:
-        told: list[tuple[str, int]] = []
-        seen: list[tuple[int, int]] = []
+    async def heard(partitions: list[TopicPartition]) -> None:
+        told.append(("assigned", len(partitions)))
 
-        async def heard(partitions: list[TopicPartition]) -> None:
-            told.append(("assigned", len(partitions)))
-
-        async with member(cluster, max_poll_records=10) as first:
-            first.subscribe("orders", on_assigned=heard, on_revoked=lambda lost: told.append(("revoked", len(lost))))
-            seen += [(record.partition, record.offset) for record in await first.poll(10)]
-            async with member(cluster, max_poll_records=10) as second:
-                second.subscribe(pattern="ord.*")
-                while len(second.assignment()) < PARTITIONS // 2:
-                    for consumer in (first, second):
-                        seen += [(record.partition, record.offset) for record in await consumer.poll(0.05)]
-                assert sorted(first.assignment() + second.assignment()) == [
-                    TopicPartition("orders", number) for number in range(PARTITIONS)
-                ]
-            while len(first.assignment()) < PARTITIONS:
-                seen += [(record.partition, record.offset) for record in await first.poll(0.05)]
-            async for batch in first.batches(until="end"):
-                seen += [(record.partition, record.offset) for record in batch]
-        assert told == [("assigned", 4), ("revoked", 2), ("assigned", 2), ("revoked", 4)]
-        assert len(seen) == len(set(seen)) == RECORDS + PARTITIONS
-
-    run(story)
+    async with member(cluster, max_poll_records=10) as first:
+        first.subscribe("orders", on_assigned=heard, on_revoked=lambda lost: told.append(("revoked", len(lost))))
+        seen += [(record.partition, record.offset) for record in await first.poll(10)]
+        async with member(cluster, max_poll_records=10) as second:
+            second.subscribe(pattern="ord.*")
+            while len(second.assignment()) < PARTITIONS // 2:
+                for consumer in (first, second):
+                    seen += [(record.partition, record.offset) for record in await consumer.poll(0.05)]
+            assert sorted(first.assignment() + second.assignment()) == [
+                TopicPartition("orders", number) for number in range(PARTITIONS)
+            ]
+        while len(first.assignment()) < PARTITIONS:
+            seen += [(record.partition, record.offset) for record in await first.poll(0.05)]
+        async for batch in first.batches(until="end"):
+            seen += [(record.partition, record.offset) for record in batch]
+    assert told == [("assigned", 4), ("revoked", 2), ("assigned", 2), ("revoked", 4)]
+    assert len(seen) == len(set(seen)) == RECORDS + PARTITIONS
 
 
-def test_the_record_that_was_being_worked_on_comes_again() -> None:
+@plays(run)
+async def test_the_record_that_was_being_worked_on_comes_again(cluster: AsyncCluster) -> None:
     """Whoever fails at a record has not done with it: what was committed by itself ends before it."""
 
-    async def story(cluster: AsyncCluster) -> None:
-        async def fail_at_the_eighth() -> None:
-            async with member(cluster, "orders") as consumer:
-                async for record in consumer:
-                    if record.offset == 7:
-                        raise LookupError(record.partition)
+    async def fail_at_the_eighth() -> None:
+        async with member(cluster, "orders") as consumer:
+            async for record in consumer:
+                if record.offset == 7:
+                    raise LookupError(record.partition)
 
-        with pytest.raises(LookupError) as failed:
-            await fail_at_the_eighth()
-        partition = TopicPartition("orders", failed.value.args[0])
-        async with member(cluster, "orders", enable_auto_commit=False) as consumer:
-            again = [
-                record.offset
-                async for record in consumer.records(until="end")
-                if record.partition == partition.partition
-            ]
-            assert again[0] == 7
-            assert await consumer.committed(partition) == 7
-            await consumer.commit({partition: 9})
-            assert await consumer.committed(partition) == 9
-            consumer.seek_to_committed(partition)
-            assert (await consumer.poll(10, max_records=1))[0].offset == 9
-        async with member(cluster) as alone:  # assigns itself, and begins where the group has committed
-            alone.assign([partition])
-            assert await alone.position(partition) == 9
-
-    run(story)
+    with pytest.raises(LookupError) as failed:
+        await fail_at_the_eighth()
+    partition = TopicPartition("orders", failed.value.args[0])
+    async with member(cluster, "orders", enable_auto_commit=False) as consumer:
+        again = [
+            record.offset async for record in consumer.records(until="end") if record.partition == partition.partition
+        ]
+        assert again[0] == 7
+        assert await consumer.committed(partition) == 7
+        await consumer.commit({partition: 9})
+        assert await consumer.committed(partition) == 9
+        consumer.seek_to_committed(partition)
+        assert (await consumer.poll(10, max_records=1))[0].offset == 9
+    async with member(cluster) as alone:  # assigns itself, and begins where the group has committed
+        alone.assign([partition])
+        assert await alone.position(partition) == 9
 
 
-def test_a_group_goes_on_when_its_coordinator_dies() -> None:
+@plays(run)
+async def test_a_group_goes_on_when_its_coordinator_dies(cluster: AsyncCluster) -> None:
     """Another broker loads it: the members stay who they are, and what was committed is there."""
-
-    async def story(cluster: AsyncCluster) -> None:
-        told: list[str] = []
-        async with member(cluster) as consumer:
-            consumer.subscribe(
-                "orders", on_assigned=lambda _: told.append("assigned"), on_lost=lambda _: told.append("lost")
-            )
-            await consumer.poll(10, max_records=5)
-            before = await consumer.commit()
-            group = consumer._group
-            assert group is not None
-            coordinator = group._coordinator._broker_id
-            assert coordinator is not None
-            await cluster.kill(coordinator)
-            records = [record async for record in consumer.records(until="end")]
-            assert len(records) + sum(before.values()) == RECORDS + PARTITIONS
-            after = await consumer.commit()
-            assert sum(after.values()) == RECORDS + PARTITIONS
-            assert group._coordinator._broker_id != coordinator
-            assert told == ["assigned"]
-
-    run(story)
+    told: list[str] = []
+    async with member(cluster) as consumer:
+        consumer.subscribe(
+            "orders", on_assigned=lambda _: told.append("assigned"), on_lost=lambda _: told.append("lost")
+        )
+        await consumer.poll(10, max_records=5)
+        before = await consumer.commit()
+        group = consumer._group
+        assert group is not None
+        coordinator = group._coordinator._broker_id
+        assert coordinator is not None
+        await cluster.kill(coordinator)
+        records = [record async for record in consumer.records(until="end")]
+        assert len(records) + sum(before.values()) == RECORDS + PARTITIONS
+        after = await consumer.commit()
+        assert sum(after.values()) == RECORDS + PARTITIONS
+        assert group._coordinator._broker_id != coordinator
+        assert told == ["assigned"]
 
 
-def test_who_was_silent_for_too_long_cannot_commit() -> None:
+@plays(run)
+async def test_who_was_silent_for_too_long_cannot_commit(cluster: AsyncCluster) -> None:
     """max.poll.interval.ms: the partitions are another member's, and the first one hears of it when it asks."""
-
-    async def story(cluster: AsyncCluster) -> None:
-        lost: list[TopicPartition] = []
-        async with member(cluster, enable_auto_commit=False, max_poll_interval_ms=300) as first:
-            first.subscribe("orders", on_lost=lost.extend)
-            assert await first.poll(10, max_records=1)
-            async with member(cluster, "orders") as second:
-                while len(second.assignment()) < PARTITIONS:
-                    await second.poll(0.05)
-                with pytest.raises(CommitFailed, match="max_poll_interval_ms"):
-                    await first.commit()
-                assert lost == []
-                while not lost:
-                    await first.poll(0.05)
-                assert len(lost) == PARTITIONS
-
-    run(story)
+    lost: list[TopicPartition] = []
+    async with member(cluster, enable_auto_commit=False, max_poll_interval_ms=300) as first:
+        first.subscribe("orders", on_lost=lost.extend)
+        assert await first.poll(10, max_records=1)
+        async with member(cluster, "orders") as second:
+            while len(second.assignment()) < PARTITIONS:
+                await second.poll(0.05)
+            with pytest.raises(CommitFailed, match="max_poll_interval_ms"):
+                await first.commit()
+            assert lost == []
+            while not lost:
+                await first.poll(0.05)
+            assert len(lost) == PARTITIONS
 
 
 def test_an_error_of_a_callback_reaches_the_application(cluster: Cluster) -> None:

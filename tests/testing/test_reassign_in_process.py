@@ -63,99 +63,83 @@ async def settle(cluster: AsyncCluster, wanted: tuple[int, ...]) -> None:
     assert set(cluster.isr_of("orders")) == set(wanted)
 
 
-def test_a_partition_moves_under_load_and_kills_without_a_loss() -> None:
+async def test_a_partition_moves_under_load_and_kills_without_a_loss() -> None:
     """All replicas are exchanged, the leader and a target die on the way; every acknowledged record stays."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
-            await cluster.create_topic("orders", replication_factor=1)
-            assert await admin.alter_partition_reassignments({ORDERS: [1, 2, 3]}) == {ORDERS: None}
-            await settle(cluster, (1, 2, 3))
-            async with Writer(cluster) as writer:
-                await writer.more()
-                await admin.alter_partition_reassignments({ORDERS: [3, 4, 5]})
-                await cluster.kill(await cluster.leader_of("orders"))
-                await writer.more()
-                await cluster.kill(4)
-                await cluster.heal()
-                await settle(cluster, (3, 4, 5))
-                await writer.more()
-                acknowledged = writer.acknowledged
-            assert await read_all(cluster) == acknowledged
-            assert replica(cluster) == {3, 4, 5}
-
-    asyncio.run(story())
+    async with Cluster(5, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", replication_factor=1)
+        assert await admin.alter_partition_reassignments({ORDERS: [1, 2, 3]}) == {ORDERS: None}
+        await settle(cluster, (1, 2, 3))
+        async with Writer(cluster) as writer:
+            await writer.more()
+            await admin.alter_partition_reassignments({ORDERS: [3, 4, 5]})
+            await cluster.kill(await cluster.leader_of("orders"))
+            await writer.more()
+            await cluster.kill(4)
+            await cluster.heal()
+            await settle(cluster, (3, 4, 5))
+            await writer.more()
+            acknowledged = writer.acknowledged
+        assert await read_all(cluster) == acknowledged
+        assert replica(cluster) == {3, 4, 5}
 
 
-def test_a_leader_that_stays_keeps_its_writers() -> None:
+async def test_a_leader_that_stays_keeps_its_writers() -> None:
     """A replica is taken away: the leader leads on in the next epoch, and no write fails or is written twice."""
-
-    async def story() -> None:
-        async with Cluster(3, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
-            await cluster.create_topic("orders", replication_factor=3)
-            leader = await cluster.leader_of("orders")
-            other, gone = (broker for broker in cluster.brokers if broker != leader)
-            async with Writer(cluster) as writer:
-                await writer.more()
-                await admin.alter_partition_reassignments({ORDERS: [leader, other]})
-                await settle(cluster, (leader, other))
-                await writer.more()
-                acknowledged = writer.acknowledged
-            partition = (await admin.describe_topics(["orders"]))[0].partitions[0]
-            assert (partition.leader_id, partition.leader_epoch) == (leader, 1)
-            assert await read_all(cluster) == acknowledged
-            assert replica(cluster) == {leader, other}
-            set_aside = [path.name for path in cluster.replicas()[str(gone)].iterdir() if path.name.endswith("-delete")]
-            assert len(set_aside) == 1
-            assert set_aside[0].startswith("orders-0.")
-
-    asyncio.run(story())
+    async with Cluster(3, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", replication_factor=3)
+        leader = await cluster.leader_of("orders")
+        other, gone = (broker for broker in cluster.brokers if broker != leader)
+        async with Writer(cluster) as writer:
+            await writer.more()
+            await admin.alter_partition_reassignments({ORDERS: [leader, other]})
+            await settle(cluster, (leader, other))
+            await writer.more()
+            acknowledged = writer.acknowledged
+        partition = (await admin.describe_topics(["orders"]))[0].partitions[0]
+        assert (partition.leader_id, partition.leader_epoch) == (leader, 1)
+        assert await read_all(cluster) == acknowledged
+        assert replica(cluster) == {leader, other}
+        set_aside = [path.name for path in cluster.replicas()[str(gone)].iterdir() if path.name.endswith("-delete")]
+        assert len(set_aside) == 1
+        assert set_aside[0].startswith("orders-0.")
 
 
-def test_a_broker_that_was_away_removes_what_was_reassigned_meanwhile() -> None:
+async def test_a_broker_that_was_away_removes_what_was_reassigned_meanwhile() -> None:
     """It comes back, finds that it is no replica any more, and sets the log aside to be removed."""
-
-    async def story() -> None:
-        async with Cluster(4, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
-            await cluster.create_topic("orders", replication_factor=3)
-            before = {*(await admin.describe_topics(["orders"]))[0].partitions[0].replicas}
-            leader = await cluster.leader_of("orders")
-            away = min(before - {leader})
-            (new,) = {*cluster.brokers} - before
-            wanted = (*sorted(before - {away}), new)
-            await cluster.kill(away)
-            await cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
-            await admin.alter_partition_reassignments({ORDERS: wanted})
-            await settle(cluster, wanted)
-            await cluster.start(away)
-            await settle(cluster, wanted)
-            assert replica(cluster) == {*wanted}
-            assert [path.name for path in cluster.replicas()[str(away)].glob("orders-0.*-delete")]
-
-    asyncio.run(story())
+    async with Cluster(4, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", replication_factor=3)
+        before = {*(await admin.describe_topics(["orders"]))[0].partitions[0].replicas}
+        leader = await cluster.leader_of("orders")
+        away = min(before - {leader})
+        (new,) = {*cluster.brokers} - before
+        wanted = (*sorted(before - {away}), new)
+        await cluster.kill(away)
+        await cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
+        await admin.alter_partition_reassignments({ORDERS: wanted})
+        await settle(cluster, wanted)
+        await cluster.start(away)
+        await settle(cluster, wanted)
+        assert replica(cluster) == {*wanted}
+        assert [path.name for path in cluster.replicas()[str(away)].glob("orders-0.*-delete")]
 
 
-def test_a_cancelled_reassignment_leaves_nothing_on_the_new_broker() -> None:
+async def test_a_cancelled_reassignment_leaves_nothing_on_the_new_broker() -> None:
     """The target's broker is down, so it waits; cancelling takes it back, and what is refused says why by its class."""
-
-    async def story() -> None:
-        async with Cluster(4, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
-            await cluster.create_topic("orders", replication_factor=3)
-            before = tuple((await admin.describe_topics(["orders"]))[0].partitions[0].replicas)
-            (new,) = {*cluster.brokers} - {*before}
-            nothing = (await admin.alter_partition_reassignments({ORDERS: None}))[ORDERS]
-            assert isinstance(nothing, broker_errors.NoReassignmentInProgress)
-            unknown = (await admin.alter_partition_reassignments({ORDERS: [9]}))[ORDERS]
-            assert isinstance(unknown, broker_errors.InvalidReplicaAssignment)
-            assert "no broker 9 is registered" in str(unknown)
-            await cluster.kill(new)
-            await cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
-            await admin.alter_partition_reassignments({ORDERS: [*before, new]})
-            ongoing = (await admin.list_partition_reassignments())[ORDERS]
-            assert (tuple(ongoing.adding_replicas), tuple(ongoing.target)) == ((new,), (*before, new))
-            assert await admin.alter_partition_reassignments({ORDERS: None}) == {ORDERS: None}
-            await cluster.start(new)
-            await settle(cluster, before)
-            assert replica(cluster) == {*before}
-
-    asyncio.run(story())
+    async with Cluster(4, settings=SETTINGS) as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", replication_factor=3)
+        before = tuple((await admin.describe_topics(["orders"]))[0].partitions[0].replicas)
+        (new,) = {*cluster.brokers} - {*before}
+        nothing = (await admin.alter_partition_reassignments({ORDERS: None}))[ORDERS]
+        assert isinstance(nothing, broker_errors.NoReassignmentInProgress)
+        unknown = (await admin.alter_partition_reassignments({ORDERS: [9]}))[ORDERS]
+        assert isinstance(unknown, broker_errors.InvalidReplicaAssignment)
+        assert "no broker 9 is registered" in str(unknown)
+        await cluster.kill(new)
+        await cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
+        await admin.alter_partition_reassignments({ORDERS: [*before, new]})
+        ongoing = (await admin.list_partition_reassignments())[ORDERS]
+        assert (tuple(ongoing.adding_replicas), tuple(ongoing.target)) == ((new,), (*before, new))
+        assert await admin.alter_partition_reassignments({ORDERS: None}) == {ORDERS: None}
+        await cluster.start(new)
+        await settle(cluster, before)
+        assert replica(cluster) == {*before}
