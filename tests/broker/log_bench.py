@@ -174,3 +174,10 @@ def read_all(log: Log, max_bytes: int = 300) -> list[bytes]:
 
 def offsets(batches: Sequence[bytes]) -> list[int]:
     return [read_header(each).base_offset for each in batches]
+
+
+def indexes(log: Log) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Of each segment the entries of its two indexes, made if they were not known."""
+    for segment in log.segments:
+        segment.know_indexes()
+    return [(segment.index.entries, list(segment.time_index.entries)) for segment in log.segments]
