@@ -234,6 +234,7 @@ def test_the_environment_of_kafkas_image_is_understood() -> None:
             "KAFKA_HEAP_OPTS": "-Xmx1g",
             "KAFKA_LOG4J_ROOT_LOGLEVEL": "INFO",
             "ODRADEK_BOOTSTRAP": "127.0.0.1:1",
+            "ODRADEK_KAFKA_PORT": "9092",
             "PATH": "/bin",
             "NODE_ID": "9",
         }

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek.cli.terminal.screen import Screen
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.cli.places import find, remove_unless_named
-from odradek_proto.command_line import CommandFailed
+from odradek_chaos.cli.up import Up
+from odradek_proto.command_line import FINE, CommandFailed
 
 Run = Callable[..., Any]
 
@@ -233,3 +237,19 @@ def test_a_file_that_is_nested_too_deep_describes_no_cluster(tmp_path: Path) -> 
     (tmp_path / "cluster.json").write_text("[" * 200_000)
     with pytest.raises(ClusterError, match=r"cluster\.json cannot be read"):
         LocalCluster.load(tmp_path)
+
+
+@pytest.mark.cluster
+def test_a_port_that_somebody_takes_before_its_broker_does_is_given_up(
+    home: Path, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Between the choice of a port and its use anybody may listen there: the start goes on, on other ports."""
+    cluster = LocalCluster.create(place, brokers=1)
+    chosen = cluster.nodes[1].replication
+    host, _, port = chosen.rpartition(":")
+    with socket.create_server((host, int(port))):
+        assert Up(cluster, Screen(), timeout_s=60).run(detach=True) == FINE
+    said = capfd.readouterr().err  # names every port that was taken, and others may have taken some, too
+    assert re.search(rf"another process has taken .*{chosen}.*: once more, on other ports", said)
+    assert LocalCluster.load(place).running(1)
+    assert LocalCluster.load(place).nodes[1].replication != chosen

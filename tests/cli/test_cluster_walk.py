@@ -51,7 +51,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert [broker["fenced"] for broker in before["brokers"]] == [False] * 3
     leader = before["partitions"][0]["leader"]
 
-    killed = odradek("chaos", "kill", "--leader", "orders/0", "--json")
+    killed = odradek("chaos", "kill", "--leader", "orders-0", "--json")
     assert json.loads(killed.out)[0]["broker"] == leader
     assert not LocalCluster.load(place).running(leader)
     more = odradek("produce", "orders", "--count", "30", "--json")

@@ -68,6 +68,15 @@ def test_every_option_is_explained(path: tuple[str, ...], leaf: Any) -> None:
         assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name} has no help"
 
 
+def test_lists_of_commands_cut_no_sentence() -> None:
+    """On a terminal of 80 columns: a sentence goes on in the next line."""
+    for path, group in tree().items():
+        if hasattr(group, "commands") and len(path) > 1:  # the first page has lines of its own
+            words = " ".join(group.get_help(group.context_class(group, info_name=path[-1])).split())
+            for name, command in group.commands.items():
+                assert f"{name} {command.get_short_help_str(1000)}" in words
+
+
 def test_the_page_of_commands_is_current() -> None:
     """docs/commands.md is what the commands say of themselves."""
     written = (ROOT / "docs/commands.md").read_text()

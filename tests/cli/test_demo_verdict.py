@@ -105,7 +105,7 @@ def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
     screen = io.StringIO()
     Console(file=screen, width=80, height=24).print(View(found))
     text = screen.getvalue()
-    for wanted in ("orders/5", "42/40 *", "broker 2 dead", "gone", "happening 19", ">kill", "kill -9 of broker 2"):
+    for wanted in ("orders-5", "42/40 *", "broker 2 dead", "gone", "happening 19", ">kill", "kill -9 of broker 2"):
         assert wanted in text, wanted
     assert (len(text.splitlines()), max(map(len, text.splitlines()))) == (24, 80)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,16 @@ def test_a_batch_that_both_replicas_have_with_the_same_damage_is_a_finding(odrad
     outcome = odradek("log", "diff", str(first), str(second))
     assert outcome.code == 3
     assert "CRC" in outcome.out
+
+
+def test_a_diff_says_which_copy_its_own_crc_does_not_fit(odradek: Run, tmp_path: Path) -> None:
+    """Both headers say the same CRC; the bytes behind one of them are others."""
+    sound = batch(0, [b"a", b"b"])
+    first = replica(tmp_path / "b1/orders-0", sound)
+    second = replica(tmp_path / "b2/orders-0", sound[:-1] + bytes([sound[-1] ^ 1]))
+    outcome = odradek("log", "diff", str(first), str(second))
+    assert outcome.code == 3
+    assert re.search(r"other bytes, though both say CRC \d+: it is wrong there", outcome.out)
 
 
 def test_a_diff_that_compared_nothing_is_inconclusive(odradek: Run, healthy: Path, tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def test_what_was_done_is_said_when_the_rest_is_not(odradek: Run, shell: Run, ho
     assert "a.b created" in partly.err.splitlines()[0]
     assert partly.err.splitlines()[1] == "not tried: c"
     assert "collides with 'a.b'" in partly.err.splitlines()[2]
-    refused = odradek("topic", "elect", "nope/0").out.splitlines()[1]
-    assert refused.split()[:2] == ["nope/0", "UNKNOWN_TOPIC_OR_PARTITION:"]
+    refused = odradek("topic", "elect", "nope-0").out.splitlines()[1]
+    assert refused.split()[:2] == ["nope-0", "UNKNOWN_TOPIC_OR_PARTITION:"]
 
     assert odradek("produce", "a.b", "--count", "20000").code == 0
     for words in ("topic list | true", "consume a.b -o beginning | head -1", "cluster status --watch | head -3"):

@@ -100,7 +100,7 @@ def test_a_setting_that_is_all_digits_and_a_unit_is_refused_at_any_length() -> N
 
 
 def test_partitions_have_two_spellings() -> None:
-    """`orders/0` as it is printed, and `orders-0` as its directory is called."""
+    """`orders-0` as it is printed and as its directory is called; `orders/0` is taken, too."""
     assert parse_partition("my-orders/12") == parse_partition("my-orders-12") == TopicPartition("my-orders", 12)
     for text in ("orders", "orders/", "/1", "orders/x", "orders-01", "a/b/c"):
         with pytest.raises(CommandFailed):
@@ -263,6 +263,7 @@ def test_generated_records_differ_and_have_their_size() -> None:
     found = collect(generated_records(500, 20, (), None))
     assert {len(record.value or b"") for record in found} == {20}
     assert len({record.value for record in found}) == 500
+    assert [record.value for record in collect(generated_records(1, 0, (), None))] == [b""]
 
 
 def test_headers_need_a_name() -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from odradek import Admin, NewTopic, OdradekError, Producer, RemoteReplicaDescription, ReplicaDescription
-from odradek.cli.clusters.status import ClusterStatus, PartitionStatus, at_one_moment, gather_status
+from odradek.cli.clusters.status import NO_MAJORITY, ClusterStatus, PartitionStatus, at_one_moment, gather_status
 from odradek.cli.clusters.view import replica_cell, status_text
+from odradek.cli.main import main
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
+from odradek_proto.command_line import FINDINGS
+from odradek_proto.topics import OFFSETS_TOPIC
+
+from tests.waiting import until
 
 SAMPLES = 15
 
@@ -61,15 +67,20 @@ async def samples_around_a_death(cluster: LocalCluster) -> list[ClusterStatus]:
 
 
 @pytest.mark.cluster
-def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path) -> None:
-    """Under load, with a death; both sets of log end offsets are in their order."""
+def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Under load, with a death; both sets of log end offsets are in their order. Without a majority it says so."""
     cluster = LocalCluster.create(tmp_path / "cluster", brokers=3)
     try:
         cluster.start_all()
         asyncio.run(wait_until_ready(cluster, timeout_s=60))
         samples = asyncio.run(samples_around_a_death(cluster))
+        cluster.kill(2)
+        until(lambda: main(["cluster", "status", "-b", cluster.bootstrap]), lambda code: code == FINDINGS)
     finally:
         cluster.kill_all()
+    alone = capfd.readouterr().out
+    assert NO_MAJORITY in alone
+    assert ", not fenced yet" in alone  # dead, or cut off where the machine is too busy to refuse a connection
     assert [each for sample in samples for each in impossible(sample)] == []
     followers = [
         broker for sample in samples for each in sample.partitions for broker in each.replicas
@@ -78,6 +89,22 @@ def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path) -> None:
     assert len(followers) > SAMPLES  # something was looked at
     assert {1: "dead"} in [sample.silent for sample in samples]
     assert "dead" in status_text(samples[-1])
+
+
+def test_internal_partitions_that_are_well_have_one_line() -> None:
+    """Fifty rows hide what somebody looks for; one that is not well is shown, and all are when they are asked for."""
+    well = [PartitionStatus(OFFSETS_TOPIC, number, 1, 4, [1, 2], [1, 2], internal=True) for number in range(49)]
+    behind = PartitionStatus(OFFSETS_TOPIC, 49, 1, 4, [1], [1, 2], internal=True)
+    orders = PartitionStatus("orders", 0, 1, 4, [1, 2], [1, 2])
+    status = ClusterStatus("id", 1, None, "", [], [*well, behind, orders], {})
+
+    def rows(text: str) -> list[str]:
+        return [line.split()[0] for line in text.splitlines() if re.match(r"[\w]+-\d", line)]
+
+    said = status_text(status)
+    assert rows(said) == [f"{OFFSETS_TOPIC}-49", "orders-0"]
+    assert f"{OFFSETS_TOPIC}: 49 partitions fully replicated; `odradek cluster status {OFFSETS_TOPIC}`" in said
+    assert len(rows(status_text(status, every_partition=True))) == 51
 
 
 def replica(broker: int, end: int, watermark: int, *, epoch: int = 4, role: str = "follower") -> ReplicaDescription:

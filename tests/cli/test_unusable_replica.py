@@ -38,8 +38,8 @@ def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path:
         )
         assert sick.code == 3
         assert json.loads(sick.out)["problems"] == [
-            f"broker {target} cannot use its replica of orders/0 {ERROR}",
-            f"broker {target} cannot use its replica of solo/0 {ERROR}; it leads there: nothing can be written or read",
+            f"broker {target} cannot use its replica of orders-0 {ERROR}",
+            f"broker {target} cannot use its replica of solo-0 {ERROR}; it leads there: nothing can be written or read",
         ]
         found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
         of_topics = [
@@ -56,11 +56,11 @@ def test_followers_of_a_leader_that_cannot_use_its_replica_are_not_blamed() -> N
     """They cannot catch up; those that miss for a reason of their own are named."""
     led_by_2 = PartitionStatus("orders", 1, 2, 5, isr=[2], assigned=[2, 1, 3])
     (problem,) = problems_of(led_by_2, [2])
-    assert problem.startswith("broker 2 cannot use its replica of orders/1")
-    assert problems_of(led_by_2, [])[-1] == "orders/1 is under-replicated: not in sync: [1, 3]"
-    assert problems_of(led_by_2, [1])[-1] == "orders/1 is under-replicated: not in sync: [3]"
+    assert problem.startswith("broker 2 cannot use its replica of orders-1")
+    assert problems_of(led_by_2, [])[-1] == "orders-1 is under-replicated: not in sync: [1, 3]"
+    assert problems_of(led_by_2, [1])[-1] == "orders-1 is under-replicated: not in sync: [3]"
     leaderless = PartitionStatus("orders", 1, -1, 5, isr=[2], assigned=[2, 1, 3])
-    assert problems_of(leaderless, []) == ["orders/1 has no leader; last in sync: [2]"]
+    assert problems_of(leaderless, []) == ["orders-1 has no leader; last in sync: [2]"]
 
 
 async def read_until_refused(bootstrap: str) -> int:
@@ -92,7 +92,7 @@ def lead_with_a_damaged_copy(odradek: Run, cluster: Cluster) -> tuple[int, Path]
     log.write_bytes(content)
     cluster.start(leader)
     cluster.wait_until_in_sync("orders")
-    odradek("topic", "elect", "orders/0", "-b", cluster.bootstrap)
+    odradek("topic", "elect", "orders-0", "-b", cluster.bootstrap)
     assert until(lambda: cluster.leader_of("orders"), lambda found: found == leader) == leader
     return leader, log
 

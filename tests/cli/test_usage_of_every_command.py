@@ -108,7 +108,6 @@ VALUES = [
     "topic trim orders -o beginning --yes",
     "topic trim orders -o 1x --yes",
     "topic reassign --broker-list 1,1",
-    "topic delete orders --confirm order",
     "config describe --broker one",
     "config alter --broker-logger one a=b",
     "produce orders --size big",
@@ -203,4 +202,4 @@ def test_what_nobody_checks_and_nothing_matches_is_said(
     monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
     (tmp_path / "password").write_text("secret\n")
     assert "nobody checks it" in odradek("user", "set", "me", "--password-file", str(tmp_path / "password")).err
-    assert odradek("user", "delete", "me").code == 0
+    assert odradek("user", "delete", "me", "--yes").code == 0

@@ -36,6 +36,8 @@ def test_a_secure_cluster_is_used_as_any_other(tmp_path: Path) -> None:
         said("produce", "orders", typed="hello\n")
         assert said("consume", "orders", "-o", "beginning", "-e") == "hello\n"
         assert said("user", "list").split()[2] == "admin"
+        assert json.loads(said("user", "list", "--json"))[0]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        assert said("audit", "live", "--topics", "orders").startswith("The replicas agree.")
         secrets = [directory / "client.properties", *(directory / "certificates").glob("*-*.pem")]
         assert [stat.S_IMODE(path.stat().st_mode) for path in secrets] == [0o600] * 3
         password = secrets[0].read_text().rpartition("=")[2].strip()

@@ -62,7 +62,9 @@ def test_a_slow_follower_leaves_the_isr_and_comes_back(
 
     until(isr, lambda seen: seen == ([1, 2, 3], []))
     assert main(["chaos", "slow", "--broker", "3", "--delay", "3000", "--for", "3600", *where]) == 0
-    assert "slowed down broker 3" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "slowed down broker 3" in told
+    assert "each of its fetches from a leader is 3000 s late, for 3600 s" in told
     assert [cluster.slowed(number) for number in (1, 2, 3)] == [False, False, True]
     until(isr, lambda seen: seen == ([1, 2], []))
 

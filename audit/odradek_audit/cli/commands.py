@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
+from odradek_proto.topics import INTERNAL_TOPICS
 
 from odradek_audit.cli.live import live
 from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json, stop
@@ -162,7 +163,7 @@ def run(
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
         _write(report, out, html=html)
-    _print(report, shown, out)
+    _print(report, shown, out, every_partition=wanted is not None)
     raise typer.Exit(report.exit_code)
 
 
@@ -359,17 +360,17 @@ def _run_spark(
     raise AssertionError("unreachable: stop raises")
 
 
-def _print(report: Report, output: Output, out: str | None) -> None:
+def _print(report: Report, output: Output, out: str | None, *, every_partition: bool) -> None:
     if output is Output.JSON:
         document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
         sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
     elif output is Output.JSONL:
         sys.stdout.write("".join(finding.to_json() + "\n" for finding in report.findings))
     else:
-        _print_table(report, out)
+        _print_table(report, out, every_partition)
 
 
-def _print_table(report: Report, out: str | None) -> None:
+def _print_table(report: Report, out: str | None, every_partition: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -386,7 +387,10 @@ def _print_table(report: Report, out: str | None) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
         table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)
+    folded = {} if every_partition else _folded(report)
     for partition in report.partitions:
+        if partition.topic in folded:
+            continue
         for replica in partition.replicas:
             mark = "-" if replica.high_watermark is None else str(replica.high_watermark)
             table.add_row(
@@ -402,7 +406,10 @@ def _print_table(report: Report, out: str | None) -> None:
         for name in partition.unread:
             table.add_row(f"{partition.topic}-{partition.partition}", name, *"??????")
     console.print(table)
-    console.print("* the log that the others are compared with: newest epoch, then longest\n")
+    console.print("* the log that the others are compared with: newest epoch, then longest")
+    for topic, number in folded.items():
+        console.print(f"{topic}: {plural(number, 'partition')} without a finding; --topics {topic} shows them")
+    console.print()
     for note in report.notes[:SHOWN_FINDINGS]:
         console.print(f"note: {escape(note.sentence)}", soft_wrap=True)
     for finding in report.findings[:SHOWN_FINDINGS]:
@@ -423,6 +430,13 @@ def _print_table(report: Report, out: str | None) -> None:
         f"{counting(report, '*')}",
         soft_wrap=True,
     )
+
+
+def _folded(report: Report) -> dict[str, int]:
+    """Internal topics of which nothing is wrong, and how many partitions each has: 50 rows that nobody wrote."""
+    wrong = {each.topic for each in report.findings} | {each.topic for each in report.partitions if each.unread}
+    names = [each.topic for each in report.partitions if each.topic in INTERNAL_TOPICS and each.topic not in wrong]
+    return {name: names.count(name) for name in names}
 
 
 def _verdict(report: Report) -> str:

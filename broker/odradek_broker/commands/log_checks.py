@@ -183,7 +183,7 @@ def diff_directories(left: Path, right: Path) -> Result:
             y = next(b, None)
             continue
         result.batches += 1
-        if (difference := _difference(mine, theirs, x.batch == y.batch)) is not None:
+        if (difference := _difference(mine, theirs, x, y)) is not None:
             offset = min(mine.base_offset, theirs.base_offset)
             sentence = f"offset {offset}: {difference} (the other: {y.file} byte {y.position})"
             result.problems.append(Problem(str(x.file), x.position, offset, sentence))
@@ -206,9 +206,14 @@ def _cannot_be_compared(broken: Located) -> Problem:
     return Problem(str(broken.file), broken.position, broken.offset, sentence)
 
 
-def _difference(x: BatchHeader, y: BatchHeader, same_bytes: bool) -> str | None:
+def _difference(x: BatchHeader, y: BatchHeader, here: Located, there: Located) -> str | None:
     if x.base_offset != y.base_offset or x.last_offset != y.last_offset:
         return f"offsets {x.base_offset}-{x.last_offset} here, {y.base_offset}-{y.last_offset} there"
     if x.leader_epoch != y.leader_epoch:
         return f"leader epoch {x.leader_epoch} here, {y.leader_epoch} there"
-    return None if same_bytes else f"other bytes (CRC {x.crc} here, {y.crc} there)"
+    if here.batch == there.batch:
+        return None
+    if x.crc != y.crc:
+        return f"other bytes (CRC {x.crc} here, {y.crc} there)"
+    damaged = " and ".join(word for word, each in (("here", here), ("there", there)) if each.problem)
+    return f"other bytes, though both say CRC {x.crc}" + (f": it is wrong {damaged}" if damaged else "")

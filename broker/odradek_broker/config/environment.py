@@ -23,8 +23,8 @@ WHOLE_NAMES = {
     "KAFKA_CFG_CREATE_TOPICS": "odradek.create.topics",
 }
 NOT_FOR_BROKERS = frozenset(
-    {"ODRADEK_BOOTSTRAP", "ODRADEK_COMMAND_CONFIG", "ODRADEK_HOME", "ODRADEK_DEBUG"}
-)  # the command reads them
+    {"ODRADEK_BOOTSTRAP", "ODRADEK_COMMAND_CONFIG", "ODRADEK_HOME", "ODRADEK_DEBUG", "ODRADEK_KAFKA_PORT"}
+)  # the command reads them, and hands its environment on to the brokers of `cluster up`
 
 
 @dataclass(slots=True)

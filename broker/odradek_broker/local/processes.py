@@ -14,7 +14,8 @@ import sys
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: one of these would take ours between the moment in which
 # we look and that in which a broker listens.
-LISTENING_PORTS = range(20_000, 32_768)
+# And above the rows of ports.py, which are chosen by others at the same moment.
+LISTENING_PORTS = range(22_000, 32_768)
 
 
 def free_ports(count: int) -> list[int]:

@@ -50,9 +50,9 @@ class World(StrEnum):
     COMPOSE = "compose"
 
 
-Leader = Annotated[str | None, typer.Option("--leader", metavar="TOPIC/PARTITION", help="The leader of a partition.")]
+Leader = Annotated[str | None, typer.Option("--leader", metavar="TOPIC-PARTITION", help="The leader of a partition.")]
 Follower = Annotated[
-    str | None, typer.Option("--follower", metavar="TOPIC/PARTITION", help="A follower of a partition, in sync if any.")
+    str | None, typer.Option("--follower", metavar="TOPIC-PARTITION", help="A follower of a partition, in sync if any.")
 ]
 Controller = Annotated[bool, typer.Option("--controller", help="The active controller.")]
 Broker = Annotated[int | None, typer.Option("--broker", metavar="N", help="The broker with this number.")]
@@ -94,7 +94,7 @@ class Choice(NamedTuple):
         if self.given != 1 and not (optional and self.given == 0):
             raise CommandFailed(
                 "say which broker: one of --leader, --follower, --controller, --broker",
-                hint="for example --leader orders/0",
+                hint="for example --leader orders-0",
                 exit_code=USAGE,
             )
         for text in (self.leader, self.follower):
@@ -159,8 +159,10 @@ def _striking(name: str) -> Act:
     return inject
 
 
-def _tell_struck(fault: Fault, target: Target, screen: Screen, place: Place) -> None:
+def _tell_struck(fault: Fault, target: Target, screen: Screen, place: Place, how: str = "") -> None:
     _tell([Done(fault.done, target)], screen)
+    if screen.for_people and how:
+        screen.say(how)
     if screen.for_people:
         screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
 
@@ -218,7 +220,8 @@ def slow(
     found, screen, place = _world(world, data, project), Screen(output, as_json, quiet), Place(world, data, project)
     target = _chosen(found, choice)
     found.slow(target.broker, round(delay * 1000), round(for_seconds * 1000))
-    _tell_struck(_fault("slow"), target, screen, place)
+    how = f"each of its fetches from a leader is {delay:g} s late, for {for_seconds:g} s"
+    _tell_struck(_fault("slow"), target, screen, place, how)
 
 
 for _name, _help in FAULT_COMMANDS.items():

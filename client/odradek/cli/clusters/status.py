@@ -30,6 +30,7 @@ QUORUM_ANSWER_S: Final = 2.0  # a quorum that has a leader answers within millis
 REPLICAS_ANSWER_S: Final = 2.0
 WATCHED_ANSWER_S: Final = 0.3  # while somebody watches: three questions one after the other, below a second
 REACH_MS: Final = 200
+NO_MAJORITY: Final = "no majority of the voters answers: nothing can be decided until one does"
 WHY_SILENT: Final = {Reached.LISTENING: "frozen", Reached.REFUSED: "dead"}  # else it is cut off
 
 
@@ -48,11 +49,12 @@ class PartitionStatus:
     isr: Sequence[int]
     assigned: Sequence[int]
     replicas: Mapping[int, ReplicaDescription] = field(default_factory=dict)
+    internal: bool = False  # of a topic that brokers keep for themselves, __consumer_offsets
     awaited: Sequence[int] = ()  # with an empty ISR: the eligible leader replicas, else the last known leader (KIP-966)
 
     @property
     def name(self) -> str:
-        return f"{self.topic}/{self.partition}"
+        return f"{self.topic}-{self.partition}"
 
     @property
     def under_replicated(self) -> bool:
@@ -61,6 +63,10 @@ class PartitionStatus:
     @property
     def leaderless(self) -> bool:
         return self.leader_id < 0
+
+    @property
+    def fully_replicated(self) -> bool:
+        return not self.leaderless and not self.under_replicated
 
     @property
     def leader(self) -> ReplicaDescription | None:
@@ -155,6 +161,11 @@ class ClusterStatus:
     listener: str = ""  # on which the brokers were asked
     silent: Mapping[int, str] = field(default_factory=dict)  # why a broker does not answer: dead, frozen, cut off
 
+    @property
+    def decides(self) -> bool:
+        """Whether a majority of the voters answers; whoever may not ask for the quorum believes so."""
+        return self.quorum_error != NO_MAJORITY
+
     def as_json(self) -> dict[str, Any]:
         quorum = self.quorum
         return {
@@ -195,7 +206,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
         raise described
     known = replicas if isinstance(replicas, ReplicasDescription) else ReplicasDescription((), {})
     if isinstance(quorum, TimeoutError):
-        quorum = OdradekError("no majority of the voters answers: nothing can be decided until one does")
+        quorum = OdradekError(NO_MAJORITY)
     if isinstance(quorum, BaseException) and not isinstance(quorum, OdradekError):
         raise quorum
     leaders = {replica.broker_id for replica in known.replicas if replica.role == "leader"}
@@ -271,6 +282,7 @@ def partitions_of(
             tuple(partition.isr),
             tuple(partition.replicas),
             by_partition.get((topic.name, partition.partition), {}),
+            topic.internal,
             tuple(partition.elr or partition.last_known_elr),
         )
         for topic in sorted(topics, key=lambda topic: topic.name)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from odradek_proto.words import noun
+
 from odradek.cli.clusters.status import ClusterStatus, PartitionStatus
 from odradek.cli.terminal.screen import NOTHING, table
 
@@ -13,21 +17,30 @@ SHOWN_BEHIND_MS = 1_000
 KAFKA_LISTENERS = ("KAFKA", "PLAINTEXT")  # how listeners for Kafka's clients are called, as a rule
 
 
-def status_text(status: ClusterStatus) -> str:
-    """The whole status: controller, brokers, and per partition LEO and HW of every replica."""
+def status_text(status: ClusterStatus, *, every_partition: bool = False) -> str:
+    """The whole status: controller, brokers, and per partition LEO and HW of every replica.
+
+    Partitions of internal topics that are well have one line together, unless every partition is wanted.
+    """
     blocks = [_heading(status), _brokers(status)]
-    if status.partitions:
-        blocks.append(partitions_table(status))
+    folded = [] if every_partition else [each for each in status.partitions if each.internal and each.fully_replicated]
+    shown = [each for each in status.partitions if each not in folded]
+    if shown:
+        blocks.append(partitions_table(replace(status, partitions=shown)))
         blocks.append(LEGEND)
-    else:
+    if all(each.internal for each in status.partitions):
         blocks.append("no topics yet: odradek topic create NAME")
+    for topic in dict.fromkeys(each.topic for each in folded):
+        count = sum(each.topic == topic for each in folded)
+        what = f"{count} {noun(count, 'partition')} fully replicated"
+        blocks.append(f"{topic}: {what}; `odradek cluster status {topic}` shows them")
     return "\n\n".join(blocks)
 
 
 def _heading(status: ClusterStatus) -> str:
     controller = f"controller {status.controller_id}" if status.controller_id >= 0 else "no controller"
     epoch = f", quorum epoch {status.quorum.leader_epoch}" if status.quorum is not None else ""
-    trouble = [partition for partition in status.partitions if partition.leaderless or partition.under_replicated]
+    trouble = [partition for partition in status.partitions if not partition.fully_replicated]
     health = f"{len(trouble)} of {len(status.partitions)} partitions not fully replicated" if trouble else "healthy"
     if any(broker.fenced for broker in status.brokers) and not trouble:
         health = "brokers are missing"
@@ -45,7 +58,8 @@ def _brokers(status: ClusterStatus) -> str:
     for broker in status.brokers:
         state = "fenced" if broker.fenced else "up"
         if broker.broker_id in status.unreachable:
-            state += f", {status.silent.get(broker.broker_id, 'does not answer')}"
+            why = status.silent.get(broker.broker_id, "does not answer")
+            state = f"{why}, {'fenced' if broker.fenced else 'not fenced yet'}"
         roles = "controller" if broker.broker_id == status.controller_id else ""
         address = broker.endpoints.get(status.listener) or next(iter(broker.endpoints.values()), "")
         kafka = [each for name, each in sorted(broker.endpoints.items()) if name.startswith(KAFKA_LISTENERS)]

@@ -105,7 +105,7 @@ def delete(
 @app.command("delete-offsets")
 def delete_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Whose.")],
-    words: Annotated[list[str], typer.Argument(metavar="TOPIC[/PARTITION]...", help="Of what.")],
+    words: Annotated[list[str], typer.Argument(metavar="TOPIC[-PARTITION]...", help="Of what.")],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,

@@ -26,7 +26,7 @@ def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group; one that is not there is made.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC[/PARTITION]]...", help="Of what. Default: all that it has committed."),
+        typer.Argument(metavar="[TOPIC[-PARTITION]]...", help="Of what. Default: all that it has committed."),
     ] = None,
     offset: Annotated[
         str | None,

@@ -69,8 +69,8 @@ def _members(group: GroupDescription) -> list[dict[str, Any]]:
             "client": each.client_id,
             "host": each.host,
             "epoch": None if each.epoch < 0 else each.epoch,
-            "assignment": [f"{tp.topic}/{tp.partition}" for tp in each.assignment],
-            "target": [f"{tp.topic}/{tp.partition}" for tp in each.target],
+            "assignment": [str(tp) for tp in each.assignment],
+            "target": [str(tp) for tp in each.target],
         }
         for each in group.members
     ]

@@ -212,12 +212,12 @@ async def one_record(record: Outgoing) -> AsyncIterator[Outgoing]:
 async def generated_records(
     count: int, size: int, headers: Headers, partition: int | None, key: bytes | None = None
 ) -> AsyncIterator[Outgoing]:
-    """`count` records of `size` bytes each (0: without end), all different: a number and a pattern behind it."""
+    """`count` records of `size` bytes each (0: without end), a number and a pattern behind it: different ones where
+    there is room."""
     filling = (b"abcdefghijklmnopqrstuvwxyz0123456789" * (size // 36 + 1))[:size]
     number = 0
     while not count or number < count:
-        head = b"%d " % number
-        yield Outgoing(key, (head + filling)[: max(size, 1)] if size else head.rstrip(), headers, partition)
+        yield Outgoing(key, (b"%d " % number + filling)[:size], headers, partition)
         number += 1
 
 

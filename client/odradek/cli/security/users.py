@@ -10,7 +10,8 @@ import typer
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
 from odradek.cli.clusters.commands import ask
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.confirming import confirm
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
 from odradek.cli.terminal.screen import Screen
 
 UNCHECKED = (
@@ -36,7 +37,7 @@ def list_users(
 ) -> None:
     """List users and the mechanisms that each may use."""
     found = ask(bootstrap, timeout, lambda admin: admin.describe_user_scram_credentials())
-    rows = [{"user": name, "mechanisms": ", ".join(credentials)} for name, credentials in found.items()]
+    rows = [{"user": name, "mechanisms": list(credentials)} for name, credentials in found.items()]
     Screen(output, as_json).show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
 
 
@@ -65,13 +66,19 @@ def set_password(
 @app.command("delete")
 def delete(
     name: Name,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Delete a user's credentials; connections that are open go on."""
+    """Delete a user's credentials; connections that are open go on.
+
+    On a terminal it asks first; elsewhere it needs --yes.
+    """
+    if not yes:
+        confirm("deleting a user", f"deletes the credentials of {name}", name)
     ask(bootstrap, timeout, lambda admin: admin.delete_user_scram_credentials(name))
     _done(
         {"user": name, "deleted": True},

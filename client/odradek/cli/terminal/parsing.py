@@ -36,16 +36,13 @@ def shortened(digits: str) -> str:
 
 
 def parse_partition(text: str) -> TopicPartition:
-    """`orders/0`, as `odradek cluster status` prints it; `orders-0`, a directory's name, is taken too."""
-    from odradek_proto.topics import TopicPartition, parse_partition_directory
+    """`orders-0`, as everything prints it and as its directory is called; `orders/0` is taken, too."""
+    from odradek_proto.topics import TopicPartition
 
-    topic, slash, number = text.rpartition("/")
-    if slash and topic and number.isdecimal():
-        return TopicPartition(topic, bounded(number, LARGEST_INT32, f"{topic}: partition"))
-    partition = None if slash else parse_partition_directory(text)
-    if partition is None:
-        raise CommandFailed(f"{text!r} is no partition", hint="TOPIC/PARTITION, for example orders/0", exit_code=USAGE)
-    return partition
+    topic, _, number = text.rpartition("/" if "/" in text else "-")
+    if not topic or not number.isdecimal() or (number.startswith("0") and number != "0"):
+        raise CommandFailed(f"{text!r} is no partition", hint="TOPIC-PARTITION, for example orders-0", exit_code=USAGE)
+    return TopicPartition(topic, bounded(number, LARGEST_INT32, f"{topic}: partition"))
 
 
 def unreadable(option: str, path: Path, error: OSError) -> CommandFailed:

@@ -1,9 +1,10 @@
-"""Runs the asynchronous part of a command: one event loop, one deadline, one way to be interrupted."""
+"""Runs the asynchronous part of a command: one event loop, one deadline, one way to be interrupted.
+
+Rule of this module: asyncio is loaded when something runs; half of what `--help` takes would be its import.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
 
     Ctrl-C cancels the work, waits until it has tidied up, and raises `KeyboardInterrupt`.
     """
+    import asyncio
+    import logging
+
     logging.getLogger("odradek").addHandler(
         logging.NullHandler()
     )  # a command tells of outages by itself; -v shows these
@@ -25,6 +29,8 @@ def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    import asyncio
+
     try:
         async with asyncio.timeout(timeout) as limit:
             return await work

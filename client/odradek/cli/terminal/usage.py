@@ -34,6 +34,14 @@ _VALUES: Final[tuple[tuple[str, str], ...]] = (
     (r"Value error, '.*' is not one of (.*?)\.?", r"is none of \1"),
     (r"Value error, (.*)", r"\1"),
 )
+HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what it may be here: the first that is there
+    "-n": ("--count",),
+    "--num": ("--count",),
+    "--max-messages": ("--count",),
+    "-c": ("--config", "--count", "--command-config"),
+    "--force": ("--yes", "--overwrite"),
+    "--confirm": ("--yes",),
+}
 
 
 def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
@@ -53,7 +61,18 @@ def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
         if (match := re.fullmatch(pattern, text, re.DOTALL)) is not None:
             text = say(match).replace("{given}", _given(error))
             break
+    if (remedy := _habit(str(getattr(error, "option_name", "")), context)) is not None:
+        return CommandFailed(text.partition(";")[0], hint=remedy, exit_code=USAGE)
     return CommandFailed(text, hint=f"{hint} shows what it takes", exit_code=USAGE)
+
+
+def _habit(option: str, context: Any) -> str | None:
+    """What to type instead of an option that other commands have under this name, if it has a counterpart here."""
+    if option == "--version":
+        return "`odradek version`"
+    here = [name for each in context.command.get_params(context) for name in each.opts] if context is not None else []
+    meant = next((name for name in HABITS.get(option, ()) if name in here), None)
+    return None if meant is None else f"{meant}, if that is what you mean"
 
 
 def _meant(option: str | None) -> str:

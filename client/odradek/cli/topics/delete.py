@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import CommandFailed, OutputFormat
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
     yes: Yes = False,
-    confirmed: Annotated[
-        str | None, typer.Option("--confirm", metavar="NAME", help="The name once more, instead of --yes.")
-    ] = None,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
@@ -31,9 +28,7 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
-    if confirmed is not None:
-        _check_confirmed(confirmed, names)
-    elif not yes:
+    if not yes:
         count = len(names)
         what, wanted = (f"{count} {noun(count, 'topic')}", str(count)) if count > 1 else (names[0], names[0])
         confirm(f"deleting {what}", f"deletes {', '.join(names)} with all records", wanted)
@@ -68,15 +63,3 @@ async def named_topics(admin: Admin, names: list[str] | None) -> list[TopicDescr
                 hint=f"`odradek topic list` shows what is there; `odradek topic create {name}` makes it",
             )
     return [topic for topic in topics if topic.name in names] if names else topics
-
-
-def _check_confirmed(confirmed: str, names: list[str]) -> None:
-    """Raises `CommandFailed` (2) when it is not the name of what is to be deleted: one of the two is a slip."""
-    if len(names) > 1:
-        raise CommandFailed(
-            f"--confirm is for one topic, not for {len(names)}", hint="add --yes instead", exit_code=USAGE
-        )
-    if confirmed != names[0]:
-        raise CommandFailed(
-            f"--confirm names {confirmed!r}, not {names[0]!r}", hint=f"--confirm {names[0]}", exit_code=USAGE
-        )

@@ -8,7 +8,8 @@ import typer
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
 
 from odradek.cli.clusters.commands import ask
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Timeout
+from odradek.cli.terminal.confirming import confirm
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Timeout, Yes
 from odradek.cli.terminal.parsing import parse_partition
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.plan import select
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 def elect(
     partitions: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION]...", help="Default: all.")
+        list[str] | None, typer.Argument(metavar="[TOPIC-PARTITION]...", help="Default: all.")
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[/PARTITION]", help="A whole topic or one partition. May be repeated."),
+        typer.Option("--topic", metavar="TOPIC[-PARTITION]", help="A whole topic or one partition. May be repeated."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All partitions: the default.")] = False,
     preferred: Annotated[
@@ -34,21 +35,22 @@ def elect(
     unclean: Annotated[
         bool, typer.Option("--unclean", help="Let a replica lead that is not in sync: records may be lost.")
     ] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="With --unclean: yes, records may be lost.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Give leadership back to the preferred replica, the first of each partition's list."""
+    """Give leadership back to the preferred replica.
+
+    That is the first of each partition's list. --unclean on a terminal asks first; elsewhere it needs --yes.
+    """
     if preferred and unclean:
         raise CommandFailed("--preferred and --unclean exclude each other", exit_code=USAGE)
     if everything and (partitions or topics):
         raise CommandFailed("--all and named partitions exclude each other", exit_code=USAGE)
     if unclean and not yes:
-        raise CommandFailed(
-            "an unclean election may lose records", hint="add --yes if that is what you want", exit_code=USAGE
-        )
+        confirm("what an unclean election loses", "may lose records", "unclean")
     chosen = [parse_partition(text) for text in partitions or ()]
 
     async def work(admin: Admin) -> dict[TopicPartition, BrokerError | None]:
@@ -57,8 +59,7 @@ def elect(
 
     found = ask(bootstrap, timeout, work)
     rows = [
-        {"partition": f"{partition.topic}/{partition.partition}", "result": _words(partition, error)}
-        for partition, error in sorted(found.items())
+        {"partition": str(partition), "result": _words(partition, error)} for partition, error in sorted(found.items())
     ]
     screen = Screen(output, as_json)
     screen.show_rows(rows, {"partition": "PARTITION", "result": "RESULT"})

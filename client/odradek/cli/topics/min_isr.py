@@ -6,7 +6,6 @@ while every one of them is in sync. It is no error, as in Kafka: whoever plans t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -53,6 +52,8 @@ async def warnings_for_topic(admin: Admin, topic: str, settings: Mapping[str, st
     """What to say of a topic that is there and gets these settings, one line or none."""
     said: list[str] = []
     if MIN_ISR in settings:
+        import asyncio
+
         with _a_little_while():
             async with asyncio.timeout(PATIENCE_S):
                 replicas = await _replicas(admin, [topic])
@@ -64,6 +65,8 @@ async def warnings_for_brokers(admin: Admin, settings: Mapping[str, str]) -> lis
     """What to say when brokers get these settings: topics with a value of their own are not concerned."""
     said: list[str] = []
     if MIN_ISR in settings:
+        import asyncio
+
         with _a_little_while():
             async with asyncio.timeout(PATIENCE_S):
                 await _look_at_all(admin, settings[MIN_ISR], said)

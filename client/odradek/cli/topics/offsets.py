@@ -29,7 +29,7 @@ TIME_HEADINGS = {"offset": "OFFSET", "timestamp": "TIMESTAMP"}
 
 def offsets(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC[/PARTITION]]...", help="Default: all topics.")
+        list[str] | None, typer.Argument(metavar="[TOPIC[-PARTITION]]...", help="Default: all topics.")
     ] = None,
     time: Annotated[
         str | None,
@@ -69,7 +69,7 @@ def offsets(
 
 
 def trim(
-    words: Annotated[list[str], typer.Argument(metavar="TOPIC[/PARTITION]...", help="Whose records.")],
+    words: Annotated[list[str], typer.Argument(metavar="TOPIC[-PARTITION]...", help="Whose records.")],
     offset: Annotated[
         str,
         typer.Option(

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def read_plan(path: Path) -> Plan:
         if not isinstance(directories, list) or any(directory != "any" for directory in directories):
             raise CommandFailed(f"{where}: a broker has one log directory, so log_dirs is any", exit_code=USAGE)
         if partition in plan:
-            raise CommandFailed(f"{where}: {partition.topic}/{partition.partition} stands there twice", exit_code=USAGE)
+            raise CommandFailed(f"{where}: {partition} stands there twice", exit_code=USAGE)
         plan[partition] = tuple(replicas)
     return plan
 
@@ -104,8 +104,7 @@ def spread(current: Mapping[TopicPartition, Sequence[int]], brokers: Sequence[in
         size = len(replicas) if factor is None else factor
         if size > count:
             raise CommandFailed(
-                f"{partition.topic}/{partition.partition} has {size} {noun(size, 'replica')},"
-                f" and --brokers names {count} {noun(count, 'broker')}",
+                f"{partition} has {size} {noun(size, 'replica')}, and --brokers names {count} {noun(count, 'broker')}",
                 hint="name more brokers, or a smaller --replication-factor",
                 exit_code=USAGE,
             )
@@ -124,15 +123,16 @@ def parse_brokers(text: str, option: str) -> tuple[int, ...]:
 
 
 def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[TopicPartition]:
-    """The partitions that these words name: TOPIC is all of its partitions, TOPIC/PARTITION one."""
+    """The partitions that these words name: TOPIC is all of its partitions, `orders-0` one.
+
+    Where `orders-0` is a topic it is the topic; `orders/0` can only be the partition.
+    """
     from odradek_proto.topics import TopicPartition
 
     known = {topic.name: topic for topic in topics}
     found: dict[TopicPartition, None] = {}
     for word in words:
-        name, slash, number = word.rpartition("/")
-        if not slash or not number.isdecimal():
-            name, number = word, ""
+        name, number = _topic_and_number(word, known)
         topic = known.get(name)
         if topic is None:
             raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
@@ -142,3 +142,12 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
             raise CommandFailed(f"topic {name!r} has {has}, not {shortened(number)}")
         found |= {TopicPartition(name, each): None for each in ([int(number)] if number else numbers)}
     return list(found)
+
+
+def _topic_and_number(word: str, known: Container[str]) -> tuple[str, str]:
+    """What a word names; the number is empty for a whole topic."""
+    for between in "/-":
+        name, found, number = word.rpartition(between)
+        if found and number.isdecimal() and word not in known and (between == "/" or name in known):
+            return name, number
+    return word, ""

@@ -68,8 +68,7 @@ async def follow(admin: Admin, screen: Screen, plan: Plan) -> None:
     due = now()
     while (moment := await look(admin, plan)).ongoing:
         words = ", ".join(
-            f"{partition.topic}/{partition.partition}: {moment.left.get(partition, '?')}"
-            for partition in sorted(moment.ongoing)[:10]
+            f"{partition}: {moment.left.get(partition, '?')}" for partition in sorted(moment.ongoing)[:10]
         )
         text = f"{len(moment.ongoing)} on their way; records still to copy: {words}"
         if text != said and now() >= due and screen.for_people:
@@ -90,7 +89,7 @@ def row(
     elif replicas == plan[partition]:
         state = "complete"
     return {
-        "partition": f"{partition.topic}/{partition.partition}",
+        "partition": str(partition),
         "replicas": list(replicas),
         "target": list(plan[partition]),
         "state": state,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[/PARTITION]", help="A topic or one partition. May be repeated."),
+    typer.Option("--topic", metavar="TOPIC[-PARTITION]", help="A topic or one partition. May be repeated."),
 ]
 Servers = Annotated[  # without --brokers, which Kafka's tool has for ids here
     str | None,
@@ -124,10 +124,10 @@ def _check(
         if to is not None:
             raise CommandFailed("--to is for carrying out", exit_code=USAGE)
     elif verify and file is None and (not topics or to is None):
-        hint = "odradek topic reassign --verify --topic orders/0 --to 1,2,3, or --verify --file PLAN"
+        hint = "odradek topic reassign --verify --topic orders-0 --to 1,2,3, or --verify --file PLAN"
         raise CommandFailed("--verify compares with what was ordered: give that once more", hint=hint, exit_code=USAGE)
     elif file is None and (not topics or to is None):
-        hint = "odradek topic reassign --topic orders/0 --to 1,2,3; --file PLAN for many; --generate makes a plan"
+        hint = "odradek topic reassign --topic orders-0 --to 1,2,3; --file PLAN for many; --generate makes a plan"
         raise CommandFailed("which partitions, and to whom?", hint=hint, exit_code=USAGE)
 
 
@@ -166,7 +166,7 @@ async def _direct(admin: Admin, topics: list[str], target: tuple[int, ...] | Non
     partitions = select(topics, await admin.describe_topics())
     plan: Plan = {}
     for partition in partitions:
-        named = f"{partition.topic}/{partition.partition}" in topics
+        named = not set(topics).isdisjoint((str(partition), f"{partition.topic}/{partition.partition}"))
         turn = 0 if named else partition.partition % len(target)
         plan[partition] = (*target[turn:], *target[:turn])
     return plan
