@@ -29,6 +29,7 @@ BENCHES = (
     "recovery",
     "compaction",
     "start",
+    "scale",
     "metrics",
     "groups",
     "audit",

@@ -24,7 +24,6 @@ from odradek_broker.local.cluster import LocalCluster
 
 TOPIC = "bench"
 LATENCY_RECORDS = 1_000
-CONSUMERS = 50
 
 
 async def is_there(bootstrap: str) -> bool:
@@ -120,25 +119,8 @@ async def run(bootstrap: str, records: int, size: int, batch_size: int, partitio
         await measured("consumer.batches()", total, per_batch, batches)
         consumer.seek_to_beginning()
         await measured("async for record", total, per_batch, one_by_one)
-    await begin_together(bootstrap)
     quantiles = statistics.quantiles(took, n=100)
     print(f"one record in flight, acks=all: p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms")
-
-
-async def begin_together(bootstrap: str) -> None:
-    """How long many consumers that begin at the same moment wait for their first records."""
-
-    async def first(began: float) -> float:
-        async with Consumer(bootstrap, TOPIC, auto_offset_reset="earliest", bootstrap_timeout_ms=60_000) as consumer:
-            records = await consumer.poll(120, max_records=1)
-            assert records, "no record within two minutes"
-            return time.perf_counter() - began
-
-    began = time.perf_counter()
-    took = await asyncio.gather(*[first(began) for _ in range(CONSUMERS)])
-    print(
-        f"{CONSUMERS} consumers at once: first record after {min(took):.1f} s, the last one's after {max(took):.1f} s"
-    )
 
 
 def run_without_asyncio(bootstrap: str, records: int, size: int, batch_size: int) -> None:

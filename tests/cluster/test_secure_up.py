@@ -44,7 +44,7 @@ def test_a_secure_cluster_is_used_as_any_other(tmp_path: Path) -> None:
         logged = (directory / "broker-1.log").read_text()
         assert password not in logged
         assert "refused" not in logged  # who came before its user was there has waited
-        stranger = run("topic", "list", "-b", told["bootstrap"], "--timeout", "5")
+        stranger = run("topic", "list", "-b", told["bootstrap"], "--timeout", "60")
         assert stranger.returncode == 4, stranger.stderr
         assert 'security_protocol="SSL"' in stranger.stderr
         again = run("cluster", "up", "--secure", "--data", str(directory), "-d")
