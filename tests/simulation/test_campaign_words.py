@@ -86,6 +86,7 @@ UNUSUAL = Options(
     members=2,
     metadata_snapshots="small",
     elr="off",
+    shape="observers",
     compaction=True,
 )
 

@@ -57,7 +57,7 @@ async def end(world: World) -> None:
 def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
     """Cuts, pauses and kills that began earlier end during the phase; the broken machine stays as it is."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
 
     async def story() -> None:
         await begin(world)
@@ -88,7 +88,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
 def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that hears no majority goes on fencing; what it decided holds when it is heard again."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
 
     async def story() -> None:
         await begin(world)

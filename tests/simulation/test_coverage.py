@@ -33,7 +33,7 @@ from odradek_chaos.worlds.simulated.world.world import World
 def test_an_event_counts_for_what_its_branch_says(event: str, facts: dict[str, Any], reached: set[str]) -> None:
     """A last member that nobody lets lead is no leader that was the whole ISR."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
     BranchCoverage(world.state, world.buggify.reached).on_event(TimelineEvent(0, 1, event, "t-0", facts))
     loop.close()
     assert {*world.buggify.branches} == reached

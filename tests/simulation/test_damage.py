@@ -28,7 +28,7 @@ class Bench:
 
     def __init__(self) -> None:
         loop = SimLoop(1)
-        self.world = World(loop, expand(loop.fork_rng("plan"), Options()))
+        self.world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
         self.disk = self.world.cluster.machines[1].disk
         self.files = SimFiles(self.disk, loop, loop.fork_rng("files"))
         self.files.makedirs(f"{LOG_DIRECTORY}/{TOPIC}-0")

@@ -33,7 +33,7 @@ FAILED.__cause__ = NO_ROOM
 
 def new_world() -> World:
     loop = SimLoop(1)
-    return World(loop, expand(loop.fork_rng("plan"), Options()))
+    return World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
 
 
 def checks_of(world: World) -> list[str]:
@@ -127,7 +127,7 @@ def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
 def test_who_ran_on_the_wrong_disk_is_excused_for_that_life() -> None:
     """Back on its own disk a broker is like any other one."""
     injection = Injection(800_000, "swap-disks", {"brokers": [1, 2], "wrong_ms": 50, "down_ms": 50})
-    options = Options(faults_ms=2_000, chance="none", core="never")
+    options = Options(faults_ms=2_000, chance="none", core="never", shape="combined")
     assert not run_seed(1, options, script=Script((injection,))).findings
 
     def prepare(world: World) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odradek_chaos.worlds.simulated.checks.names import check_names
-from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SHAPES
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, TABLE, family_of, what_is_wrong
 from odradek_chaos.worlds.simulated.faults.choices import Cast
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 2_000
 SEEDS = 18  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.QUIESCENT)
-CAST = Cast(Options().partitions, Options().writers)
+CAST = Cast(Options().partitions, Options().writers, SHAPES["combined"].nodes)
 FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
 
 
@@ -88,7 +88,7 @@ def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> 
 def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check: str) -> None:
     """Nobody reads an old producer snapshot, or a part of an index, and so mends it. All else and all others count."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
     disk = world.cluster.machines[1].disk
     files = SimFiles(disk, loop, loop.fork_rng("files"))
     files.makedirs(f"{LOG_DIRECTORY}/{TOPIC}-0")

@@ -23,7 +23,7 @@ def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch:
     A machine that loses its power then may turn out to have been the only member.
     """
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
 
     async def story() -> None:
         observers = observe(world)

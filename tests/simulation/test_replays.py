@@ -12,14 +12,13 @@ from odradek.cli.main import main
 from odradek_chaos.worlds.simulated.campaign.script_reading import read_script
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.faults.catalogue import TABLE
-from odradek_chaos.worlds.simulated.faults.choices import BROKERS
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 FOUND, USAGE = 3, 2
-SEED = 1
+SEED = 2  # its cluster has the usual shape
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark", core="never")
 SEEDS = 20  # most of them show it
 KILL: tuple[int, str, dict[str, Any]] = (800_000, "kill", {"broker": 1, "down_ms": 20})
@@ -222,11 +221,21 @@ def test_a_script_that_says_nothing_of_options_has_the_usual_ones() -> None:
     assert (script.injections, options) == ((), Options(acks="1"))
 
 
-def test_scripts_may_name_the_brokers_that_there_are() -> None:
-    """Of the cluster that every run has; and every kind of injection takes something."""
+@pytest.mark.parametrize(("shape", "last"), [("combined", 3), ("observers", 5), ("controllers", 6)])
+def test_scripts_may_name_the_nodes_that_there_are(shape: str, last: int) -> None:
+    """Of the cluster that the seed or the option has; and every kind of injection takes something."""
+
+    def script(broker_id: int) -> str:
+        injections = [[1_000_000, "pause", {"broker": broker_id, "pause_ms": 10}]]
+        options = {"shape": shape}
+        return json.dumps({"options": options, "salt": 0, "seed": 1, "injections": injections, "sends": None})
+
     loop = SimLoop(1)
-    assert tuple(SimCluster(loop).machines) == BROKERS
+    assert [*SimCluster(loop, shape=shape).machines] == [*range(1, last + 1)]
     loop.close()
+    read_script(script(last))
+    with pytest.raises(ValueError, match=f"not {last + 1}"):
+        read_script(script(last + 1))
     assert all(kind.takes for kind in TABLE)
 
 

@@ -24,7 +24,7 @@ ELECTION_S = (3 * FETCH_MS + 2 * HEARTBEAT_MS) / 1000  # another controller, and
 def play(seed: int, story: Callable[[World, Load], Awaitable[None]]) -> World:
     """Three brokers and a writer; preferred leaders are restored every second."""
     loop = SimLoop(seed)
-    plan = expand(loop.fork_rng("plan"), Options(chance="none"))
+    plan = expand(loop.fork_rng("plan"), Options(chance="none", shape="combined"))
     settings = replace(
         plan.settings,
         broker_session_timeout_ms=SESSION_MS,

@@ -30,7 +30,7 @@ def test_a_lull_ends_with_the_next_wave_and_not_before(seed: int) -> None:
 def test_nobody_waits_for_a_client_that_died() -> None:
     """What it had in flight would make a silence of every lull that follows; what another one has still does."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
     load = Load(world, observe(world))
     load.start_writers()
     for client in ("w1", "w2", "w1"):

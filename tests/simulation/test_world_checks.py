@@ -74,7 +74,7 @@ def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided
     A controller cut off from the others may have elected, and that shows when it is heard again.
     """
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
     allowed = EPOCHS_PER_WINDOW + len(world.cluster.machines) + undecided
 
     def led_in(epoch: int) -> MetadataImage:
@@ -98,7 +98,7 @@ LEADERLESS, NOT_FULL = replace(LED, leader=-1, isr=(1,)), replace(LED, isr=(1, 2
 def liveness_of(committed: int, third: int) -> tuple[World, Load, LivenessCheck]:
     """A world at peace: one partition with so many committed records, and so many of them in its third replica."""
     loop = SimLoop(1)
-    plan = expand(loop.fork_rng("plan"), Options(partitions=1))
+    plan = expand(loop.fork_rng("plan"), Options(partitions=1, shape="combined"))
     world = World(loop, dataclasses.replace(plan, settings=BrokerSettings(broker_session_timeout_ms=SESSION_MS)))
     loop.now_us = BEGAN_MS * 1000
     world.state.history("t-0").committed_end = committed

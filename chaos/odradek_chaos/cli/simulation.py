@@ -67,6 +67,12 @@ OPTIONS: dict[str, tuple[Any, object]] = {  # fields of Options, each with its o
         "--metadata-snapshots", "drawn", "drawn|small|never", "Whether nodes are sent snapshots of the metadata."
     ),
     "elr": _word("--elr", "drawn", "drawn|on|off", "Eligible leader replicas (KIP-966)."),
+    "shape": _word(
+        "--shape",
+        "drawn",
+        "drawn|combined|observers|controllers",
+        "Three nodes with both roles, two more brokers that do not vote, or controllers apart.",
+    ),
     "compaction": _option(
         bool, False, "--compaction/--no-compaction", text="A compacted topic beside, whose cleaners are busy."
     ),

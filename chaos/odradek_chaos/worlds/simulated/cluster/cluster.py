@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -22,6 +23,29 @@ GRPC_PORT, REPLICATION_PORT, CONTROLLER_PORT, KAFKA_PORT = 50051, 50052, 50061, 
 LOG_DIRECTORY = "/data"
 
 
+class Shape(NamedTuple):
+    """Which nodes are brokers, and which are voters of the metadata quorum; some may be both."""
+
+    brokers: tuple[int, ...]
+    voters: tuple[int, ...]
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.brokers, *self.voters}))
+
+    def roles(self, node_id: int) -> str:
+        """process.roles of a node."""
+        roles = (("broker", self.brokers), ("controller", self.voters))
+        return ",".join(role for role, nodes in roles if node_id in nodes)
+
+
+SHAPES = {
+    "combined": Shape((1, 2, 3), (1, 2, 3)),
+    "observers": Shape((1, 2, 3, 4, 5), (1, 2, 3)),  # two brokers that follow the quorum and do not vote
+    "controllers": Shape((1, 2, 3), (4, 5, 6)),  # apart from the brokers
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Crash:
     """A broker whose process ended by an error of its own."""
@@ -33,20 +57,28 @@ class Crash:
 
 
 class SimCluster:
-    """`brokers` machines, each with one combined node, and any number of machines for clients.
+    """Machines with a node each, `brokers` combined ones or those of a shape, and any number of machines for clients.
 
-    `settings` holds for all of them; ids, listeners, voters and directories are set here. With `kafka` they listen to
-    Kafka's clients, too.
+    `machines` has all nodes, brokers and mere controllers. `settings` holds for all of them; ids, listeners, voters and
+    directories are set here. With `kafka` brokers listen to Kafka's clients, too.
     """
 
     def __init__(
-        self, loop: SimLoop, *, brokers: int = 3, settings: BrokerSettings | None = None, kafka: bool = False
+        self,
+        loop: SimLoop,
+        *,
+        brokers: int = 3,
+        shape: str = "",
+        settings: BrokerSettings | None = None,
+        kafka: bool = False,
     ) -> None:
         self.loop = loop
+        everybody = tuple(range(1, brokers + 1))
+        self.shape = SHAPES[shape] if shape else Shape(everybody, everybody)
         self._kafka = kafka
         self.fabric = SimFabric(loop, loop.fork_rng("fabric"))
         self.machines: dict[int, SimNode] = {
-            node_id: SimNode(f"b{node_id}", loop, self.fabric) for node_id in range(1, brokers + 1)
+            node_id: SimNode(f"b{node_id}", loop, self.fabric) for node_id in self.shape.nodes
         }
         self.clients: list[SimNode] = []
         self.crashes: list[Crash] = []
@@ -58,8 +90,8 @@ class SimCluster:
         self._base = replace(
             settings or BrokerSettings(),
             cluster_id="c2ltdWxhdGVkLWNsdXN0ZXI",
-            controller_quorum_voters=",".join(f"{i}@b{i}:{CONTROLLER_PORT}" for i in self.machines),
-            default_replication_factor=min(3, brokers),
+            controller_quorum_voters=",".join(f"{i}@b{i}:{CONTROLLER_PORT}" for i in self.shape.voters),
+            default_replication_factor=min(3, len(self.shape.brokers)),
             log_dirs=LOG_DIRECTORY,
         )
 
@@ -74,15 +106,23 @@ class SimCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{machine.name}:{GRPC_PORT}" for machine in self.machines.values())
+        return ",".join(f"{self.machines[broker_id].name}:{GRPC_PORT}" for broker_id in self.shape.brokers)
 
     def settings_of(self, broker_id: int) -> BrokerSettings:
-        name = self.machines[broker_id].name
+        name, shape = self.machines[broker_id].name, self.shape
+        ports: dict[str, int] = {}
+        if broker_id in shape.brokers:
+            ports |= {"GRPC": GRPC_PORT, "REPLICATION": REPLICATION_PORT}
+        if broker_id in shape.voters:
+            ports["CONTROLLER"] = CONTROLLER_PORT
+        if broker_id in shape.brokers and self._kafka:
+            ports["KAFKA"] = KAFKA_PORT
+        roles = self._base.process_roles if shape.brokers == shape.voters else shape.roles(broker_id)
         return replace(
             self._base,
             node_id=broker_id,
-            listeners=f"GRPC://{name}:{GRPC_PORT},REPLICATION://{name}:{REPLICATION_PORT},"
-            f"CONTROLLER://{name}:{CONTROLLER_PORT}" + (f",KAFKA://{name}:{KAFKA_PORT}" if self._kafka else ""),
+            process_roles=roles,
+            listeners=",".join(f"{listener}://{name}:{port}" for listener, port in ports.items()),
         )
 
     # --- processes

@@ -72,7 +72,7 @@ class Reassign(Administration):
     takes = arguments(partition=PARTITION, target=ORDER)
 
     def choose(self) -> Choice:
-        brokers = list(self.cluster.machines)
+        brokers = list(self.cluster.shape.brokers)
         count = self.rng.randint(min(FEWEST, len(brokers)), len(brokers))
         target = self.rng.sample(brokers, count)
         cancels = self.rng.random() < CANCELS

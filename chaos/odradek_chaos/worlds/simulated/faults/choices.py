@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-BROKERS = (1, 2, 3)  # of every run
 PLACES_OF_DAMAGE = 6
 OPERATIONS = ("read", "write", "fsync")
 TOPIC_OPERATIONS = ("make", "fill", "grow", "empty", "alter", "retain", "delete")  # of topics
@@ -21,6 +20,7 @@ class Cast(NamedTuple):
 
     partitions: int
     writers: int
+    brokers: tuple[int, ...]  # the ids of all nodes
 
     @property
     def crashing(self) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ class Cast(NamedTuple):
 
     @property
     def machines(self) -> tuple[str, ...]:
-        return (*(f"b{number}" for number in BROKERS), *self.clients)
+        return (*(f"b{number}" for number in self.brokers), *self.clients)
 
 
 class Argument(NamedTuple):
@@ -58,12 +58,12 @@ def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(fits, value))
 
 
-def _is_broker(value: Any) -> bool:
-    return is_int(value) and value in BROKERS
+def _is_broker(value: Any, cast: Cast) -> bool:
+    return is_int(value) and value in cast.brokers
 
 
-def _are_brokers(value: Any) -> bool:
-    return _is_list(value, _is_broker) and len(set(value)) == len(value)
+def _are_brokers(value: Any, cast: Cast) -> bool:
+    return _is_list(value, lambda each: _is_broker(each, cast)) and len(set(value)) == len(value)
 
 
 def _is_time(value: Any) -> bool:
@@ -82,20 +82,24 @@ def _is_way(value: Any, cast: Cast) -> bool:
     return _is_list(value, lambda each: each in cast.machines) and len(value) == 2
 
 
-def _are_times(value: Any) -> bool:
+def _are_times(value: Any, cast: Cast) -> bool:
     """Of brokers by id; the keys of JSON are texts."""
-    ids = [str(each) for each in BROKERS]
+    ids = [str(each) for each in cast.brokers]
     return isinstance(value, Mapping) and all(each in ids and _is_time(time) for each, time in value.items())
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: Any, cast: Cast) -> bool:
     if not isinstance(value, list | tuple) or len(value) != 3:
         return False
     broker, method, request = value
     try:
-        return _is_broker(broker) and isinstance(method, str) and bytes.fromhex(request) is not None
+        return _is_broker(broker, cast) and isinstance(method, str) and bytes.fromhex(request) is not None
     except (TypeError, ValueError):
         return False
+
+
+def _ids(cast: Cast) -> str:
+    return ", ".join(map(str, cast.brokers))
 
 
 def _plain(says: str, fits: Callable[[Any], bool]) -> Argument:
@@ -109,15 +113,18 @@ def _names(says: str, among: Callable[[Cast], tuple[str, ...]]) -> Argument:
     )
 
 
-IDS = ", ".join(map(str, BROKERS))
-BROKER = _plain(f"a broker ({IDS})", _is_broker)
-ORDER = _plain(f"a list of different brokers ({IDS})", _are_brokers)
-TWO = _plain(f"two different brokers ({IDS})", lambda value: _are_brokers(value) and len(value) == 2)
+BROKER = Argument(lambda cast: f"a broker ({_ids(cast)})", _is_broker)
+ORDER = Argument(lambda cast: f"a list of different brokers ({_ids(cast)})", _are_brokers)
+TWO = Argument(
+    lambda cast: f"two different brokers ({_ids(cast)})",
+    lambda value, cast: _are_brokers(value, cast) and len(value) == 2,
+)
 MS = _plain("milliseconds, not negative", _is_time)
 SKEWS = _plain("a list of milliseconds", lambda value: _is_list(value, is_number))
-SOME_MS = _plain(f'milliseconds by broker, as {{"1": 20}} ({IDS})', _are_times)
-ALL_MS = _plain(
-    f"milliseconds by broker, of each of {IDS}", lambda value: _are_times(value) and len(value) == len(BROKERS)
+SOME_MS = Argument(lambda cast: f'milliseconds by broker, as {{"1": 20}} ({_ids(cast)})', _are_times)
+ALL_MS = Argument(
+    lambda cast: f"milliseconds by broker, of each of {_ids(cast)}",
+    lambda value, cast: _are_times(value, cast) and len(value) == len(cast.brokers),
 )
 SHARE = _plain("a probability, 0 to 1", _is_share)
 COUNT = _plain("a whole number, not negative", lambda value: is_int(value) and value >= 0)
@@ -145,9 +152,9 @@ WAYS = Argument(
     lambda value, cast: _is_list(value, lambda each: _is_way(each, cast)),
 )
 
-MESSAGES = _plain(
-    "a list of messages, each a broker, a method and its request in hexadecimal",
-    lambda value: _is_list(value, _is_message),
+MESSAGES = Argument(
+    lambda cast: "a list of messages, each a broker, a method and its request in hexadecimal",
+    lambda value, cast: _is_list(value, lambda each: _is_message(each, cast)),
 )
 
 DOWN = {"broker": BROKER, "down_ms": MS}

@@ -125,7 +125,7 @@ class Nemesis:
         if part == "leader" and leader > 0:
             return leader
         if part == "follower" and leader > 0:
-            return self.rng.choice([broker_id for broker_id in everybody if broker_id != leader])
+            return self.rng.choice([broker_id for broker_id in self.cluster.shape.brokers if broker_id != leader])
         if part == "controller" and self.cluster.controller() > 0:
             return self.cluster.controller()
         return self.rng.choice(everybody)

@@ -236,7 +236,8 @@ class QuorumLoss(Nemesis):
     takes = arguments(brokers=ORDER, down_ms=MS)
 
     def choose(self) -> Choice:
-        return {"brokers": list(self.two()), "down_ms": self.a_while_ms(200, 3_000)}
+        voters = self.rng.sample(self.cluster.shape.voters, 2)
+        return {"brokers": voters, "down_ms": self.a_while_ms(200, 3_000)}
 
     async def act(self, choice: Choice) -> None:
         for broker_id in choice["brokers"]:

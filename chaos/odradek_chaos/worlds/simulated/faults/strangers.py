@@ -49,7 +49,7 @@ def known_of(cluster: SimCluster) -> Known:
     image = cluster.newest_image()
     return Known(
         cluster_id=cluster.cluster_id,
-        nodes=tuple(cluster.machines),
+        nodes=cluster.shape.voters,
         epoch=max((quorum.epoch for quorum in quorums), default=0),
         end_offset=max((quorum.log_end_offset for quorum in quorums), default=0),
         image=image,

@@ -250,7 +250,7 @@ class Watcher:
             standing.log_start_offset,
         )
         self.now.quorum[broker_id] = seen
-        if standing.epoch:
+        if standing.epoch and broker_id in self._world.cluster.shape.voters:
             self.now.voter_ends[broker_id] = standing.log_end_offset
         for invariant in self._on_quorum:
             for violation in invariant.on_quorum(self.now, seen, before):

@@ -39,7 +39,7 @@ class Options:
     checks: tuple[str, ...] = ()  # the checks whose findings count, and end a run; empty: all
     metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
     elr: str = "drawn"  # eligible leader replicas (KIP-966): drawn, on or off
-
+    shape: str = "drawn"  # combined: three nodes are brokers and controllers; observers, controllers; drawn
     compaction: bool = False  # a compacted topic beside, whose cleaners are busy
 
     def __post_init__(self) -> None:
@@ -56,6 +56,8 @@ class Options:
             raise ValueError(f"core must be drawn, always or never, not {self.core!r}")
         if self.metadata_snapshots not in ("drawn", "small", "never"):
             raise ValueError(f"metadata snapshots must be drawn, small or never, not {self.metadata_snapshots!r}")
+        if self.shape not in ("drawn", "combined", "observers", "controllers"):
+            raise ValueError(f"shape must be drawn, combined, observers or controllers, not {self.shape!r}")
         if self.elr not in ("drawn", "on", "off"):
             raise ValueError(f"elr must be drawn, on or off, not {self.elr!r}")
 
@@ -96,6 +98,7 @@ class Plan:
     wave_share: float  # of a wave in which there is writing
     core: bool  # liveness L3: one machine stays broken for ever while the others must be well
     batch_bytes: int  # batch.size of the writers
+    shape: str = "combined"  # of the cluster, one of `SHAPES`
 
     def pause_ms(self, now_us: int) -> float:
         """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
@@ -115,6 +118,7 @@ class Plan:
         return {
             **asdict(self.options),
             "core": self.core,
+            "shape": self.shape,
             "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
             "link_ms": self.link_ms,
             "write_pause_ms": round(self.write_pause_ms, 1),

@@ -18,6 +18,7 @@ from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, P
 from odradek_chaos.worlds.simulated.run.members import settings_for_members
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
+DRAWN_SHAPES = ("combined", "combined", "combined", "observers", "controllers")
 MOST_BESIDE = 2  # of those that a seed takes beside them
 RETENTION_CHECK_MS = 400  # where topics are made that retention may shorten
 SELDOM = 2.5  # how much rarer a heavy nemesis strikes
@@ -99,6 +100,8 @@ def expand(rng: Random, options: Options) -> Plan:
     beside = rng.sample(BESIDE, rng.randint(0, MOST_BESIDE))
     if not options.nemeses:
         plan = replace(plan, paces_ms=plan.paces_ms | {name: rng.uniform(*BESIDE_PACES_MS) for name in beside})
+    shape = rng.choice(DRAWN_SHAPES) if not options.nemeses else DRAWN_SHAPES[0]
+    plan = replace(plan, shape=shape if options.shape == "drawn" else options.shape)
     if "topics" in plan.paces_ms:
         settings = replace(settings, log_retention_check_interval_ms=RETENTION_CHECK_MS)
     return replace(plan, settings=settings)

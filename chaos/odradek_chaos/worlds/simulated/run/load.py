@@ -219,7 +219,8 @@ class Load:
         await writer.run(self.world.partitions)
 
     def _kafka_addresses(self) -> list[str]:
-        return [f"{machine.name}:{KAFKA_PORT}" for machine in self.world.cluster.machines.values()]
+        cluster = self.world.cluster
+        return [f"{cluster.machines[broker_id].name}:{KAFKA_PORT}" for broker_id in cluster.shape.brokers]
 
     async def _take_part(self, ports: NodePorts) -> None:
         member = self._members[ports.node] = Member(
@@ -323,7 +324,7 @@ class Load:
 
     def _everybody_is_up(self) -> bool:
         brokers = self.world.cluster.newest_image().brokers
-        return len(brokers) == len(self.world.cluster.machines) and not any(b.fenced for b in brokers.values())
+        return len(brokers) == len(self.world.cluster.shape.brokers) and not any(b.fenced for b in brokers.values())
 
     def _client_of(self, name: str) -> str:
         """What the ledger calls the client that lives now on a machine."""

@@ -70,8 +70,10 @@ class Quiescence:
         return self._reserved
 
     def is_healthy(self, broker_id: int) -> bool:
-        """The broker runs, and the metadata know this very incarnation as active."""
+        """The broker runs, and the metadata know this very incarnation as active; a mere controller runs."""
         cluster = self._cluster
+        if broker_id not in cluster.shape.brokers:
+            return cluster.machines[broker_id].is_running and not cluster.machines[broker_id].is_paused
         machine, broker = cluster.machines[broker_id], cluster.newest_image().brokers.get(broker_id)
         node = cluster.nodes.get(broker_id)
         if not machine.is_running or machine.is_paused or broker is None or not broker.active:

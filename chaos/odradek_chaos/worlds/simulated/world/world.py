@@ -37,7 +37,7 @@ class World:
         self.expectations = plan.expectations
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self.administered = AdministeredTopics()
-        self.cluster = SimCluster(loop, settings=plan.settings, kafka=plan.options.members > 0)
+        self.cluster = SimCluster(loop, shape=plan.shape, settings=plan.settings, kafka=plan.options.members > 0)
         usual_delay = self.cluster.fabric.default_delay = uniform(*plan.link_ms)
         self.timeline = Timeline(self.cluster)
         self.board = Board()
