@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
+from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -105,6 +106,27 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
         await virtual_sleep(5)
         assert undecided(world.state, world.cluster) == 0
         assert break_one_for_ever(world, "frozen") > 0
+        await end(world)
+
+    loop.run(story(), limit_s=60)
+    loop.close()
+    assert not world.findings.found
+
+
+def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetched() -> None:
+    """It would soon be alone in its ISR, and nobody could take over; any other way to break it is owed all the same."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+
+    async def story() -> None:
+        await begin(world)
+        roles = [replica.role for each in world.cluster.machines for replica in world.cluster.hosted(each).values()]
+        for role in roles:
+            if isinstance(role, LeaderPartition):
+                for remote in role.replicas.by_id.values():
+                    remote.log_end_offset = -1  # as when an epoch has just begun
+        assert break_one_for_ever(world, "unreachable") == 0
+        assert break_one_for_ever(world, "cut") > 0
         await end(world)
 
     loop.run(story(), limit_s=60)

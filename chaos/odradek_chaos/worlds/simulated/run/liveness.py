@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_audit.inputs.history import ERROR
+from odradek_broker.core.partition.leader import LeaderPartition
 
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
@@ -79,6 +80,8 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     ):
         return 0
     broken = rng.choice(expendable)
+    if way == "unreachable" and waits_for_a_follower(world, broken):
+        return 0
     world.heal(besides=broken)
     world.faults.counts[f"core-{way}"] += 1
     world.buggify.reached("core-phase")
@@ -124,6 +127,21 @@ def can_do_without(world: World, broken: int) -> bool:
             if sum(each != broken for each in members) < min(min_isr, len(members)):
                 return False
     return True
+
+
+def waits_for_a_follower(world: World, leader: int) -> bool:
+    """Whether a member of an ISR has not fetched all from its leader.
+
+    If it cannot any more it leaves the ISR after the lag time. When that comes before the others notice, and there are
+    no eligible leader replicas, the leader is alone and nobody may take over: R-147 does not owe that.
+    """
+    for replica in world.cluster.hosted(leader).values():
+        role = replica.role
+        if isinstance(role, LeaderPartition):
+            others = [each for each in role.replicas.isr.committed if each != leader]
+            if any(role.replicas.by_id[each].log_end_offset < role.log.log_end_offset for each in others):
+                return True
+    return False
 
 
 class LivenessCheck:
