@@ -183,6 +183,27 @@ def test_a_node_without_room_takes_no_part_until_there_is() -> None:
     Quorum(machines=1).run(story)
 
 
+def test_a_node_that_was_never_started_can_be_stopped() -> None:
+    """The start of a process ends so when one of its addresses is taken."""
+
+    async def main(ports: NodePorts) -> None:
+        node = QuorumNode(
+            QuorumSettings(1, CLUSTER_ID, {1: "node1:7001"}),
+            clock=ports.clock,
+            network=ports.network,
+            files=ports.files,
+            log_directory="/data",
+            listener=Told(),
+        )
+        await node.stop()
+
+    async def story(quorum: Quorum) -> None:
+        quorum.machines[1].start(main)
+        await quorum.sleep(100)
+
+    Quorum(machines=1).run(story)
+
+
 def test_the_others_go_on_without_a_leader_whose_disk_is_full() -> None:
     """And it has everything soon after there is room, but for what it wrote alone."""
 

@@ -203,7 +203,8 @@ class QuorumNode:
             self._room_timer.cancel()
         if self._calls or self._disk_work:
             await asyncio.wait((*self._calls, *self._disk_work))
-        await self._close(sound=not self.failed.done() and not self._no_room)
+        if self._disk is not None:
+            await self._close(sound=not self.failed.done() and not self._no_room)
 
     async def _close(self, *, sound: bool) -> None:
         disk, self._disk = self._disk, None
