@@ -2,89 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from odradek.core.batches import Batch, SendQueue
-from odradek.core.cluster_view import ClusterView
-from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
-from odradek.core.sender import Sender
+from odradek.core.batches import Batch
+from odradek.core.send_effects import DropStream, RefreshMetadata
 from odradek.core.sequences import Sequences
-from odradek.shared.config import ProducerConfig, build
 from odradek.shared.errors import BootstrapError, BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import decode_records, read_header
+from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 
-TP = TopicPartition("orders", 0)
-PLENTY = 1 << 30
-
-
-class Bench:
-    """A sender with one partition, and the few steps that the rim would take."""
-
-    def __init__(self, *, leader: int = 1, seed: int = 3, **config: Any) -> None:
-        self.config = build(ProducerConfig, "broker:1", {"batch_size": 200, **config})
-        self.sender = Sender(self.config, random.Random(seed))
-        self.view = ClusterView(("broker:1",))
-        self.now = 1_000
-        self.leader_epoch = 0
-        self.sender.sequences.on_producer_id(77, 0)
-        self.finished: list[Batch] = []
-        self.other: list[Effect] = []
-        self.lead(leader)
-        self.queue: SendQueue = self.sender.queues.of(TP, self.view)
-
-    def lead(self, leader: int) -> None:
-        answer = pb.MetadataResponse()
-        for broker in (1, 2, 3):
-            answer.brokers.add(broker_id=broker, endpoints={"GRPC": f"broker{broker}:1"})
-        topic = answer.topics.add(topic="orders", topic_id=b"i" * 16)
-        topic.partitions.add(partition=0, leader_id=leader, leader_epoch=self.leader_epoch)
-        self.leader_epoch += 1
-        self.view.update(answer, "broker:1")
-        self.take(self.sender.on_leaders(self.view, self.now))
-
-    def take(self, effects: list[Effect]) -> None:
-        self.finished += [effect.batch for effect in effects if isinstance(effect, Finished)]
-        self.other += [effect for effect in effects if not isinstance(effect, Finished)]
-
-    def put(self, *values: str, full: bool = True) -> Batch:
-        """Records as one batch, which is full unless said otherwise."""
-        batch = None
-        for value in values:
-            record = (self.now, None, value.encode(), ())
-            batch = self.queue.add(record, 20, self.config.batch_size) or self.sender.open(
-                self.queue, record, 20, self.now
-            )
-            self.sender.buffered_bytes += 20
-        assert batch is not None
-        if full:
-            batch.close()
-        return batch
-
-    def drain(self, broker: int = 1, room: int = PLENTY, credit: int = PLENTY) -> list[Batch]:
-        batches, effects = self.sender.drain(broker, self.now, room, credit)
-        self.take(effects)
-        return batches
-
-    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> None:
-        answer = pb.ProduceAnswer(error_code=code, **{"base_offset": 5, "log_append_time_ms": -1, **fields})
-        self.take(self.sender.on_answer(batch, answer, self.now, self.view))
-
-    def wait(self, ms: int) -> None:
-        self.now += ms
-        self.take(self.sender.on_time(self.now))
-
-
-def sequences(batches: list[Batch]) -> list[int]:
-    return [read_header(batch.encoded).base_sequence for batch in batches]
+from tests.client.sender_bench import PLENTY, Bench, sequences
 
 
 def test_a_lone_record_goes_at_once() -> None:
@@ -595,120 +523,6 @@ def test_after_a_broken_stream_nobody_knows_what_was_written() -> None:
     bench.wait(1_000)
     assert isinstance(one.error, DeliveryTimeout)
     assert one.error.maybe_written
-
-
-FAULTS = (
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-)
-
-
-@settings(max_examples=75, deadline=None)
-@given(st.lists(st.integers(0, 10), min_size=20, max_size=120), st.integers(0, 1000), st.booleans())
-def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed: int, forgetful: bool) -> None:
-    """Answers lost before or after the append, refusals, broken streams: the log has each record once, in order.
-
-    If the broker forgets all but the last batch some records fail; those that may be in the log say so.
-    """
-    bench = Bench(seed=seed)
-    log = BrokerOfOneProducer()
-    inbox: deque[Batch] = deque()
-    answers: deque[tuple[Batch, ErrorCode, int]] = deque()
-    values: list[str] = []
-
-    def step(kind: int) -> None:
-        if kind <= 2:
-            values.append(str(len(values)))
-            bench.put(values[-1])
-        elif kind <= 4:
-            bench.now += 30
-            inbox.extend(bench.drain())
-        elif kind <= 6 and inbox:
-            batch = inbox.popleft()
-            answers.append((batch, *log.append(batch.encoded)))
-        elif kind == 7 and inbox:
-            batch = inbox.popleft()
-            answers.append((batch, FAULTS[len(values) % len(FAULTS)], -1))
-        elif kind == 8 and answers:
-            batch, code, offset = answers.popleft()
-            bench.answer(batch, code, base_offset=offset)
-        elif kind == 9:
-            inbox.clear()
-            answers.clear()
-            bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
-        elif kind == 10 and forgetful:
-            del log.known[:-1]
-        numbers = bench.sender.sequences
-        if forgetful and numbers.needs_producer_id:
-            numbers.on_producer_id(77, numbers.producer_epoch + 1)
-
-    for kind in steps:
-        step(kind)
-    for _ in range(200):
-        if not bench.sender.outstanding:
-            break
-        bench.now += 1_500
-        for kind in (3, 5, 5, 5, 5, 5, 8, 8, 8, 8, 8):
-            step(kind)
-    assert not bench.sender.outstanding
-    assert not bench.sender.sequences.needs_producer_id, "nothing here makes a hole"
-    failed = [batch for batch in bench.finished if batch.error is not None]
-    assert not failed or forgetful
-    assert all(batch.error is not None and batch.error.maybe_written for batch in failed)
-    assert log.values == sorted(set(log.values), key=int)
-    assert len(values) - len(log.values) <= len(failed)
-
-
-class BrokerOfOneProducer:
-    """A second, plain version of R-240 and R-241 for one producer id, whose epochs rise."""
-
-    def __init__(self) -> None:
-        self.values: list[str] = []
-        self.epoch = 0
-        self.known: list[tuple[int, int, int]] = []
-
-    def append(self, data: bytes) -> tuple[ErrorCode, int]:
-        header = read_header(data)
-        first, last = header.base_sequence, header.last_sequence
-        if header.producer_epoch < self.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-        if header.producer_epoch > self.epoch and not first:
-            self.epoch = header.producer_epoch
-            self.known.clear()
-        for known_first, known_last, offset in self.known[-5:]:
-            if (known_first, known_last) == (first, last):
-                return ErrorCode.NONE, offset
-        if first != (self.known[-1][1] + 1 if self.known else 0):
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-        offset = len(self.values)
-        self.known.append((first, last, offset))
-        self.values += [(record.value or b"").decode() for record in decode_records(data, header)]
-        return ErrorCode.NONE, offset
-
-
-def test_sequences_wrap_from_the_last_number_to_zero() -> None:
-    """R-241: after 2^31 - 1 comes 0, and a batch may wrap inside."""
-    bench = Bench()
-    bench.put("a")
-    bench.drain()
-    bench.queue.next_sequence = 0x7FFFFFFF
-    two, three = bench.put("b", "c"), bench.put("d")
-    assert sequences(bench.drain()) == [0x7FFFFFFF, 1]
-    assert (two.next_sequence, three.next_sequence) == (1, 2)
-
-
-def test_the_log_of_the_test_peer_agrees_with_the_plain_version(new_log: Callable[[], Any]) -> None:
-    """The peer's own sequence check, which other tests lean on, finds duplicates and gaps."""
-    bench = Bench()
-    log = new_log()
-    for value in "abc":
-        bench.put(value)
-    sent = bench.drain()
-    assert log.append(sent[0].encoded) == (ErrorCode.NONE, 0)
-    assert log.append(sent[2].encoded) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert log.append(sent[0].encoded) == (ErrorCode.NONE, 0)
-    assert log.append(sent[1].encoded) == (ErrorCode.NONE, 1)
 
 
 def test_values_that_are_added_at_once_are_counted_as_one_by_one() -> None:
