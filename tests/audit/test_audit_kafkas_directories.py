@@ -19,8 +19,7 @@ SOURCES = {str(node): GOLDEN / f"broker-{node}" for node in (1, 2, 3)}
 PARTITIONS = (TopicPartition("golden", 0), TopicPartition("ledger", 0))
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("first", PARTITIONS, ids=str)
+@pytest.mark.parametrize(("first", "seed"), [(PARTITIONS[0], 0), (PARTITIONS[1], 1)], ids=str)
 def test_damage_is_found_and_no_near_miss_of_any_partition(tmp_path: Path, first: TopicPartition, seed: int) -> None:
     """Each kind, on the given partition if it can be there, is one class of findings; near misses are none anywhere."""
     made = plant_all(SOURCES, sorted(PARTITIONS, key=lambda each: each != first), tmp_path, seed)

@@ -181,11 +181,11 @@ def test_the_audit_finds_nothing_in_kafkas_directories(kafka_run: KafkaRun) -> N
     assert report.compared_records >= 2 * len(kafka_run.written)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path, seed: int) -> None:
-    """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported."""
+def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path) -> None:
+    """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported. Other places
+    are tried on what is kept of such a run (tests/audit/test_audit_kafkas_directories.py)."""
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)] + [TopicPartition(LEDGER, 0)]
-    made = plant_all(kafka_run.directories(), partitions, tmp_path, seed)
+    made = plant_all(kafka_run.directories(), partitions, tmp_path, seed=2)
     assert made.wrong(audit(made.replicas).findings) == {}
 
 
