@@ -132,6 +132,12 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ),
         ("sasl.enabled.mechanisms=GSSAPI", "there are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not 'GSSAPI'"),
         ("group.consumer.assignors=uniform,sticky", "there are uniform, range, not 'sticky'"),
+        ("group.consumer.migration.policy=up", "must be one of bidirectional, upgrade, downgrade, disabled, not 'up'"),
+        (
+            "group.consumer.session.timeout.ms=30000",
+            "must lie between group.consumer.min.session.timeout.ms=45000 and .*max.session.timeout.ms=60000",
+        ),
+        ("group.consumer.heartbeat.interval.ms=15001", "and group.consumer.max.heartbeat.interval.ms=15000"),
         ("odradek.create.users=admin", "looks like admin=secret,alice=other"),
         ("listener.security.protocol.map=GRPC:GRPC,CONTROLLER:GRPC_SSL", "CONTROLLER with TLS and REPLICATION without"),
         ("ssl.client.auth=yes", "must be one of none, requested, required, not 'yes'"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.groups.hashing import partition_for
+from odradek_broker.core.groups.records import partition_for
 
 
 @pytest.mark.parametrize(

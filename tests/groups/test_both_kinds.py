@@ -61,12 +61,12 @@ class Topics:
 class Stage:
     """A shard whose writes are committed at once; `log` is what it wrote."""
 
-    def __init__(self, log: Sequence[CoordinatorRecord] = ()) -> None:
+    def __init__(self, log: Sequence[CoordinatorRecord] = (), settings: GroupSettings = SETTINGS) -> None:
         self.log = list(log)
         self.now_ms = 0
         self._ids = iter(range(1_000))
         self._told: dict[object, Answer] = {}
-        self.shard = GroupCoordinatorShard(SETTINGS, Topics(), lambda: f"id-{next(self._ids)}")
+        self.shard = GroupCoordinatorShard(settings, Topics(), lambda: f"id-{next(self._ids)}")
         for key, value in log:
             self.shard.replay(key, value, 0)
         self._carry_out(self.shard.on_loaded(self.now_ms))
@@ -181,3 +181,22 @@ def test_a_heartbeat_of_a_group_that_is_not_there() -> None:
     )
     assert stage.ask(many).error is ErrorCode.INVALID_REQUEST
     assert (stage.groups(), stage.log) == ([], [])
+
+
+def test_groups_that_hold_something_are_bounded() -> None:
+    """A stranger can make no more of them, in any way; those that hold nothing make room, and the others go on."""
+    stage = Stage(settings=replace(SETTINGS, max_groups=3))
+    offset = OffsetToCommit(ORDERS, 7)
+    commits = [OffsetCommit(f"offsets-{number}", -1, "", None, (offset,)) for number in range(2)]
+    assert [stage.ask(each).error for each in commits] == [ErrorCode.NONE] * 2
+    joined = stage.join()
+    refused = ErrorCode.GROUP_MAX_SIZE_REACHED
+    others = (replace(CLASSIC, group_id="h"), replace(JOIN, group_id="h"), replace(commits[0], group_id="h"))
+    assert [stage.ask(each).error for each in others] == [refused] * 3
+    assert [stage.ask(each).error for each in (*commits, JOIN)] == [ErrorCode.NONE] * 3
+    for member in (joined.member_id, "id-1"):
+        stage.ask(ConsumerGroupHeartbeat("g", member or "", LEAVE_EPOCH))
+    assert stage.groups() == [("classic", "Empty"), ("classic", "Empty"), ("consumer", "Empty")]
+    assert stage.ask(others[0]).error is ErrorCode.MEMBER_ID_REQUIRED
+    assert stage.again().ask(DescribeConsumerGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.ask(JOIN).error is refused  # whoever was given an id may come with it

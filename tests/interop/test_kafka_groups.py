@@ -6,13 +6,14 @@ import subprocess
 from typing import Any
 
 import pytest
-from odradek_broker.core.groups.hashing import partition_for
+from odradek_broker.core.groups.records import partition_for
 from odradek_broker.testing import Cluster
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from tests.interop import group_story
 from tests.interop.kafka.dump import TOOL
 from tests.interop.kafka.java import java_command, run_java
+from tests.interop.scenarios.telling import until
 from tests.interop.test_kafka_tools import Tools
 
 EVERYDAY = "confluent"
@@ -75,6 +76,37 @@ def test_a_group_whose_partitions_the_coordinator_assigns(kafka_bootstrap: str, 
     (message,) = read(member, 1)
     assert message.value() == b"100"
     member.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_changes_its_protocol_while_it_reads(strategy: str, kafka_bootstrap: str, topic: str) -> None:
+    """One by one: a member of KIP-848 beside a classic one, then alone, then a classic one beside it, and alone."""
+    classic = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200, "session.timeout.ms": 6000}
+    half, whole = group_story.PARTITIONS // 2, group_story.PARTITIONS
+
+    def settled(*members: Any, each: int) -> None:
+        for _ in until(lambda: [len(member.assignment()) for member in members] == [each] * len(members)):
+            for member in members:
+                member.poll(0.05)
+
+    def joined(**settings: Any) -> Any:
+        member = consumer_of(kafka_bootstrap, f"{topic}-group", **settings)
+        member.subscribe([topic])
+        return member
+
+    old = joined(**classic)
+    settled(old, each=whole)
+    new = joined(**KIP_848)
+    settled(old, new, each=half)
+    old.close()
+    settled(new, each=whole)
+    back = joined(**classic)
+    settled(new, back, each=half)
+    new.close()
+    settled(back, each=whole)
+    group_story.produce(kafka_bootstrap, topic, range(8))
+    assert {int(message.value()) for message in read(back, 8)} == set(range(8))
+    back.close()
 
 
 @pytest.mark.parametrize("settings", [{}, KIP_848], ids=["classic", "consumer"])

@@ -67,8 +67,13 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "group_max_session_timeout_ms": (1, INT_MAX),
     "group_max_size": (1, INT_MAX),
     "group_consumer_session_timeout_ms": (1, INT_MAX),
+    "group_consumer_min_session_timeout_ms": (1, INT_MAX),
+    "group_consumer_max_session_timeout_ms": (1, INT_MAX),
     "group_consumer_heartbeat_interval_ms": (1, INT_MAX),
+    "group_consumer_min_heartbeat_interval_ms": (1, INT_MAX),
+    "group_consumer_max_heartbeat_interval_ms": (1, INT_MAX),
     "group_consumer_max_size": (1, INT_MAX),
+    "odradek_group_max_groups": (1, INT_MAX),
     "odradek_session_grace_ms": (0, INT_MAX),
     "odradek_cache_bytes": (0, LONG_MAX),
     "odradek_stream_credit_bytes": (1, LONG_MAX),
@@ -90,4 +95,15 @@ def check_ranges(settings: BrokerSettings) -> None:
         raise ConfigError(
             f"broker.session.timeout.ms={timeout} cannot work: between two heartbeats, broker.heartbeat.interval.ms="
             f"{interval}, every broker would be fenced; make it several times the interval"
+        )
+    for name in ("session_timeout_ms", "heartbeat_interval_ms"):
+        _check_between(settings, f"group_consumer_{name}", f"group_consumer_min_{name}", f"group_consumer_max_{name}")
+
+
+def _check_between(settings: BrokerSettings, name: str, least: str, most: str) -> None:
+    value, low, high = (getattr(settings, each) for each in (name, least, most))
+    if not low <= value <= high:
+        raise ConfigError(
+            f"{setting_key(name)}={value} cannot work: it must lie between {setting_key(least)}={low} and "
+            f"{setting_key(most)}={high}; change one of them, too"
         )

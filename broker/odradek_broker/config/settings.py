@@ -147,9 +147,15 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
     group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: str = "uniform,range"
+    group_consumer_migration_policy: str = "bidirectional"
+    odradek_group_max_groups: int = 2_000
 
     # --- ACLs: see docs/security.md
     authorizer_class_name: str = ""  # org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty: none

@@ -250,6 +250,7 @@ CHOICES = {
     "odradek_fsync": ("never", "before-ack"),
     "odradek_log_format": ("text", "json"),
     "message_timestamp_type": TIMESTAMP_TYPES,
+    "group_consumer_migration_policy": ("bidirectional", "upgrade", "downgrade", "disabled"),
 }
 
 

@@ -59,6 +59,9 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
         consumer_max_size=settings.group_consumer_max_size,
         consumer_assignors=parse_assignors(settings),
+        upgrades=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+        downgrades=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
+        max_groups=settings.odradek_group_max_groups,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
     )

@@ -16,7 +16,6 @@ from odradek_proto.security.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.values import Value, replace
 
-from odradek_broker.core.groups.hashing import partition_for
 from odradek_broker.core.groups.messages import (
     Answer,
     ConsumerGroupHeartbeat,
@@ -32,6 +31,7 @@ from odradek_broker.core.groups.messages import (
     OffsetToCommit,
     Request,
 )
+from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext

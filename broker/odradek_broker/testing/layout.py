@@ -28,6 +28,12 @@ IDENTITY_FILE = "cluster-identity.json"
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_BYTES = 1024 * 1024 * 1024  # containers have 64 MiB there unless told otherwise
 FIRST_PORT, LAST_PORT = 20_000, 32_000
+OF_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",  # 5 s: partitions would change hands in ten
+    "group.consumer.min.heartbeat.interval.ms": "1",
+    "group.consumer.min.session.timeout.ms": "1",
+}
 OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters", "log.dirs", "process.roles")
 
 
@@ -150,7 +156,7 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 def unused_settings(values: Mapping[str, str]) -> Sequence[str]:
     """Those that only Kafka would use. Raises `ConfigError` for what is unknown or malformed."""
-    return config.load(overrides=["node.id=1", *_overrides(values)]).unused
+    return config.load(overrides=["node.id=1", *_overrides({**OF_GROUPS, **values})]).unused
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:
@@ -164,8 +170,7 @@ def broker_settings(
     values = {
         "default.replication.factor": str(min(3, len(voters))),
         "min.insync.replicas": "2" if len(voters) >= 3 else "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.consumer.heartbeat.interval.ms": "200",  # 5 s: partitions would change hands in ten
+        **OF_GROUPS,
         "offsets.topic.num.partitions": "4",  # 50 take three seconds, of three brokers on one loop
         **settings,
         "node.id": str(broker),

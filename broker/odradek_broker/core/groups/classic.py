@@ -18,7 +18,7 @@ from typing import Final
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.groups.commit_queue import CommitQueue
-from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, size_of, subscribed_topics
+from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, size_of, subscriptions_of
 from odradek_broker.core.groups.messages import (
     CoordinatorRecord,
     DescribeGroupAnswer,
@@ -31,16 +31,11 @@ from odradek_broker.core.groups.messages import (
     LeaveGroup,
     LeaveGroupAnswer,
     LeavingMember,
+    MemberProtocol,
     SyncGroup,
     SyncGroupAnswer,
 )
-from odradek_broker.core.groups.records import (
-    NO_TIMESTAMP,
-    CommittedOffset,
-    GroupRecord,
-    StoredGroup,
-    encode,
-)
+from odradek_broker.core.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, StoredGroup, encode
 from odradek_broker.core.groups.waits import Phase, Sessions, Waits, never
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -138,16 +133,9 @@ class ClassicGroup:
 
     def stored(self, assignments: Mapping[str, bytes]) -> StoredGroup:
         """As it is written, with these assignments."""
-        return StoredGroup(
-            self.protocol_type or "",
-            self.generation_id,
-            self.protocol_name,
-            self.leader,
-            self.state_timestamp_ms,
-            tuple(
-                each.stored(self.protocol_name, assignments.get(each.member_id, b"")) for each in self.members.values()
-            ),
-        )
+        kind, name, since_ms = self.protocol_type or "", self.protocol_name, self.state_timestamp_ms
+        members = tuple(each.stored(name, assignments.get(each.member_id, b"")) for each in self.members.values())
+        return StoredGroup(kind, self.generation_id, name, self.leader, since_ms, members)
 
     # --- Loading and going ------------------------------------------------------------------------------------------
 
@@ -172,9 +160,18 @@ class ClassicGroup:
         if len(self.members) > self._settings.max_size:  # the setting has changed
             self._prepare_rebalance()
 
+    def on_downgraded(self, protocols: Mapping[str, tuple[MemberProtocol, ...]]) -> None:
+        """It was a group of KIP-848 (mixed.py), of members that support these: all of them have to join."""
+        for member in self.members.values():
+            member.protocols = protocols[member.member_id]
+            self._heard_of(member)
+        self._prepare_rebalance()
+
     def close(self) -> None:
-        """The group is deleted: nothing of it may come later."""
-        assert not any(member.join or member.sync for member in self.members.values()), self.group_id
+        """The group is deleted, or is one of KIP-848 now: nothing of it may come later."""
+        for member in self.members.values():
+            self._answer_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         self._sessions.close()
         self._phase.close()
 
@@ -521,15 +518,8 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def _read_subscriptions(self) -> None:
-        self._subscribed = None
-        if not self.has_consumers:
-            return
-        try:
-            subscriptions = [subscribed_topics(each.metadata(self.protocol_name)) for each in self.members.values()]
-        except ValueError:
-            return
-        if self.protocol_name is not None or not self.members:
-            self._subscribed = frozenset().union(*subscriptions)
+        members = self.members.values()
+        self._subscribed = subscriptions_of(members, self.protocol_name) if self.has_consumers else None
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 

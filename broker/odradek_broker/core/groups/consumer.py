@@ -42,10 +42,10 @@ from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeatAnswer,
     CoordinatorRecord,
     GroupSettings,
+    TopicView,
 )
 from odradek_broker.core.groups.patterns import InvalidPattern, matching
 from odradek_broker.core.groups.reconciliation import contains, reconcile
-from odradek_broker.core.groups.topic_view import TopicView
 
 REGEX_REFRESH_MS = 10_000  # expressions are resolved again at most once in this time; Kafka's
 _NO_VERSION = 0  # of the metadata that an expression was resolved with
@@ -66,6 +66,8 @@ class ConsumerGroup(ReplayedGroup):
         self._written: list[CoordinatorRecord] = []
         self._sessions = Deadlines()
         self._rebalances = Deadlines()  # of members that have partitions to revoke
+        self._steps = Deadlines()  # of classic members that have to join again, or to ask for their assignment
+        self._timers = (self._sessions, self._rebalances, self._steps)
         self._topics_changed = True  # also after loading: topics may have changed meanwhile
         self._regexes_resolved_ms: int | None = None
 
@@ -82,18 +84,20 @@ class ConsumerGroup(ReplayedGroup):
             self._start_rebalance(member_id, member, now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        times = [at for deadlines in (self._sessions, self._rebalances) if (at := deadlines.next_ms()) is not None]
+        times = [at for timer in self._timers if (at := timer.next_ms()) is not None]
         return min(times, default=None)
 
     def on_time(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Removes members that were silent for a session, or did not revoke within their rebalance timeout."""
-        late = dict.fromkeys((*self._sessions.take_due(now_ms), *self._rebalances.take_due(now_ms)))
+        """Removes members that were silent for a session, or did not do their part within their rebalance timeout."""
+        late = dict.fromkeys(member_id for timer in self._timers for member_id in timer.take_due(now_ms))
         if late:
             self._remove(list(late))
         return self._take_written()
 
     def _start_session(self, member_id: str, now_ms: int) -> None:
-        self._sessions.set(member_id, now_ms + self.settings.consumer_session_timeout_ms)
+        classic = self.members[member_id].classic
+        timeout_ms = self.settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        self._sessions.set(member_id, now_ms + timeout_ms)
 
     def _start_rebalance(self, member_id: str, member: Member, now_ms: int) -> None:
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
@@ -140,8 +144,8 @@ class ConsumerGroup(ReplayedGroup):
     def _forget(self, member_id: str) -> None:
         for kind in (records.CURRENT, records.TARGET, records.MEMBER):
             self._write(kind, member_id, None)
-        self._sessions.clear(member_id)
-        self._rebalances.clear(member_id)
+        for timer in self._timers:
+            timer.clear(member_id)
 
     # --- Heartbeats -----------------------------------------------------------------------------------------------
 
@@ -155,10 +159,7 @@ class ConsumerGroup(ReplayedGroup):
         topics_of_regex = self._resolve_new(after.regex, request) if resubscribes else None
 
         # From here on nothing is refused.
-        if replaced is not None:
-            self._replace(replaced, member_id)
-        if known is None or after != before:
-            self._write(records.MEMBER, member_id, after)
+        self._take_in(member_id, replaced, after)
         if after.regex and topics_of_regex is not None:
             self._write(records.REGEX, after.regex, ResolvedRegex(topics_of_regex, _NO_VERSION, wall_ms))
         self._refresh_topics(resubscribes, request, now_ms, wall_ms)
@@ -179,31 +180,43 @@ class ConsumerGroup(ReplayedGroup):
             assignment=member.current.assigned if tells else None,
         )
 
+    def _take_in(self, member_id: str, replaced: str | None, metadata: MemberMetadata) -> None:
+        if replaced is not None:
+            self._replace(replaced, member_id)
+        known = self.members.get(member_id)
+        if known is None or known.metadata != metadata:
+            self._write(records.MEMBER, member_id, metadata)
+        if metadata.classic is None:
+            self._steps.clear(member_id)
+
     def _admit(self, request: ConsumerGroupHeartbeat, member_id: str) -> str | None:
         """Raises Refusal. Returns the id of the static member that this one replaces."""
         joins = request.member_epoch == JOIN_EPOCH
-        if len(self.members) >= self.settings.consumer_max_size and member_id not in self.members:
-            raise Refusal(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self.settings.consumer_max_size} members.",
-            )
+        self._check_room(member_id)
         instance_id = request.group_instance_id
         holder = self.static.get(instance_id) if instance_id is not None else None
         if joins and holder is not None:
             away = self.members[holder].current.epoch == STATIC_LEAVE_EPOCH
             # Unlike Kafka, a static member whose first answer was lost may ask again, as a dynamic one may.
-            if not away and holder != member_id:
+            may_be_replaced = away or self.members[holder].classic is not None
+            if not may_be_replaced and holder != member_id:
                 raise Refusal(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
                     f"instance id is owned by {holder} member.",
                 )
-            if away:
+            if away or holder != member_id:
                 return holder
         if joins and member_id not in self.members:
             return None
         self._check_epoch(*self._known(request), request)
         return None
+
+    def _check_room(self, member_id: str) -> None:
+        most = self.settings.consumer_max_size
+        if len(self.members) >= most and member_id not in self.members:
+            message = f"The consumer group has reached its maximum capacity of {most} members."
+            raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def _known(self, request: ConsumerGroupHeartbeat) -> tuple[str, Member]:
         if (instance_id := request.group_instance_id) is not None:

@@ -22,6 +22,7 @@ from odradek_broker.core.groups.consumer_records import (
     Target,
     TargetEpoch,
 )
+from odradek_broker.core.groups.embedded import ClassicMember, read_classic_member
 from odradek_broker.core.groups.messages import (
     Assignment,
     CoordinatorRecord,
@@ -39,6 +40,7 @@ class Member:
     def __init__(self) -> None:
         self.metadata = MemberMetadata()
         self.current = CurrentAssignment()
+        self.classic: ClassicMember | None = None  # of a member of the classic protocol
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.current.state == MemberState.STABLE and self.current.epoch == epoch
@@ -104,7 +106,9 @@ class ReplayedGroup:
     def _validate_epoch(self, member_id: str, epoch: int) -> ErrorCode:
         if (member := self.members.get(member_id)) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member.current.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member.current.epoch == epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def describe(self) -> DescribeConsumerGroupAnswer:
         return DescribeConsumerGroupAnswer(
@@ -130,6 +134,7 @@ class ReplayedGroup:
             subscribed_topic_regex=metadata.regex or None,
             assignment=member.current.assigned,
             target_assignment=self.targets.get(member_id, {}),
+            is_classic=member.classic is not None,
         )
 
     def tombstones(self) -> list[CoordinatorRecord]:
@@ -200,6 +205,7 @@ class ReplayedGroup:
         member = self._member(member_id)
         self._unsubscribe(member_id)
         member.metadata = metadata
+        member.classic = None if metadata.classic is None else read_classic_member(metadata.classic)
         self.subscriptions[subscription_of(metadata)] += 1
         if metadata.instance_id is not None:
             self.static[metadata.instance_id] = member_id

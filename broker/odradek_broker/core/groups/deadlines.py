@@ -24,6 +24,9 @@ class Deadlines:
             self._entries[key] = deadline_ms
             heappush(self._heap, (deadline_ms, key))
 
+    def is_set(self, key: str) -> bool:
+        return key in self._deadlines
+
     def clear(self, key: str) -> None:
         self._deadlines.pop(key, None)
 

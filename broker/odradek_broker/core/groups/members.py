@@ -96,6 +96,15 @@ def elect_protocol(members: Collection[Member]) -> str:
     return max(votes, key=lambda name: votes[name])
 
 
+def subscriptions_of(members: Collection[Member], protocol_name: str | None) -> frozenset[str] | None:
+    """The topics of consumers; None where they are not known."""
+    try:
+        topics = [subscribed_topics(each.metadata(protocol_name)) for each in members]
+    except ValueError:
+        return None
+    return frozenset().union(*topics) if protocol_name is not None or not members else None
+
+
 def subscribed_topics(subscription: bytes) -> tuple[str, ...]:
     """Of a member whose protocol type is `consumer`: every version begins with the topics. Raises ValueError."""
     reader = Reader(subscription)

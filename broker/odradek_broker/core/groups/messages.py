@@ -13,8 +13,8 @@ Values have the nouns of Kafka's messages; times are ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeAlias
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -43,6 +43,21 @@ class GroupSettings(Value, frozen=True):
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    upgrades: bool = True  # group.consumer.migration.policy: of classic groups with members
+    downgrades: bool = True
+    max_groups: int = 2_000  # odradek.group.max.groups
+
+
+class TopicView(Protocol):
+    """What groups must know of topics: the broker's metadata image, as it is now."""
+
+    def topic_id(self, name: str) -> bytes | None: ...
+
+    def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def partition_count(self, name: str) -> int | None: ...
+
+    def topic_names(self) -> Iterable[str]: ...
 
 
 # --- Classic groups -------------------------------------------------------------------------------------------------
@@ -287,6 +302,7 @@ class DescribedConsumer(Value, frozen=True):
     subscribed_topic_regex: str | None
     assignment: Assignment
     target_assignment: Assignment
+    is_classic: bool = False
 
 
 class DescribeConsumerGroupAnswer(Value, frozen=True):

@@ -76,6 +76,15 @@ class GroupRecord(Value, frozen=True):
 ClassicRecord: TypeAlias = OffsetRecord | GroupRecord
 
 
+def partition_for(key: str, partitions: int) -> int:
+    """For the id of a group (K-40): Java's `String.hashCode` without its sign, modulo the number of partitions."""
+    code = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[position : position + 2])) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % partitions
+
+
 def key_type(key: bytes) -> int:
     return Reader(key).int16()
 

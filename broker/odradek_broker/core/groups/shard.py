@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import assert_never
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from odradek_broker.core.delayed import DelayedOperations
 from odradek_broker.core.groups import consumer_records, records
@@ -21,6 +21,7 @@ from odradek_broker.core.groups.consumer import ConsumerGroup
 from odradek_broker.core.groups.consumer_groups import ConsumerGroups
 from odradek_broker.core.groups.fields import LONGEST_OLD_STRING
 from odradek_broker.core.groups.messages import (
+    JOIN_EPOCH,
     Answer,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatAnswer,
@@ -49,10 +50,10 @@ from odradek_broker.core.groups.messages import (
     Reply,
     Request,
     SyncGroup,
+    TopicView,
 )
 from odradek_broker.core.groups.offsets import CommittedOffsets, commit_records
 from odradek_broker.core.groups.records import ClassicRecord, CommittedOffset, GroupRecord, OffsetRecord
-from odradek_broker.core.groups.topic_view import TopicView
 from odradek_broker.core.groups.waits import Waits
 
 LONGEST_NAME = LONGEST_OLD_STRING - 64  # bytes; a member id is longer by a uuid
@@ -136,7 +137,8 @@ class GroupCoordinatorShard:
         self._queue.begin(now_ms, wall_ms)
         for wait, outcome in self._waits.on_time(now_ms):
             wait.complete(outcome)
-        self.consumers.on_time()
+        for group_id in self.consumers.on_time():
+            self._downgrade(group_id)
         if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
             self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
             self._expire()
@@ -174,9 +176,14 @@ class GroupCoordinatorShard:
         elif not self._takes_session_timeout(request.session_timeout_ms):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         elif consumers is not None and not consumers.is_empty:
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            answer = self.consumers.join(request)
+            self._downgrade(request.group_id)  # it may have replaced the last member of KIP-848
+            self._queue.reply(token, answer, self._queue.last_write(request.group_id))
+            return
         elif group is None and request.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif group is None and consumers is None and not self._has_room():
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is not ErrorCode.NONE:
             self._queue.reply(token, JoinGroupAnswer(error, request.member_id))
             return
@@ -192,6 +199,9 @@ class GroupCoordinatorShard:
         return self._settings.min_session_timeout_ms <= timeout_ms <= self._settings.max_session_timeout_ms
 
     def _sync(self, request: SyncGroup, token: object) -> None:
+        if self.consumers.get(request.group_id) is not None:
+            self._queue.reply(token, self.consumers.sync(request), self._queue.last_write(request.group_id))
+            return
         error = self._refusal(request.group_id)
         if error is not ErrorCode.NONE:
             self._queue.reply(token, ErrorAnswer(error))
@@ -199,10 +209,16 @@ class GroupCoordinatorShard:
             self.groups[request.group_id].on_sync(request, token)
 
     def _heartbeat(self, request: Heartbeat) -> ErrorAnswer:
+        if self.consumers.get(request.group_id) is not None:
+            return self.consumers.classic_heartbeat(request)
         error = self._refusal(request.group_id)
         return self.groups[request.group_id].on_heartbeat(request) if error is ErrorCode.NONE else ErrorAnswer(error)
 
     def _leave(self, request: LeaveGroup) -> Answer:
+        if self.consumers.get(request.group_id) is not None:
+            answer = self.consumers.classic_leave(request)
+            self._downgrade(request.group_id)
+            return answer
         error = self._refusal(request.group_id)
         if error is ErrorCode.UNKNOWN_MEMBER_ID:  # of each of them, as if the group were there
             return LeaveGroupAnswer(ErrorCode.NONE, tuple((each, error) for each in request.members))
@@ -217,20 +233,44 @@ class GroupCoordinatorShard:
     # --- Consumer groups --------------------------------------------------------------------------------------------
 
     def _consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatAnswer:
-        """A classic group that is empty makes way (K-61); unlike in Kafka one with members does not."""
+        """A classic group that is empty makes way, one of consumers takes the new member in (K-61)."""
         classic = self.groups.get(request.group_id)
-        if classic is not None and not classic.is_empty:
+        upgraded = classic if classic is not None and not classic.is_empty else None
+        if upgraded is not None and not self._may_upgrade(upgraded):
             text = f"Group {request.group_id} is not a consumer group."
             return ConsumerGroupHeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        joins = request.member_epoch == JOIN_EPOCH
+        if joins and self._either(request.group_id) is None and not self._has_room():
+            text = f"There are {self._settings.max_groups} groups in this partition of {OFFSETS_TOPIC}."
+            return ConsumerGroupHeartbeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
         names = request.subscribed_topic_names or ()
         if sum(len(name.encode()) + VARINT_BYTES for name in names) > self._settings.max_record_bytes // 2:
             text = f"{len(names)} names of topics are more than a record can hold."
             return ConsumerGroupHeartbeatAnswer(ErrorCode.INVALID_REQUEST, text)
         before = [] if classic is None else [records.encode(GroupRecord(request.group_id, None))]
-        answer = self.consumers.heartbeat(request, before)
+        answer = self.consumers.heartbeat(request, before, upgraded)
         if self.consumers.get(request.group_id) is not None:
             self._forget(request.group_id)
+        self._downgrade(request.group_id)
         return answer
+
+    def _may_upgrade(self, group: ClassicGroup) -> bool:
+        settings = self._settings
+        return settings.upgrades and group.has_consumers and len(group.members) <= settings.consumer_max_size
+
+    def _downgrade(self, group_id: str) -> None:
+        """If the last member of KIP-848 has gone: those of the classic protocol go on as a classic group."""
+        group, settings = self.consumers.get(group_id), self._settings
+        if group is None or not settings.downgrades or not group.is_all_classic:
+            return
+        stored, protocols = group.as_classic(self._queue.wall_ms)
+        record = records.encode(GroupRecord(group_id, stored))
+        if len(stored.members) > settings.max_size or sum(map(len, filter(None, record))) > settings.max_record_bytes:
+            return
+        self._queue.write((group_id,), (*self.consumers.delete(group_id), record))
+        classic = self._new_group(group_id)
+        classic.replay(stored)
+        classic.on_downgraded(protocols)
 
     def _describe_consumers(self, request: DescribeConsumerGroup) -> DescribeConsumerGroupAnswer:
         if (group := self.consumers.get(request.group_id)) is not None:
@@ -249,8 +289,10 @@ class GroupCoordinatorShard:
         epoch = request.generation_id_or_member_epoch
         if group is not None:
             error = group.validate_commit(request.member_id, request.group_instance_id, epoch)
+        elif epoch >= 0:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         else:  # a tool or a consumer that assigns itself makes a simple group: empty, of no protocol (K-53)
-            error = ErrorCode.NONE if epoch < 0 else ErrorCode.GROUP_ID_NOT_FOUND
+            error = ErrorCode.NONE if self._has_room() else ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is not ErrorCode.NONE:
             return OffsetCommitAnswer(error, tuple((each.topic_partition, error) for each in request.offsets)), 0
         written, partitions = commit_records(request, self._settings.offset_metadata_max_bytes, self._queue.wall_ms)
@@ -295,6 +337,21 @@ class GroupCoordinatorShard:
                 self._write(self.offsets.tombstones(group_id, expired))
 
     # --- Groups as a whole ------------------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        """Whether one more group may be made. Unlike in Kafka there is a bound; groups that hold nothing make room."""
+        most = self._settings.max_groups
+        if len(self.groups) + len(self.consumers) >= most:
+            for group_id in [*self.groups, *self.consumers.ids()]:
+                if self._holds_nothing(group_id):
+                    self._delete(group_id)
+        return len(self.groups) + len(self.consumers) < most
+
+    def _holds_nothing(self, group_id: str) -> bool:
+        classic = self.groups.get(group_id)
+        group = classic or self.consumers.get(group_id)
+        is_pending = classic is not None and bool(classic.pending)
+        return group is not None and group.is_empty and not is_pending and not self.offsets.of(group_id)
 
     def _answer(
         self,

@@ -17,7 +17,7 @@ from odradek_broker.core.groups.messages import (
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.groups import GroupRequests
 
-CONSUMER = 1  # as the type of a member; 0 is one of the classic protocol
+CLASSIC, CONSUMER = 0, 1  # as the type of a member
 
 Row = dict[str, Any]
 
@@ -91,7 +91,7 @@ class ConsumerGroupsApi:
             "subscribed_topic_regex": member.subscribed_topic_regex,
             "assignment": {"topic_partitions": self._partitions(member.assignment)},
             "target_assignment": {"topic_partitions": self._partitions(member.target_assignment)},
-            "member_type": CONSUMER,
+            "member_type": CLASSIC if member.is_classic else CONSUMER,
         }
 
     def _partitions(self, assignment: Assignment) -> list[Row]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
-from odradek_broker.core.groups.hashing import partition_for
 from odradek_broker.core.groups.messages import (
     Answer,
     DescribeConsumerGroup,
@@ -20,6 +19,7 @@ from odradek_broker.core.groups.messages import (
     OffsetFetch,
     Request,
 )
+from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage

@@ -29,10 +29,10 @@ from odradek_broker.core.groups.messages import (
     Heartbeat,
     Reply,
     Request,
+    TopicView,
     WriteRecords,
 )
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
-from odradek_broker.core.groups.topic_view import TopicView
 from odradek_broker.runtime.groups.loading import CannotLoad, load
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import ACKS_ALL, Replica
