@@ -149,6 +149,40 @@ public class Scenarios {
         tell("consume out of range", () -> refusedRead(topic("one"), 10_000));
     }
 
+    /** Of a topic with LogAppendTime: a batch of three records with other times. */
+    static void times() {
+        tell("produce a record of the far future", () -> sentAt(topic("one"), 1L << 42));
+        tell("log append times", () -> {
+            String topic = topic("timed");
+            TopicPartition partition = new TopicPartition(topic, 0);
+            List<Long> told = sentAt(topic, 1_000, 1L << 42, 1_000);
+            List<String> found = new ArrayList<>();
+            try (var consumer = consumer(null)) {
+                consumer.assign(List.of(partition));
+                while (found.size() < told.size()) {
+                    for (var each : consumer.poll(SHORT)) {
+                        found.add(each.timestampType() + " " + (each.timestamp() == told.get((int) each.offset())));
+                    }
+                }
+                return List.of(Set.copyOf(told).size(), told.get(0) > 1_000 && told.get(0) < 1L << 42, found,
+                    consumer.offsetsForTimes(Map.of(partition, 1_001L)).get(partition).offset(),
+                    String.valueOf(consumer.offsetsForTimes(Map.of(partition, told.get(0) + 1)).get(partition)),
+                    admin.listOffsets(Map.of(partition, OffsetSpec.maxTimestamp())).partitionResult(partition).get().offset());
+            }
+        });
+    }
+
+    static List<Long> sentAt(String topic, long... times) throws Exception {
+        Properties own = settings("linger.ms", "1000");
+        List<Long> told = new ArrayList<>();
+        try (var producer = new KafkaProducer<>(own, new StringSerializer(), new StringSerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (long time : times) sent.add(producer.send(new ProducerRecord<>(topic, 0, time, "k", "x")));
+            for (var each : sent) told.add(each.get().timestamp());
+        }
+        return told;
+    }
+
     static Object refusedRead(String topic, long offset) {
         try (var consumer = consumer(null, "auto.offset.reset", "none")) {
             TopicPartition partition = new TopicPartition(topic, 0);
@@ -186,8 +220,7 @@ public class Scenarios {
             try (var consumer = new KafkaConsumer<>(settings("group.id", ""), new StringDeserializer(),
                     new StringDeserializer())) {
                 consumer.subscribe(List.of(topic("four")));
-                consumer.poll(SHORT);
-                return "";
+                while (true) consumer.poll(SHORT);
             }
         });
         tell("two protocols in a group", () -> {
@@ -508,6 +541,7 @@ public class Scenarios {
         if (arguments[2].equals("whole")) {
             cluster();
             data();
+            times();
             groups();
             groupAdministration();
             create();

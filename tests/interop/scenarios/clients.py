@@ -21,7 +21,18 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.interop.kafka.java import NoKafka, classpath_of, java_command
 from tests.interop.scenarios import aiokafka_client, confluent_client, kafka_python_client
-from tests.interop.scenarios.telling import COMPACTED, FOUR, ONE, PARTITIONS, PATIENCE_S, SMALL, STRICT, name_of, until
+from tests.interop.scenarios.telling import (
+    COMPACTED,
+    FOUR,
+    ONE,
+    PARTITIONS,
+    PATIENCE_S,
+    SMALL,
+    STRICT,
+    TIMED,
+    name_of,
+    until,
+)
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
@@ -36,6 +47,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     SMALL: (1, {"max.message.bytes": "2000"}),
     COMPACTED: (1, {"cleanup.policy": "compact"}),
     STRICT: (1, {"min.insync.replicas": "3"}),
+    TIMED: (1, {"message.timestamp.type": "LogAppendTime"}),
 }
 
 Program = Callable[[str, str, str], dict[str, Any]]  # bootstrap, prefix, phase

@@ -21,17 +21,21 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.interop.scenarios.batches import first_batch
 from tests.interop.scenarios.telling import (
     CODECS,
     COMPACTED,
     FOUR,
+    FUTURE_MS,
     MORE,
+    OLD_MS,
     ONE,
     PARTITIONS,
     PATIENCE_S,
     RECORDS,
     SMALL,
     STRICT,
+    TIMED,
     Refused,
     Telling,
     eventually,
@@ -114,6 +118,57 @@ class Confluent:
         self.telling.of("consume out of range", lambda: self.refused_read(TopicPartition(self.topic(ONE), 0, 10_000)))
         unknown = TopicPartition(self.topic("none"), 0, 0)
         self.telling.of("consume an unknown topic", lambda: self.refused_read(unknown))
+
+    def times(self) -> None:
+        """Of a topic with LogAppendTime; of one with CreateTime only what is refused."""
+        tell, timed = self.telling.of, self.topic(TIMED)
+        future = partial(self.sent_at, self.topic(ONE), [FUTURE_MS])
+        tell("produce a record of the far future", future)
+        told = self.sent_at(timed, [OLD_MS, FUTURE_MS, OLD_MS])
+        answered_ms = told[0][1]
+        tell("log append times", lambda: [[kind, at_ms == answered_ms > OLD_MS] for kind, at_ms in told])
+        tell("records with log append times", lambda: [each == told[0] for each in self.times_of(timed, len(told))])
+        tell("offsets by log append time", lambda: [self.by_time(timed, ms) for ms in (OLD_MS + 1, answered_ms + 1)])
+        header = first_batch(self.leader_of(timed), timed)
+        tell("a batch with log append time", lambda: {
+            "attributes": header.attributes, "base timestamp": header.base_timestamp,
+            "max timestamp as answered": header.max_timestamp == answered_ms,
+        })  # fmt: skip
+
+    def sent_at(self, topic: str, times_ms: Iterable[int]) -> list[tuple[int, int]]:
+        """Records of one batch with these times: the kind and the value of those that they got. Raises their error."""
+        producer = Producer({**self._base, "linger.ms": 1000})
+        told: list[tuple[int, int]] = []
+        errors: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            told.append(message.timestamp()) if error is None else errors.append(error)
+
+        for at_ms in times_ms:
+            producer.produce(topic, b"x", partition=0, timestamp=at_ms, on_delivery=delivered)
+        producer.flush(PATIENCE_S)
+        check(errors[0] if errors else None)
+        return told
+
+    def times_of(self, topic: str, wanted: int) -> list[tuple[int, int]]:
+        consumer = self.consumer("unused")
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        found: list[tuple[int, int]] = []
+        while len(found) < wanted:
+            found += [message.timestamp() for message in consumer.consume(wanted - len(found), PATIENCE_S)]
+        consumer.close()
+        return found
+
+    def by_time(self, topic: str, at_ms: int) -> int:
+        consumer = self.consumer("unused")
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, at_ms)], timeout=PATIENCE_S)
+        consumer.close()
+        return int(found.offset)
+
+    def leader_of(self, topic: str) -> str:
+        found = self._admin.list_topics(topic, timeout=PATIENCE_S)
+        leader = found.brokers[found.topics[topic].partitions[0].leader]
+        return f"{leader.host}:{leader.port}"
 
     def consumer(self, group: str, **settings: Any) -> Consumer:
         own = {"group.id": f"{self._prefix}-{group}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -397,8 +452,8 @@ class Confluent:
         if phase == "below":
             return [self.below_min_isr]
         return [
-            self.cluster, self.data, self.groups, self.group_administration, self.create, self.configs, self.offsets,
-            self.delete,
+            self.cluster, self.data, self.times, self.groups, self.group_administration, self.create, self.configs,
+            self.offsets, self.delete,
         ]  # fmt: skip
 
     def delete(self) -> None:

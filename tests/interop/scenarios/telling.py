@@ -18,7 +18,8 @@ PATIENCE_S = 180.0
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 RECORDS, PARTITIONS = 20, 4
 MORE = 8  # records after the first members of a group are gone
-ONE, FOUR, SMALL, COMPACTED, STRICT = "one", "four", "small", "compacted", "strict"
+ONE, FOUR, SMALL, COMPACTED, STRICT, TIMED = "one", "four", "small", "compacted", "strict", "timed"
+OLD_MS, FUTURE_MS = 1_000, 1 << 42  # times that no record of today has
 
 
 class Refused(Exception):
