@@ -89,6 +89,22 @@ def test_a_topic_that_is_named_twice_is_not_deleted(odradek_cluster: Cluster, ka
     ]
 
 
+@pytest.mark.parametrize("enabled", [
+    pytest.param(True, marks=pytest.mark.odradek(brokers=1)),
+    pytest.param(False, marks=pytest.mark.odradek(brokers=1, settings={"odradek.elr.enable": "false"})),
+])  # fmt: skip
+def test_finalized_features_are_those_that_are_there(enabled: bool, kafka_bootstrap: str) -> None:
+    """Eligible leader replicas are a setting (K-32); of transactions nothing is said."""
+    with Raw(kafka_bootstrap) as raw:
+        told = raw.ask(header(18, 4, 7, flexible=True) + b"\2a\2b\0")
+    assert told is not None
+    answer = reader_of(18, "response", 4)(Reader(memoryview(told), 4))
+    levels = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
+    elr = {"eligible.leader.replicas.version": 1} if enabled else {}
+    assert levels == {"group.version": 1, "metadata.version": 27, **elr}
+    assert {each["name"]: each["max_version"] for each in answer["supported_features"]} == levels
+
+
 def test_configs_are_told_with_their_source_and_changed(admin: AdminClient, odradek_topic: str) -> None:
     """One by one, or all at once by the old call, which sets the others back to their defaults."""
     resource = ConfigResource(

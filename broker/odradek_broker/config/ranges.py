@@ -96,14 +96,15 @@ def check_ranges(settings: BrokerSettings) -> None:
             f"broker.session.timeout.ms={timeout} cannot work: between two heartbeats, broker.heartbeat.interval.ms="
             f"{interval}, every broker would be fenced; make it several times the interval"
         )
-    for name in ("session_timeout_ms", "heartbeat_interval_ms"):
-        _check_between(settings, f"group_consumer_{name}", f"group_consumer_min_{name}", f"group_consumer_max_{name}")
+    least, most = settings.group_consumer_min_session_timeout_ms, settings.group_consumer_max_session_timeout_ms
+    _check_between("session.timeout.ms", settings.group_consumer_session_timeout_ms, least, most)
+    least, most = settings.group_consumer_min_heartbeat_interval_ms, settings.group_consumer_max_heartbeat_interval_ms
+    _check_between("heartbeat.interval.ms", settings.group_consumer_heartbeat_interval_ms, least, most)
 
 
-def _check_between(settings: BrokerSettings, name: str, least: str, most: str) -> None:
-    value, low, high = (getattr(settings, each) for each in (name, least, most))
-    if not low <= value <= high:
+def _check_between(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
         raise ConfigError(
-            f"{setting_key(name)}={value} cannot work: it must lie between {setting_key(least)}={low} and "
-            f"{setting_key(most)}={high}; change one of them, too"
+            f"group.consumer.{name}={value} cannot work: it must lie between group.consumer.min.{name}={least} and "
+            f"group.consumer.max.{name}={most}; change one of them, too"
         )

@@ -42,7 +42,9 @@ from odradek_broker.requests.metadata import MetadataRequests
 PRODUCE, FETCH = 0, 1
 
 
-def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: bool = False) -> dict[int, Api]:
+def served(
+    requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: bool, elr_enable: bool
+) -> dict[int, Api]:
     """Every API of a listener for Kafka's clients, by its key."""
     metadata = requests.metadata
     endpoints = partial(_endpoints, metadata)
@@ -72,7 +74,7 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(16, groups.list_groups),
         _row(HANDSHAKE, sasl.handshake),
         _row(AUTHENTICATE, sasl.authenticate),
-        _row(api_versions.KEY, api_versions.ApiVersionsApi(apis).answer, any_version=True),
+        _row(api_versions.KEY, api_versions.ApiVersionsApi(apis, elr_enable=elr_enable).answer, any_version=True),
         _row(19, topics.create),
         _row(20, topics.delete),
         _row(21, records.delete),

@@ -169,7 +169,8 @@ def kafka_listener(
         max_sasl_bytes=settings.sasl_server_max_receive_size,
     )
     sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
-    apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl)
+    elr = settings.odradek_elr_enable
+    apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr)
     return KafkaListener(
         name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=sasl, throttle=requests.throttle
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Message
@@ -142,14 +142,11 @@ class GroupService:
             group_epoch=told.group_epoch,
             assignment_epoch=told.assignment_epoch,
             members=tuple(
-                wire.GroupMember(
-                    each.member_id,
-                    each.group_instance_id,
-                    each.client_id,
-                    each.client_host,
-                    each.member_epoch,
-                    self._assignment(each.assignment),
-                    self._assignment(each.target_assignment),
+                _member(
+                    each,
+                    member_epoch=each.member_epoch,
+                    assignment=self._assignment(each.assignment),
+                    target=self._assignment(each.target_assignment),
                 )
                 for each in told.members
             ),
@@ -164,16 +161,7 @@ class GroupService:
             state=told.state,
             protocol_type=told.protocol_type,
             assignor=told.protocol_name,
-            members=tuple(
-                wire.GroupMember(
-                    each.member_id,
-                    each.group_instance_id,
-                    each.client_id,
-                    each.client_host,
-                    classic_assignment=each.assignment,
-                )
-                for each in told.members
-            ),
+            members=tuple(_member(each, classic_assignment=each.assignment) for each in told.members),
         )
 
     async def _delete(self, context: RequestContext, request: wire.DeleteGroupRequest) -> Message:
@@ -186,6 +174,11 @@ def _call(kind: type[R], handler: Callable[[RequestContext, R], Awaitable[Messag
         return (await handler(context, parsed(kind, data))).SerializeToString()
 
     return run
+
+
+def _member(each: core.DescribedConsumer | core.DescribedMember, **own: Any) -> wire.GroupMember:
+    """What members of both kinds have, and what those of one have."""
+    return wire.GroupMember(each.member_id, each.group_instance_id, each.client_id, each.client_host, **own)
 
 
 def _named(partitions: Iterable[wire.NamedPartition]) -> tuple[TopicPartition, ...]:

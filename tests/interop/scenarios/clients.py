@@ -164,7 +164,7 @@ def run(client: str, cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 # Where odradek says another thing on purpose; docs/kafka-clients.md says why.
 DIFFERENT: dict[str, Any] = {
-    "features": ["group.version", "metadata.version"],
+    "features": ["group.version", "eligible.leader.replicas.version", "metadata.version"],
     "set a config that only a restart changes": {"error": "INVALID_CONFIG"},
 }
 

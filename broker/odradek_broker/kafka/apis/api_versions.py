@@ -12,6 +12,7 @@ from odradek_broker.kafka.messages.request import Api, Body, Request
 
 KEY = 18
 FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27)}  # smallest and present levels: KIP-848, Kafka 4.1
+ELIGIBLE = {"eligible.leader.replicas.version": (0, 1)}  # KIP-966, with odradek.elr.enable
 FROM_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 
@@ -19,8 +20,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 class ApiVersionsApi:
     """`apis` is the table that this API itself is in."""
 
-    def __init__(self, apis: Mapping[int, Api]) -> None:
+    def __init__(self, apis: Mapping[int, Api], *, elr_enable: bool) -> None:
         self._apis = apis
+        self._features = {**FEATURES, **(ELIGIBLE if elr_enable else {})}
         self._answers: dict[int, Body] = {}  # by version: every connection asks
 
     async def answer(self, request: Request) -> Body:
@@ -39,19 +41,20 @@ class ApiVersionsApi:
                 {"api_key": api.key, "min_version": api.first, "max_version": api.last}
                 for api in sorted(self._apis.values(), key=lambda api: api.key)
             ]
-            known = self._answers[request.version] = request.answered({"api_keys": keys, **_features(request.version)})
+            features = _told(self._features, request.version)
+            known = self._answers[request.version] = request.answered({"api_keys": keys, **features})
         return known
 
 
-def _features(version: int) -> Mapping[str, object]:
+def _told(features: Mapping[str, tuple[int, int]], version: int) -> Mapping[str, object]:
     """Those that clients decide by (K-32). Before version 4 a client cannot read that levels begin with 0."""
     supported = [
         {"name": name, "min_version": least, "max_version": level}
-        for name, (least, level) in FEATURES.items()
+        for name, (least, level) in features.items()
         if least > 0 or version >= FROM_LEVEL_0
     ]
     finalized = [
-        {"name": name, "max_version_level": level, "min_version_level": level} for name, (_, level) in FEATURES.items()
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, (_, level) in features.items()
     ]
     return {
         "supported_features": supported,

@@ -85,8 +85,10 @@ class TopicsApi:
             results |= {topic.name: failed(topic.error_code, topic.error_message) for topic in answer.topics}
         except NoController as nobody:
             results |= dict.fromkeys(wanted.topics, nobody.told())
+        ids = [topic["topic_id"] for topic in topics if topic["name"] is None]
+        known = {each.topic_id: each.name for each in (await self._metadata.metadata(request.context, (), ids)).topics}
         responses = {
-            key: {"name": _told_name(topic, key, results[key]), "topic_id": topic["topic_id"], **results[key]}
+            key: {"name": _told_name(topic, key, results[key], known), "topic_id": topic["topic_id"], **results[key]}
             for key, topic in zip(keys, topics, strict=True)
         }
         return request.answered({"responses": list(responses.values())})
@@ -138,10 +140,14 @@ class TopicsApi:
         return request.answered({"topics": topics})
 
 
-def _told_name(topic: Mapping[str, Any], key: str | bytes, result: Mapping[str, object]) -> str | None:
-    """Of a topic that was named by its id: nobody learns the name who may not delete it."""
-    hidden = topic["name"] is None and result["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return None if hidden or isinstance(key, bytes) else key
+def _told_name(
+    topic: Mapping[str, Any], key: str | bytes, result: Mapping[str, object], known: Mapping[bytes, str]
+) -> str | None:
+    """Of a topic that was named by its id, nobody learns the name who may neither delete nor describe it."""
+    refused = topic["name"] is None and result["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if refused:
+        return known.get(topic["topic_id"]) or None
+    return None if isinstance(key, bytes) else key
 
 
 def _described(topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:
