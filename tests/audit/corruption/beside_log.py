@@ -149,7 +149,7 @@ def garble_recovery_points(directory: Path) -> Planted:
 
 def _cut_checkpoint(directory: Path, kind: str, name: str) -> Planted:
     path = directory.parent / name
-    path.write_bytes(path.read_bytes().rstrip()[:-3])
+    path.write_bytes(path.read_bytes().rstrip().rpartition(b" ")[0])
     return Planted(kind, "file-corrupt", -1, -1, name)
 
 
