@@ -83,6 +83,7 @@ def test_a_frozen_leader_is_replaced_and_follows_when_it_goes_on(
     frozen = odradek_cluster.leader_of(odradek_topic)
     odradek_cluster.freeze(frozen)
     assert odradek_cluster.leader_of(odradek_topic) != frozen
+    odradek_cluster.wait_until_ready()  # until it is fenced, clients hear of it, and wait for its answers
     others = [address for broker, address in odradek_cluster.kafka_addresses.items() if broker != frozen]
     written += by_all(",".join(others), odradek_topic, "meanwhile")  # the frozen one takes connections
     odradek_cluster.thaw(frozen)
