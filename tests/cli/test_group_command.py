@@ -65,7 +65,7 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
             [row] = group["partitions"]
             assert (row["topic"], row["partition"], row["client"]) == (topic, 0, client)
             assert (row["committed"], row["end"], row["lag"]) == (committed, 10, 10 - committed)
-            assert group["members"][0]["assignment"] == [f"{topic}/0"]
+            assert group["members"][0]["assignment"] == [f"{topic}-0"]
         assert "lag 7" in odradek("group", "describe", "new").out.splitlines()[0]
         refused = odradek("group", "reset-offsets", "new", "-o", "beginning", "--execute")
         assert (refused.code, "NON_EMPTY_GROUP" in refused.err) == (1, True)

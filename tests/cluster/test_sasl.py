@@ -256,7 +256,7 @@ def test_kafkas_admin_client_and_the_command_change_users(secured: LocalCluster,
     command("set", "carol", "--password-file", "-", typed="carols\n")
     listed = [line.split()[0] for line in command("list").splitlines()]
     assert listed == ["USER", "admin", "alice", "bob", "carol"]
-    command("delete", "carol")
+    command("delete", "carol", "--yes")
 
     async def ask() -> None:
         async with Admin(secured.bootstrap, **settings(secured, "carol", "carols")):
