@@ -41,7 +41,7 @@ def test_spark_reads_and_writes_through_its_own_connector(
     source, sink = f"{odradek_topic}-source", f"{odradek_topic}-sink"
     bootstrap = odradek_cluster.kafka_bootstrap
     for topic in (source, sink):
-        odradek_cluster.create_topic(topic, PARTITIONS)
+        odradek_cluster.create_topic(topic, PARTITIONS, configs={"retention.ms": -1})  # the records are of 1970
     early, late = [f"early {number}" for number in range(90)], [f"late {number}" for number in range(120)]
     produce(bootstrap, source, early, MIDDLE_MS - 1)
     produce(bootstrap, source, late)
@@ -73,7 +73,7 @@ def test_kafka_streams_counts_words(
     source, sink = f"{odradek_topic}-source", f"{odradek_topic}-sink"
     bootstrap = odradek_cluster.kafka_bootstrap
     for topic in (source, sink):
-        odradek_cluster.create_topic(topic, PARTITIONS)
+        odradek_cluster.create_topic(topic, PARTITIONS, configs={"retention.ms": -1})  # the records are of 1970
     for life in (1, 2):
         produce(bootstrap, source, LINES)
         counts = {word: life * count for word, count in Counter(" ".join(LINES).split()).items()}

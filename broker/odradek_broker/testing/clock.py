@@ -26,9 +26,10 @@ class Pace:
         self._began = self._loop.time()
         self._end = self._began + HASTE_S
 
-    @property
-    def rate(self) -> float:
-        return HASTE if self._loop.time() < self._end else 1.0
+    def world_ms(self, delay_ms: float) -> float:
+        """How long that takes in the world: what reaches beyond the beginning is as long as everywhere."""
+        left_ms = max(self._end - self._loop.time(), 0.0) * 1000
+        return min(delay_ms / HASTE, left_ms) + max(delay_ms - left_ms * HASTE, 0.0)
 
     def time(self) -> float:
         """Seconds, which never go back."""
@@ -52,12 +53,12 @@ class BrokerClock(LoopClock):
         return int(self._pace.time() * 1000)
 
     async def sleep(self, delay_ms: float) -> None:
-        await super().sleep(delay_ms / self._pace.rate)
+        await super().sleep(self._pace.world_ms(delay_ms))
         await self._self_link.passage()
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
         timer = _Timer(self._self_link.deliver, callback)
-        timer.handle = asyncio.get_running_loop().call_later(delay_ms / 1000 / self._pace.rate, timer.due)
+        timer.handle = asyncio.get_running_loop().call_later(self._pace.world_ms(delay_ms) / 1000, timer.due)
         return timer
 
 
