@@ -39,7 +39,8 @@ def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
     assert again.trace_hash == shrunk.result.trace_hash
     assert [str(each) for each in again.findings] == [str(each) for each in shrunk.result.findings]
     first = again.findings[0]
-    screen = again.board.screen(again.timeline, first.partition, first.time_us, [1, 2, 3])
+    brokers = sorted({moment.broker_id for moment in again.timeline.moments} - {0})
+    screen = again.board.screen(again.timeline, first.partition, first.time_us, brokers)
     assert len(screen) <= MOST_LINES
     assert any("truncated" in line for line in screen)
 

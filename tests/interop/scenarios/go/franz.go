@@ -176,7 +176,19 @@ func franzGroup(admin *kadm.Client, kind string, options func(name string) []kgo
 	counts := []*assigned{{}, {}}
 	both := []*kgo.Client{member("a", counts[0]), member("b", counts[1])}
 	first, err := franzRead(both, func(found map[int]bool) bool {
-		return len(found) == records && counts[0].owned() == partitions/2 && counts[1].owned() == partitions/2
+		// What a member read of a partition before the other one got it is not committed.
+		read := 0
+		for _, each := range both {
+			for _, offsets := range each.UncommittedOffsets() {
+				for _, next := range offsets {
+					if next.Offset == int64(records/partitions) {
+						read++
+					}
+				}
+			}
+		}
+		return len(found) == records && read == partitions &&
+			counts[0].owned() == partitions/2 && counts[1].owned() == partitions/2
 	})
 	if err != nil {
 		return nil, err

@@ -112,8 +112,9 @@ def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed:
         segments = [_batches_of(disk, segment) for segment in log.segments]
         for each in check_log(log, segments, written.get(name, {}), owed.starts.get(name, 0)):
             yield f"{name}: {each}"
-        for each in _superseded_by_nothing(segments, owed.newest.get(name, {})):
-            yield f"{name}: {each}"
+        if name != METADATA:  # which has snapshots for what goes, and in its keys the types of control records
+            for each in _superseded_by_nothing(segments, owed.newest.get(name, {})):
+                yield f"{name}: {each}"
         below = covered if name == METADATA else opened.directory.cleaned.get(log.topic_partition, 0)
         for each in _lost(log, segments, owed.logs.get(name, {}), below):
             yield f"{name}: {each}"
