@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import replace
 
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -72,16 +72,25 @@ class BrokerNetwork:
         reply = Reply(timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: no answer within {timeout_ms} ms"))
 
         def arrive() -> None:
-            server = self._fabric.listeners.get(peer)
-            if server is None:
-                back.deliver(lambda: reply.fail(_refused(peer)))
-            elif method not in server.handlers.unary:
-                back.deliver(lambda: reply.fail(_unknown(peer, method)))
-            elif not reply.is_over:
+            server = self._serving(peer, method, lambda handlers: handlers.unary, back, reply)
+            if server is not None:
                 server.take_call(method, request, CallContext(self._name, timeout_ms), back, reply)
 
         there.deliver(arrive)
         return await self._outcome(reply)
+
+    def _serving(
+        self, peer: str, method: str, kind: Callable[[Handlers], Container[str]], back: Link, reply: Reply
+    ) -> LocalServer | None:
+        """The listener that takes this method, None when nobody waits for it; without one the caller is told why."""
+        server = self._fabric.listeners.get(peer)
+        if server is None:
+            back.deliver(lambda: reply.fail(_refused(peer)))
+        elif method not in kind(server.handlers):
+            back.deliver(lambda: reply.fail(_unknown(peer, method)))
+        elif not reply.is_over:
+            return server
+        return None
 
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
         there, back = self._links(peer)
@@ -90,12 +99,8 @@ class BrokerNetwork:
         accepted = Reply(timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: not accepted in {timeout_ms} ms"))
 
         def arrive() -> None:
-            server = self._fabric.listeners.get(peer)
-            if server is None:
-                back.deliver(lambda: accepted.fail(_refused(peer)))
-            elif method not in server.handlers.streams:
-                back.deliver(lambda: accepted.fail(_unknown(peer, method)))
-            elif not accepted.is_over:
+            server = self._serving(peer, method, lambda handlers: handlers.streams, back, accepted)
+            if server is not None:
                 server.take_stream(method, far, CallContext(self._name))
                 back.deliver(lambda: accepted.answer(b""))
 
