@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import asdict
 
 from bench.report import Figure, machine, table
 
 
-def main(figures: Callable[[bool], list[Figure]]) -> None:
-    """Measure, then print. The exit code says nothing of floors: a busy machine is no error."""
+def main(figures: Callable[..., list[Figure]], parts: Iterable[str] = ()) -> None:
+    """Measure, then print. The exit code says nothing of floors: a busy machine is no error.
+
+    `figures` is told whether to be quick, and, if it has parts, which of them are wanted.
+    """
     parser = argparse.ArgumentParser(description=figures.__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, and less exact")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=", ".join(parts))
     options = parser.parse_args()
-    show(figures(options.quick), as_json=options.json)
+    show(figures(options.quick, *([options.only] if parts else [])), as_json=options.json)
 
 
 def show(figures: list[Figure], *, as_json: bool) -> None:

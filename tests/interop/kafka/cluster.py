@@ -1,7 +1,7 @@
 """Three nodes of Apache Kafka on this machine: KRaft, each of them broker and controller, on loopback.
 
-Each node is a java process of its own with 256 MiB of heap. Nodes are known by their processes, and only those that
-were started here are ever signalled.
+Each node is a java process of its own, a small one unless told otherwise. Nodes are known by their processes, and only
+those that were started here are ever signalled.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_broker.local.processes import free_ports
 
-from tests.interop.kafka.java import java_command, run_java
+from tests.interop.kafka.java import SMALL, java_command, run_java
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "b2RyYWRlay1pbnRlcm9wLQ"
@@ -33,6 +33,7 @@ class KafkaCluster:
     root: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 3
+    flags: Sequence[str] = SMALL  # of each node's JVM
     _ports: dict[int, tuple[int, int]] = field(default_factory=dict)
     _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -44,6 +45,10 @@ class KafkaCluster:
     def kafka_addresses(self) -> dict[int, str]:
         """Node ids and where each listens for clients."""
         return {node: f"{HOST}:{port}" for node, (port, _) in self._ports.items()}
+
+    def pids(self) -> list[int]:
+        """Of the nodes that were started."""
+        return [process.pid for process in self._processes.values()]
 
     def directory(self, node: int) -> Path:
         """A node's log directory."""
@@ -93,7 +98,9 @@ class KafkaCluster:
     def start(self, *nodes: int) -> None:
         """Start these nodes, all by default, and wait until they listen. Raises `AssertionError`."""
         for node in nodes or self._ports:
-            command = java_command(self.classpath, "kafka.Kafka", [str(self._properties(node))], log_level="info")
+            command = java_command(
+                self.classpath, "kafka.Kafka", [str(self._properties(node))], log_level="info", flags=self.flags
+            )
             with open(self.root / f"broker-{node}.out", "ab") as output:
                 self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         for node in nodes or self._ports:

@@ -24,7 +24,7 @@ SPARK = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",)
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 FETCH_TIMEOUT_S = 300
-HEAP = "-Xmx256m"
+SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a JVM that starts soon and takes little
 POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>odradek</groupId> <artifactId>kafka-for-tests</artifactId> <version>1</version> <packaging>pom</packaging>
@@ -73,13 +73,18 @@ def classpath_of(artifacts: Sequence[str] = PROGRAMS) -> str:
     return listed.read_text()
 
 
-def java_command(classpath: str, program: str, arguments: Sequence[str] = (), *, log_level: str = "warn") -> list[str]:
-    """The command that runs a class, or a source file that ends in `.java`."""
+def java_command(
+    classpath: str,
+    program: str,
+    arguments: Sequence[str] = (),
+    *,
+    log_level: str = "warn",
+    flags: Sequence[str] = SMALL,
+) -> list[str]:
+    """The command that runs a class, or a source file that ends in `.java`; `flags` are the JVM's."""
     return [
         "java",
-        HEAP,
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *flags,
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
         "-Dorg.slf4j.simpleLogger.showDateTime=true",
         "-cp",
