@@ -6,7 +6,13 @@ import asyncio
 import random
 
 import pytest
-from odradek_broker.rpc.backpressure import FIRST_ANSWER_BYTES, PROVEN_BYTES, ResponseBudget, SessionQuota
+from odradek_broker.rpc.backpressure import (
+    HIDDEN_BYTES,
+    PROVEN_BYTES,
+    SMALL_ANSWER_BYTES,
+    ResponseBudget,
+    SessionQuota,
+)
 from odradek_broker.rpc.produce_session import MAX_EMPTY_ITEMS, parse_produce
 from odradek_proto.transport.frames import FrameError, pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
@@ -14,18 +20,36 @@ from odradek_proto.v1 import broker_pb2 as pb
 MOST = 8 * 1024 * 1024
 
 
-def test_answers_are_small_until_the_client_has_shown_that_it_reads() -> None:
-    """What the kernel's buffers hold proves nothing; more than that lifts the bound."""
-    allowance = SessionQuota(MOST, trusted=False)
-    allowance.took(PROVEN_BYTES - 1)
-    assert (allowance.trusted, allowance.next_bytes) == (False, FIRST_ANSWER_BYTES)
-    allowance.took(1)
-    assert (allowance.trusted, allowance.next_bytes) == (True, MOST)
+def test_many_who_may_not_read_get_small_answers_until_they_have_shown_that_they_do() -> None:
+    """What the kernel's buffers hold proves nothing; more than that lifts the bound, and gives room to the others."""
+    shared = ResponseBudget(MOST)
+    sessions = [SessionQuota(MOST, shared, trusted=False) for _ in range(1_000)]
+    assert sessions[0].next_bytes == HIDDEN_BYTES // 8
+    for session in sessions:
+        session.took(session.next_bytes)
+    assert shared.hidden_bytes <= HIDDEN_BYTES + len(sessions) * SMALL_ANSWER_BYTES
+    last = sessions[-1]
+    last.took(PROVEN_BYTES - 2 * SMALL_ANSWER_BYTES)
+    last.took(SMALL_ANSWER_BYTES - 1)
+    assert (last.trusted, last.next_bytes) == (False, SMALL_ANSWER_BYTES)
+    last.took(1)
+    assert (last.trusted, last.next_bytes) == (True, MOST)
+    for session in sessions[100:]:
+        session.end()
+    for _ in range(50):  # those that stay share what the others have left, each with its next answers
+        for session in sessions[:100]:
+            session.took(session.next_bytes)
+            if session.trusted:
+                session.end()
+    assert all(each.next_bytes > 5 * SMALL_ANSWER_BYTES for each in sessions[:100])
+    for session in sessions:
+        session.end()
+    assert shared.hidden_bytes == 0
 
 
 def test_followers_get_large_answers_at_once() -> None:
     """A follower that catches up is not slowed down."""
-    assert SessionQuota(MOST, trusted=True).next_bytes == MOST
+    assert SessionQuota(MOST, ResponseBudget(MOST), trusted=True).next_bytes == MOST
 
 
 def test_sessions_without_proof_use_only_half_of_the_room() -> None:

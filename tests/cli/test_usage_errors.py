@@ -47,10 +47,13 @@ def test_wrong_usage_is_told_in_one_voice(
         assert foreign not in err
 
 
-def test_a_group_without_a_command_shows_its_help(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "listed"), [([], "cluster"), (["topic"], "create")], ids=["odradek", "topic"])
+def test_a_group_without_a_command_shows_its_help(
+    words: list[str], listed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """That is no error to be explained, and no success."""
-    assert main(["topic"]) == USAGE
-    assert "create" in capfd.readouterr().err
+    assert main(words) == USAGE
+    assert listed in capfd.readouterr().err
 
 
 def test_a_topic_that_is_not_there_is_named_before_anything_else(

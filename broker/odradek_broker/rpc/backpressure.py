@@ -12,29 +12,49 @@ import asyncio
 
 from odradek_proto.topics import TopicPartition
 
-FIRST_ANSWER_BYTES = 32 * 1024  # of a session that has not shown that it reads: gRPC may keep one more than we know of
+SMALL_ANSWER_BYTES = 32 * 1024  # what a client may always be sent that has not shown that it reads
 PROVEN_BYTES = 16 * 1024 * 1024  # whoever has taken this much reads: no kernel keeps as much for a socket
+HIDDEN_BYTES = 32 * 1024 * 1024  # of the last answers to sessions without proof: gRPC may keep one more than we know of
+HIDDEN_SHARE = 8  # what is left of them is given out by eighths, so that those who come next find some
 
 
 class SessionQuota:
-    """How large a session's next answer may be. Its first batch may be larger (KIP-74)."""
+    """How large a session's next answer may be. Its first batch may be larger (KIP-74).
 
-    __slots__ = ("_most", "_taken", "next_bytes")
+    A hundred sessions without proof get some 300 KiB each, a thousand 32 KiB.
+    """
 
-    def __init__(self, most_bytes: int, *, trusted: bool) -> None:
+    __slots__ = ("_all", "_hidden", "_most", "_taken")
+
+    def __init__(self, most_bytes: int, of_all: ResponseBudget, *, trusted: bool) -> None:
         self._most = most_bytes
+        self._all = of_all
         self._taken = PROVEN_BYTES if trusted else 0
-        self.next_bytes = most_bytes if trusted else min(FIRST_ANSWER_BYTES, most_bytes)
+        self._hidden = 0  # bytes of its last answer, which may not have been taken
 
     @property
     def trusted(self) -> bool:
         return self._taken >= PROVEN_BYTES
 
+    @property
+    def next_bytes(self) -> int:
+        if self.trusted:
+            return self._most
+        left = HIDDEN_BYTES - self._all.hidden_bytes + self._hidden
+        return min(self._most, max(SMALL_ANSWER_BYTES, left // HIDDEN_SHARE))
+
     def took(self, size: int) -> None:
         """An answer of that size has left."""
         self._taken += size
-        if self.trusted:
-            self.next_bytes = self._most
+        self._hide(0 if self.trusted else size)
+
+    def end(self) -> None:
+        """The session is over."""
+        self._hide(0)
+
+    def _hide(self, size: int) -> None:
+        self._all.hidden_bytes += size - self._hidden
+        self._hidden = size
 
 
 class ResponseBudget:
@@ -45,6 +65,7 @@ class ResponseBudget:
     """
 
     def __init__(self, limit_bytes: int) -> None:
+        self.hidden_bytes = 0  # of the last answers that have left, to sessions that have not shown that they read
         self._limit_bytes = limit_bytes
         self._bytes = {True: 0, False: 0}  # by trusted
         self._waiting: dict[bool, dict[asyncio.Future[None], None]] = {True: {}, False: {}}

@@ -18,7 +18,7 @@ from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchRequest, FetchRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
-from odradek_broker.rpc.backpressure import FIRST_ANSWER_BYTES, ResponseBudget
+from odradek_broker.rpc.backpressure import SMALL_ANSWER_BYTES, ResponseBudget
 from odradek_broker.rpc.caller import of_client
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits, describe, partition_of
 from odradek_broker.rpc.produce_session import ProduceSession, fill_answer, parse_produce
@@ -109,7 +109,7 @@ class DataService:
             asked,
             header.max_wait_ms or self._limits.default_wait_ms,
             max(1, header.min_bytes),
-            min(header.max_bytes or FIRST_ANSWER_BYTES, FIRST_ANSWER_BYTES),
+            min(header.max_bytes or SMALL_ANSWER_BYTES, SMALL_ANSWER_BYTES),
             header.read_committed,
         )
         answer = pb.FetchAnswerHeader()

@@ -107,7 +107,7 @@ class FetchSession:
         self._max_bytes = limits.max_answer_bytes
         self._credit = Credit(limits.default_credit_bytes)
         self._unsent = unsent or ResponseBudget(limits.unsent_bytes)
-        self._allowance = SessionQuota(limits.max_answer_bytes, trusted=follower)
+        self._allowance = SessionQuota(limits.max_answer_bytes, self._unsent, trusted=follower)
         self._sending = False
         self._sent = WakeupSignal()
         self._sending_since_ms = 0
@@ -119,6 +119,7 @@ class FetchSession:
             await run_duplex(self._stream, self._receive(first), self._send_answers())
         finally:
             self._gatherer.close()
+            self._allowance.end()
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None

@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE
@@ -91,7 +92,7 @@ def _speaks_kafka(causes: Mapping[str, str]) -> str:
 
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether somebody asked for JSON on this command line, which may be wrong otherwise."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = pairwise([*arguments, ""])
     return any(
         one in ("--json", "-J", "--output=json", "--output=jsonl") or (one == "--output" and other.startswith("json"))
         for one, other in pairs
