@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from array import array
 from typing import Any
 
 from odradek import DeliveryTimeout, Producer
-from odradek.cli.records.sending import Sending
+from odradek.cli.records.sending import OnTheWay, Sending
 from odradek.cli.terminal.screen import Screen
 
 RECORDS = 2_000
@@ -29,7 +30,9 @@ def test_the_others_are_not_looked_at_for_each_of_them() -> None:
     """With a hundred thousand on their way it took minutes, in which neither Ctrl-C nor SIGTERM was heard."""
     producer: Producer[Any, Any] = Producer("127.0.0.1:1")
     sending: Any = Sending(producer, "orders", Screen(quiet=True))
-    sending._on_way.extend((GivenUp(), time.perf_counter(), 1) for _ in range(RECORDS))
+    delivery: Any = GivenUp()
+    for number in range(RECORDS):  # each in a batch of its own
+        sending._on_way[number] = OnTheWay(delivery, array("d", [time.perf_counter()]), 1)
     sending._count_done()
     assert sending.sent.failed == RECORDS
     assert sending._hopeless is not None

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import odradek as client
 import pytest
 from odradek.cli.terminal.stopping import TELLING
+from odradek.core.batches import Batch
+from odradek.producing.delivery import Delivery
 from odradek_audit.inputs.history import ACK, ERROR, SEND, read_events
 from odradek_chaos.cli import write as writing_cli
 from odradek_chaos.cli.writable import must_be_writable
@@ -60,11 +62,11 @@ class ProducerWithoutAnswers(Generic[K, V]):
     async def partitions_for(self, topic: str) -> list[int]:
         return [0]
 
-    async def enqueue(self, topic: str, value: bytes, **settings: object) -> asyncio.Future[None]:
+    async def enqueue(self, topic: str, value: bytes, **settings: object) -> Any:
         self.taken += 1
         if self.taken == 3:
             await ctrl_c()
-        return asyncio.get_running_loop().create_future()
+        return Delivery(Batch(cast(Any, None), self.taken, 0), 0)
 
     async def flush(self, timeout: float | None) -> None:
         await ctrl_c()

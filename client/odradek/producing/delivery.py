@@ -73,6 +73,11 @@ class Delivery:
             self._batch.unclaimed -= 1
 
 
+def batch_of(delivery: Delivery) -> Batch:
+    """What shares its fate: whoever counts records counts those of a batch together."""
+    return delivery._batch
+
+
 class _Call:
     """Waits in place of a future, and has a function called."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ from odradek.cli.records.measures import percentiles_ms, rates, tell
 from odradek.cli.records.outgoing import Outgoing
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
+from odradek.core.batches import Batch
+from odradek.producing.delivery import batch_of
 
 FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
@@ -71,6 +73,15 @@ class Sent:
         }
 
 
+@dataclass(slots=True)
+class OnTheWay:
+    """Records of one batch: one of their deliveries, when each was handed over (seconds), and the bytes of all."""
+
+    delivery: Delivery
+    since: array[float] = field(default_factory=lambda: array("d"))
+    bytes: int = 0
+
+
 class Sending:
     """Sends records from a source and follows each of them until it is acknowledged or has failed.
 
@@ -83,7 +94,7 @@ class Sending:
         self._topic = topic
         self._screen = screen
         self._rate = rate
-        self._on_way: deque[tuple[Delivery, float, int]] = deque()
+        self._on_way: dict[Batch, OnTheWay] = {}
         self._more = asyncio.Event()
         self._ended = False
         self._working: asyncio.Task[None] | None = None
@@ -135,13 +146,28 @@ class Sending:
         """Hand over record after record, until there are no more or it is told to stop."""
         if self.sent.interrupted:
             return
+        topic, enqueue, on_way, sent = self._topic, self._producer.enqueue, self._on_way, self.sent
         self._between_records = True
-        async for record in source:
+        async for key, value, headers, partition, timestamp in source:
             if self._rate:
                 await self._keep_pace()
             self._between_records = False
-            await self._enqueue(record)
-            if self.sent.interrupted:
+            try:
+                delivery = await enqueue(
+                    topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+                )
+            except RecordTooLarge as error:
+                number = sent.taken + 1
+                raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
+            batch = batch_of(delivery)
+            those = on_way.get(batch)
+            if those is None:
+                those = on_way[batch] = OnTheWay(delivery)
+                self._more.set()
+            those.since.append(time.perf_counter())
+            those.bytes += len(value or b"") + len(key or b"")
+            sent.taken += 1
+            if sent.interrupted:
                 return
             if self._hopeless is not None:
                 raise CommandFailed(
@@ -163,24 +189,6 @@ class Sending:
         if self.sent.unknown:
             say_what_is_waited_for(self.sent.unknown, self._screen)
 
-    async def _enqueue(self, record: Outgoing) -> None:
-        try:
-            delivery = await self._producer.enqueue(
-                self._topic,
-                record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=record.headers,
-                timestamp=record.timestamp,
-            )
-        except RecordTooLarge as error:
-            number = self.sent.taken + 1
-            raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
-        size = len(record.value or b"") + len(record.key or b"")
-        self._on_way.append((delivery, time.perf_counter(), size))
-        self.sent.taken += 1
-        self._more.set()
-
     async def _end(self, following: asyncio.Task[None], patience_s: float | None) -> None:
         """Wait for what is on its way, and until it is counted. Raises `RequestTimeout` after `patience_s`."""
         self._ended = True
@@ -188,18 +196,19 @@ class Sending:
         await self._producer.flush(patience_s)
         await following
 
-    def _count(self, delivery: Delivery, since: float, size: int) -> None:
-        sent, error = self.sent, delivery.exception()
+    def _count(self, those: OnTheWay) -> None:
+        """They are acknowledged, or have failed."""
+        sent, error = self.sent, those.delivery.exception()
         if error is not None:
-            sent.failed += 1
-            sent.errors[error.message] += 1
+            sent.failed += len(those.since)
+            sent.errors[error.message] += len(those.since)
             if isinstance(error, DeliveryTimeout):
-                self._look_for_hope(error, since)
+                self._look_for_hope(error, those.since[-1])
         else:
-            sent.acknowledged += 1
-            sent.bytes += size
-            self._acknowledged_at = time.perf_counter()
-            sent.latencies_ms.append((self._acknowledged_at - since) * 1000)
+            sent.acknowledged += len(those.since)
+            sent.bytes += those.bytes
+            now = self._acknowledged_at = time.perf_counter()
+            sent.latencies_ms.extend([(now - since) * 1000 for since in those.since])
 
     def _look_for_hope(self, error: DeliveryTimeout, since: float) -> None:
         """A record was given up. Nothing more is taken when none at all was acknowledged since it was handed over.
@@ -208,16 +217,16 @@ class Sending:
         """
         if self._hopeless is not None or since <= self._acknowledged_at:
             return
-        if any(delivery.done() and delivery.exception() is None for delivery, _, _ in self._on_way):
+        if any(each.delivery.done() and each.delivery.exception() is None for each in self._on_way.values()):
             self._acknowledged_at = time.perf_counter()  # another partition goes on; it is counted later
         else:
             self._hopeless = error
 
     def _count_done(self) -> None:
         """Of those that nobody waits for any more, the ones that are acknowledged or have failed by now."""
-        for delivery, since, size in self._on_way:
-            if delivery.done():
-                self._count(delivery, since, size)
+        for those in self._on_way.values():
+            if those.delivery.done():
+                self._count(those)
         self._on_way.clear()
 
     async def _keep_pace(self) -> None:
@@ -227,16 +236,16 @@ class Sending:
             await asyncio.sleep(ahead)
 
     async def _follow(self) -> None:
-        """Await deliveries in the order of sending; done ones are taken without a pause."""
+        """Await batches in the order of sending; done ones are taken without a pause."""
         on_way = self._on_way
         while True:
             while on_way:
-                delivery, since, size = on_way[0]
-                if not delivery.done():
+                batch, those = next(iter(on_way.items()))
+                if not those.delivery.done():
                     with suppress(OdradekError):  # counted below
-                        await delivery
-                on_way.popleft()
-                self._count(delivery, since, size)
+                        await those.delivery
+                del on_way[batch]
+                self._count(those)
             if self._ended:
                 return
             self._more.clear()
