@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import ssl
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +23,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition as KafkaPartition
 from kafka import KafkaProducer as PythonProducer
-from odradek import Admin, NewTopic, OdradekError, Producer
+from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
 from odradek.broker_errors import SaslAuthenticationFailed
 from odradek_audit.cli.commands import app as audit_commands
 from odradek_broker.local.certificates import AUTHORITY
@@ -217,7 +219,7 @@ def test_nobody_is_served_before(secured: LocalCluster) -> None:
         request = broker_pb2.MetadataRequest().SerializeToString()
         login, address = Login("SCRAM-SHA-256", "alice", PASSWORD), secured.nodes[1].grpc
         first, second = GrpcNetwork(tls=tls), GrpcNetwork(tls=tls, login=login)
-        token = await log_in(login, lambda method: first.open(address, method))
+        token = (await log_in(login, lambda method: first.open(address, method))).token
         peer = second._peer(address)
         peer.token = token  # stolen
         with pytest.raises(PeerUnavailable, match="has to authenticate again"):
@@ -275,3 +277,47 @@ def test_a_client_without_sasl_hears_what_is_missing(secured: LocalCluster) -> N
 
     with pytest.raises(OdradekError, match="wants SASL first"):
         asyncio.run(ask(secured.bootstrap, security_protocol="SSL", ssl_truststore_location=authority(secured)))
+
+
+SESSION_MS = 1_000
+LASTS_S = 4 * SESSION_MS / 1_000
+
+
+def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
+    """odradek's and librdkafka's, each through some sessions: every record arrives once, and no call fails."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
+    given = {"odradek.create.users": "admin=secret", "connections.max.reauth.ms": str(SESSION_MS)}
+    cluster.start(1, node_settings(tmp_path / "certificates", 1, PROTOCOLS) | given)
+
+    async def own() -> None:
+        told = settings(cluster, "admin", "secret")
+        async with Admin(cluster.bootstrap, **told) as admin, Producer(cluster.bootstrap, **told) as producer:
+            await admin.create_topics([NewTopic("orders", 1, 1)])
+            async with Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest", **told) as consumer:
+                records = aiter(consumer)
+                end = time.monotonic() + LASTS_S
+                for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+                    await producer.send("orders", b"%d" % number)
+                    assert (await anext(records)).value == b"%d" % number
+            assert await admin.list_topics() == ["orders"]
+
+    def others() -> None:
+        known = librdkafka(cluster, "admin", "secret")
+        producer, consumer = (
+            KafkaProducer({**known, "enable.idempotence": True}),
+            KafkaConsumer({**known, "group.id": "none", "enable.auto.commit": False}),
+        )
+        begin = consumer.get_watermark_offsets(KafkaPartition("orders", 0), timeout=START_S)[1]
+        consumer.assign([KafkaPartition("orders", 0, begin)])
+        end = time.monotonic() + LASTS_S
+        for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+            producer.produce("orders", b"other %d" % number)
+            assert producer.flush(START_S) == 0
+            assert [each.value() for each in consumer.consume(1, START_S)] == [b"other %d" % number]
+        consumer.close()
+
+    try:
+        asyncio.run(asyncio.wait_for(own(), START_S))
+        others()
+    finally:
+        cluster.kill_all()

@@ -132,7 +132,7 @@ class BrokerSettings:
     sasl_enabled_mechanisms: str = "SCRAM-SHA-256,SCRAM-SHA-512"  # and PLAIN. Kafka: GSSAPI
     sasl_server_max_receive_size: int = 524_288
     connection_failed_authentication_delay_ms: int = 100
-    connections_max_reauth_ms: int = 0  # of Kafka's clients; 0: never
+    connections_max_reauth_ms: int = 0  # 0: never
 
     # --- consumer groups
     offsets_topic_num_partitions: int = 50

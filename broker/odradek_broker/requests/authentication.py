@@ -54,7 +54,7 @@ class Authentication:
         refusal_delay_ms: int,
         session_ms: int = 0,
     ) -> None:
-        """`session_ms` is for how long a Kafka client is believed before it has to authenticate again; 0: for ever."""
+        """`session_ms` is for how long a client is believed before it has to authenticate again; 0: for ever."""
         self.mechanisms = mechanisms
         self.credentials = credentials
         self._prepared = prepared

@@ -1,9 +1,10 @@
 """SASL over gRPC: a stream on which a mechanism's messages go, and the token that it ends with.
 
 Rules of this module. A token counts on the connection on which it was given, and nowhere else: another one that shows
-it is nobody. It lasts as long as the connection, or until many more have been given; whoever shows one that is not
-known is UNAUTHENTICATED, before anything was done, and authenticates again. A connection has one: who authenticates on
-it as somebody else has another one from then on.
+it is nobody. It lasts as long as the connection, or until many more have been given; with `connections.max.reauth.ms`
+only for so long after the connection's last conversation (KIP-368). Whoever shows one that is not known any more is
+UNAUTHENTICATED, before anything was done, and authenticates again; a stream ends at its next message. A connection has
+one token: who authenticates on it as somebody else has another one from then on.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.scram import AuthenticationRefused
-from odradek_proto.transport.ports import CallContext, CallRejected, Stream
+from odradek_proto.transport.ports import CallContext, CallRejected, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import Value
 
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.context import Principal
@@ -28,21 +30,35 @@ MOST_BYTES = 524_288  # of one message: sasl.server.max.receive.size, Kafka's de
 PATIENCE_S = 30.0  # for a whole conversation
 
 
+class _Known(Value, frozen=True):
+    """Whom a token is of."""
+
+    peer: str  # the connection
+    principal: Principal
+    ends_ms: int | None  # when it counts no longer; None: never
+
+
 class Identities:
     """Who has authenticated, by token."""
 
     def __init__(self, authentication: Authentication, new_token: Callable[[], str]) -> None:
         self._authentication = authentication
         self._new_token = new_token
-        self._known: dict[str, tuple[str, Principal]] = {}  # the connection it is of, and who
+        self._known: dict[str, _Known] = {}  # by token
         self._of_peer: OrderedDict[str, str] = OrderedDict()  # tokens by connection, the oldest first
 
     def principal(self, call: CallContext) -> Principal:
         """Raises `CallRejected` for nobody."""
-        peer, principal = self._known.get(call.token, ("", None))
-        if principal is None or peer != call.peer:
+        known = self._known.get(call.token)
+        if known is None or known.peer != call.peer:
             raise CallRejected("this listener wants SASL first", status="UNAUTHENTICATED")
-        return principal
+        if known.ends_ms is not None and self._authentication.now_ms() >= known.ends_ms:
+            raise CallRejected("the session is over: authenticate again", status="UNAUTHENTICATED")
+        return known.principal
+
+    def watched(self, stream: Stream, call: CallContext) -> Stream:
+        """A stream that ends when its caller says something and is not believed any more."""
+        return _Watched(stream, self, call) if self._authentication.session_ms else stream
 
     async def authenticate(self, stream: Stream, call: CallContext) -> None:
         """One conversation."""
@@ -68,20 +84,51 @@ class Identities:
             except AuthenticationRefused as reason:
                 return _refusal(ErrorCode.SASL_AUTHENTICATION_FAILED, str(reason))
             if conversation.principal is not None:
-                return pb.AuthenticateResponse(data=data, token=self._remember(call.peer, conversation.principal))
+                token, session_ms = self._remember(call.peer, conversation.principal), self._authentication.session_ms
+                return pb.AuthenticateResponse(data=data, token=token, session_lifetime_ms=session_ms)
             await stream.send(pb.AuthenticateResponse(data=data).SerializeToString())
         return _refusal(ErrorCode.ILLEGAL_SASL_STATE, "too many messages, or too large ones")
 
     def _remember(self, peer: str, principal: Principal) -> str:
         token = self._of_peer.pop(peer, "")
-        if self._known.get(token) != (peer, principal):
-            self._known.pop(token, None)
+        before = self._known.pop(token, None)
+        if before is None or before.principal != principal:
             token = self._new_token()
-            self._known[token] = (peer, principal)
+        session_ms = self._authentication.session_ms
+        ends_ms = self._authentication.now_ms() + session_ms if session_ms else None
+        self._known[token] = _Known(peer, principal, ends_ms)
         self._of_peer[peer] = token
         while len(self._of_peer) > MOST_TOKENS:
             self._known.pop(self._of_peer.popitem(last=False)[1])
         return token
+
+
+class _Watched:
+    """A `Stream` whose caller has to be believed at each message."""
+
+    def __init__(self, stream: Stream, identities: Identities, call: CallContext) -> None:
+        self._stream = stream
+        self._identities = identities
+        self._call = call
+
+    @property
+    def peer(self) -> str:
+        return self._stream.peer
+
+    async def send(self, message: bytes) -> None:
+        await self._stream.send(message)
+
+    async def recv(self) -> bytes:
+        message = await self._stream.recv()
+        try:
+            self._identities.principal(self._call)
+        except CallRejected as reason:
+            self._stream.close()
+            raise StreamClosed(f"{self.peer}: {reason}", clean=True) from None
+        return message
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _refusal(error: ErrorCode, text: str) -> pb.AuthenticateResponse:

@@ -55,7 +55,8 @@ def stream(callers: Callers, handler: StreamCall) -> StreamHandler:
     """A stream on a listener."""
 
     async def run(opened: Stream, call: CallContext) -> None:
-        await handler(opened, callers.of(call))
+        context, identities = callers.of(call), callers.identities
+        await handler(identities.watched(opened, call) if identities else opened, context)
 
     return run
 

@@ -24,8 +24,15 @@ class Login(Value, frozen=True):
     password: str
 
 
-async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) -> str:
-    """The token. Raises `NotAuthenticated` when the server refuses, and `NetworkError`."""
+class Session(Value, frozen=True):
+    """What a conversation ended with."""
+
+    token: str
+    lifetime_ms: int  # the server wants another conversation before that is over; 0: never
+
+
+async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) -> Session:
+    """Raises `NotAuthenticated` when the server refuses, and `NetworkError`."""
     try:
         stream = await open_stream(AUTHENTICATE)
     except CallRejected as error:
@@ -41,7 +48,7 @@ async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) 
         stream.close()
 
 
-async def _converse(login: Login, stream: Stream) -> str:
+async def _converse(login: Login, stream: Stream) -> Session:
     async def say(data: bytes) -> pb.AuthenticateResponse:
         request = pb.AuthenticateRequest(mechanism=login.mechanism, data=data)
         await stream.send(request.SerializeToString())
@@ -51,9 +58,13 @@ async def _converse(login: Login, stream: Stream) -> str:
         return answer
 
     if login.mechanism == PLAIN:
-        return (await say(plain_message(login.username, login.password))).token
+        return _session(await say(plain_message(login.username, login.password)))
     scram = ScramClient(login.mechanism, login.username, login.password, secrets.token_urlsafe(NONCE_BYTES))
     first = await say(scram.first())
     last = await say(await asyncio.to_thread(scram.final, first.data))  # milliseconds of work on purpose
     scram.check(last.data)
-    return last.token
+    return _session(last)
+
+
+def _session(last: pb.AuthenticateResponse) -> Session:
+    return Session(last.token, last.session_lifetime_ms)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # generic only in the stubs
     StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 
 CLOSE_GRACE_S = 0.5  # how long the other side may take to answer the end of a stream before the call is cancelled
+RENEWED_AFTER = 0.85  # of a session: Kafka's clients authenticate again between that and 0.95 of it (KIP-368)
 NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
 
@@ -51,7 +52,7 @@ class GrpcNetwork:
 
     With `tls` everything that is dialled or served speaks TLS, and what is dialled shows a certificate for its host;
     `client_auth` says whether whoever dials here has to show one, too. With `login` each channel authenticates before
-    its first call, and again when the peer does not know it any more.
+    its first call, again before its session is over, and when the peer does not know it any more.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class GrpcNetwork:
                     request, timeout=timeout_ms / 1000, wait_for_ready=False, metadata=metadata
                 )
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED and channel.token:
-                channel.token = ""  # the connection is another one than it was given on
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._login is not None:
+                channel.token = ""  # the connection is another one than it was given on, or the session is over
                 raise PeerUnavailable(f"{peer}: has to authenticate again", undelivered=True) from None
             raise _translate(peer, method, error.code(), error.details() or "") from None
         except grpc.aio.UsageError:
@@ -113,8 +114,32 @@ class GrpcNetwork:
             return None
         async with channel.logging_in:
             if not channel.token:
-                channel.token = await log_in(self._login, lambda method: self.open(channel.address, method))
+                await self._log_in(self._login, channel)
         return grpc.aio.Metadata((TOKEN_KEY, channel.token))
+
+    async def _log_in(self, login: Login, channel: _Peer) -> None:
+        session = await log_in(login, lambda method: self.open(channel.address, method))
+        channel.token = session.token
+        if session.lifetime_ms:
+            delay_s = session.lifetime_ms * RENEWED_AFTER / 1000
+            asyncio.get_running_loop().call_later(delay_s, self._renew, login, channel, session.token)
+
+    def _renew(self, login: Login, channel: _Peer, token: str) -> None:
+        """A session is over soon: those of streams go on if there is another conversation; a call can wait for one."""
+        if channel.token != token:
+            return  # another one was begun meanwhile
+
+        async def renew() -> None:
+            async with channel.logging_in:
+                try:
+                    await self._log_in(login, channel)
+                except NetworkError:
+                    channel.token = ""  # the next call tries again, and its caller hears of it
+
+        if channel.calls:
+            self._in_background(renew())
+        else:
+            channel.token = ""
 
     async def _accepted(self, peer: str, method: str, call: StreamCall, timeout_ms: float) -> None:
         """Wait for the peer to take a stream. Raises what `open` does."""

@@ -1233,11 +1233,14 @@ class AuthenticateResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_LIFETIME_MS_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     error_message: _builtins.str
     data: _builtins.bytes
     token: _builtins.str
     """of the last answer"""
+    session_lifetime_ms: _builtins.int
+    """of the last answer: authenticate again before it is over; 0: there is no need"""
     def __init__(
         self,
         *,
@@ -1245,10 +1248,11 @@ class AuthenticateResponse(_message.Message):
         error_message: _builtins.str = ...,
         data: _builtins.bytes = ...,
         token: _builtins.str = ...,
+        session_lifetime_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error_code", b"error_code", "error_message", b"error_message", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error_code", b"error_code", "error_message", b"error_message", "session_lifetime_ms", b"session_lifetime_ms", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

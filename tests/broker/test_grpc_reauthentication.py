@@ -1,0 +1,127 @@
+"""Clients that have to authenticate again over gRPC (`connections.max.reauth.ms`), on real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from odradek_broker.core.context import RequestContext
+from odradek_broker.requests.authentication import Authentication
+from odradek_broker.rpc.authentication import AUTHENTICATE, Identities
+from odradek_broker.rpc.caller import Callers, stream, unary
+from odradek_proto.security.scram import credential_of, salted_password
+from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.grpc_login import Login
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import CallContext, Handlers, PeerUnavailable, Stream, StreamClosed
+
+from tests.kafka.by_hand import HandClock
+
+SCRAM = "SCRAM-SHA-256"
+ECHO, ECHO_STREAM = "/test.Echo/Call", "/test.Echo/Stream"
+PATIENCE_MS = 60_000
+Story = Callable[["Served", GrpcNetwork], Awaitable[None]]
+
+
+class Served:
+    """A listener with SASL that knows alice and says everything back; sessions are measured by `clock`."""
+
+    def __init__(self, session_ms: int) -> None:
+        self.session_ms, self.clock, self.address = session_ms, HandClock(), ""
+        self.conversed = asyncio.Event()
+        salt = b"0123456789abcdef"
+        known = {"alice": {SCRAM: credential_of(SCRAM, salted_password(SCRAM, "alice", salt, 4096), salt, 4096)}}
+        tokens = iter("abcdefgh")
+        self._identities = Identities(
+            Authentication(
+                (SCRAM,), credentials=lambda: known, new_nonce=lambda: "n", clock=self.clock, files=OsFiles(),
+                refusal_delay_ms=0, session_ms=session_ms,
+            ),
+            lambda: next(tokens),
+        )  # fmt: skip
+
+    def handlers(self) -> Handlers:
+        async def echo(request: bytes, context: RequestContext) -> bytes:
+            return request
+
+        async def echo_all(opened: Stream, context: RequestContext) -> None:
+            while True:
+                await opened.send(await opened.recv())
+
+        async def authenticate(opened: Stream, call: CallContext) -> None:
+            await self._identities.authenticate(opened, call)
+            self.conversed.set()
+
+        callers = Callers("GRPC", self._identities)
+        streams = {ECHO_STREAM: stream(callers, echo_all), AUTHENTICATE: authenticate}
+        return Handlers(unary={ECHO: unary(callers, echo)}, streams=streams)
+
+
+def played(session_ms: int, story: Story) -> None:
+    async def run() -> None:
+        served, server_side = Served(session_ms), GrpcNetwork()
+        server = await server_side.serve("127.0.0.1:0", served.handlers())
+        served.address = server.address
+        client = GrpcNetwork(login=Login(SCRAM, "alice", "alice"))
+        try:
+            async with asyncio.timeout(PATIENCE_MS / 1000):
+                await story(served, client)
+        finally:
+            await client.close()
+            await server.stop()
+            await server_side.close()
+
+    asyncio.run(run())
+
+
+async def answered(opened: Stream, message: bytes) -> bytes:
+    await opened.send(message)
+    return await opened.recv()
+
+
+def test_a_stream_in_use_lives_through_many_sessions() -> None:
+    """The client authenticates again before its session is over, without a call, and keeps its stream."""
+
+    async def story(served: Served, client: GrpcNetwork) -> None:
+        opened = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+        for message in (b"1", b"2", b"3", b"4", b"5", b"6"):  # for three sessions
+            served.clock.turn(served.session_ms // 2 - 1)
+            assert await answered(opened, message) == message
+            served.conversed.clear()
+            await served.conversed.wait()
+        assert await client.call(served.address, ECHO, b"7", PATIENCE_MS) == b"7"
+        opened.close()
+
+    played(500, story)
+
+
+def test_a_session_that_is_over_ends_streams_and_refuses_calls() -> None:
+    """For who does not do so in time; whatever was asked was not done, and after a conversation all is well."""
+
+    async def story(served: Served, client: GrpcNetwork) -> None:
+        opened = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+        assert await answered(opened, b"1") == b"1"
+        served.clock.turn(served.session_ms)
+        with pytest.raises(StreamClosed):
+            await answered(opened, b"2")
+        calls = [client.call(served.address, ECHO, b"3", PATIENCE_MS) for _ in range(3)]
+        for refused in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(refused, PeerUnavailable), refused  # which is worth another try
+            assert refused.undelivered
+        assert await client.call(served.address, ECHO, b"3", PATIENCE_MS) == b"3"
+
+    played(10 * PATIENCE_MS, story)
+
+
+def test_without_the_setting_a_session_has_no_end() -> None:
+    """However late it is."""
+
+    async def story(served: Served, client: GrpcNetwork) -> None:
+        opened: Any = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+        served.clock.turn(10**9)
+        assert await answered(opened, b"1") == b"1"
+        opened.close()
+
+    played(0, story)
