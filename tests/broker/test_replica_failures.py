@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import sys
 from collections.abc import Callable, Coroutine
@@ -147,6 +148,22 @@ def test_a_disk_that_refuses_stops_the_node(error: Exception) -> None:
         story.replicas.storage_failed(story.replica(BAD), error)
         await story.sleep(10)
         assert story.cluster.nodes[NODE].failed.exception() is not None
+
+    story.run(told)
+
+
+def test_a_node_that_failed_writes_nothing_more() -> None:
+    """R-238: so what its disk refuses, such as one that became read-only, does not hide why it failed."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.write(GOOD)
+        disk = story.machine.disk
+        disk.inject("write", times=1_000_000, code=errno.EROFS)
+        await story.cluster.nodes[NODE].kill()
+        disk.heal()
 
     story.run(told)
 

@@ -187,7 +187,10 @@ class QuorumNode:
         self._step(lambda core, now_ms: core.start(now_ms))
 
     async def stop(self, graceful: bool = True) -> None:
-        """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212)."""
+        """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212).
+
+        Otherwise nothing is written any more.
+        """
         if graceful and self._core is not None and self.is_leader:
             self._step(lambda core, now_ms: core.resign(now_ms))
             self._end_epochs.clear()
@@ -204,7 +207,7 @@ class QuorumNode:
         if self._calls or self._disk_work:
             await asyncio.wait((*self._calls, *self._disk_work))
         if self._disk is not None:
-            await self._close(sound=not self.failed.done() and not self._no_room)
+            await self._close(sound=graceful and not self.failed.done() and not self._no_room)
 
     async def _close(self, *, sound: bool) -> None:
         disk, self._disk = self._disk, None
