@@ -83,6 +83,20 @@ def test_a_disk_in_the_wrong_machine_excuses_its_owner_too() -> None:
     world.loop.close()
 
 
+def test_a_disk_that_is_mended_in_the_wrong_machine_is_mended_once() -> None:
+    """Whose fault is over is who had it, wherever the disk is by then: the next one of either counts as any other."""
+    world = new_world()
+    mended = world.exemptions.tampered_with(2)
+    world.exemptions.swapped(1, 2)
+    mended()
+    world.exemptions.swapped(1, 2)
+    for broker_id in (1, 2):
+        assert not world.exemptions.is_crash_exempt(Crash(broker_id, 1, 0, NO_ROOM))
+        world.exemptions.tampered_with(broker_id)
+        assert world.exemptions.is_crash_exempt(Crash(broker_id, 1, 0, NO_ROOM))
+    world.loop.close()
+
+
 @pytest.mark.parametrize(
     ("crash", "found"),
     [

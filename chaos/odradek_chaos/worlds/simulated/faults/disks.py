@@ -28,12 +28,12 @@ class DiskFull(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.faults.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
-        self.world.exemptions.tampered_with(broker_id)
+        mended = self.world.exemptions.tampered_with(broker_id)
         disk.quota = disk.used + choice["left_bytes"]
 
         def empty() -> None:
             disk.quota = None
-            self.world.exemptions.mended(broker_id)
+            mended()
 
         self.world.faults.mend(choice["full_ms"], empty)
 
@@ -67,14 +67,14 @@ class IoError(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.faults.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
-        self.world.exemptions.tampered_with(broker_id)
+        mended = self.world.exemptions.tampered_with(broker_id)
         self.world.faults.take_back(self.name)
         count = partial(self.world.faults.count, self.name)
         disk.inject(choice["operation"], choice["path"], choice["times"], on_first=count)
 
         def end() -> None:
             disk.injections.clear()
-            self.world.exemptions.mended(broker_id)
+            mended()
 
         self.world.faults.mend(choice["ms"], end)
 

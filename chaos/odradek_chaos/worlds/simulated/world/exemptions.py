@@ -8,6 +8,7 @@ recovery is owed. One that was started on the wrong disk is exempt for that inca
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from odradek_broker.storage.errors import StorageError
 
@@ -33,20 +34,23 @@ class Exemptions:
         self._foreign: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
         self._owners: dict[int, int] = {}  # of disks that stand in the machine of another broker now, by that broker
 
-    def tampered_with(self, broker_id: int) -> None:
-        """The disk in this broker's machine fails until `mended`; if it is another's, that one has it back later."""
-        for each in self._concerned(broker_id):
+    def tampered_with(self, broker_id: int) -> Callable[[], None]:
+        """The disk in this broker's machine fails; if it is another's, that one has it back later.
+
+        Returns what to call when that fault is over, wherever the disk is then. What it left in a process goes with
+        that process.
+        """
+        concerned = {broker_id, self._owners.get(broker_id, broker_id)}
+        for each in sorted(concerned):
             self._failing[each] += 1
             self._exempt.setdefault(each, 0)
 
-    def mended(self, broker_id: int) -> None:
-        """That fault is over. What it left in a process goes with that process."""
-        for each in self._concerned(broker_id):
-            self._failing[each] -= 1
-            self._exempt[each] = self._cluster.machines[each].incarnation
+        def mended() -> None:
+            for each in sorted(concerned):
+                self._failing[each] -= 1
+                self._exempt[each] = self._cluster.machines[each].incarnation
 
-    def _concerned(self, broker_id: int) -> set[int]:
-        return {broker_id, self._owners.get(broker_id, broker_id)}
+        return mended
 
     def swapped(self, one: int, other: int) -> None:
         """The disks of two machines change places, or go back to their own."""
