@@ -279,8 +279,8 @@ def test_a_client_without_sasl_hears_what_is_missing(secured: LocalCluster) -> N
         asyncio.run(ask(secured.bootstrap, security_protocol="SSL", ssl_truststore_location=authority(secured)))
 
 
-SESSION_MS = 1_000
-LASTS_S = 4 * SESSION_MS / 1_000
+SESSION_MS = 2_000  # nobody may authenticate again more often than once in a second
+LASTS_S = 2.5 * SESSION_MS / 1_000
 
 
 def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
@@ -292,14 +292,14 @@ def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
     async def own() -> None:
         told = settings(cluster, "admin", "secret")
         async with Admin(cluster.bootstrap, **told) as admin, Producer(cluster.bootstrap, **told) as producer:
-            await admin.create_topics([NewTopic("orders", 1, 1)])
-            async with Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest", **told) as consumer:
+            await admin.create_topics([NewTopic("own", 1, 1), NewTopic("others", 1, 1)])
+            async with Consumer(cluster.bootstrap, "own", auto_offset_reset="earliest", **told) as consumer:
                 records = aiter(consumer)
                 end = time.monotonic() + LASTS_S
                 for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
-                    await producer.send("orders", b"%d" % number)
+                    await producer.send("own", b"%d" % number)
                     assert (await anext(records)).value == b"%d" % number
-            assert await admin.list_topics() == ["orders"]
+            assert await admin.list_topics() == ["others", "own"]
 
     def others() -> None:
         known = librdkafka(cluster, "admin", "secret")
@@ -307,13 +307,12 @@ def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
             KafkaProducer({**known, "enable.idempotence": True}),
             KafkaConsumer({**known, "group.id": "none", "enable.auto.commit": False}),
         )
-        begin = consumer.get_watermark_offsets(KafkaPartition("orders", 0), timeout=START_S)[1]
-        consumer.assign([KafkaPartition("orders", 0, begin)])
+        consumer.assign([KafkaPartition("others", 0, 0)])
         end = time.monotonic() + LASTS_S
         for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
-            producer.produce("orders", b"other %d" % number)
+            producer.produce("others", b"%d" % number)
             assert producer.flush(START_S) == 0
-            assert [each.value() for each in consumer.consume(1, START_S)] == [b"other %d" % number]
+            assert [each.value() for each in consumer.consume(1, START_S)] == [b"%d" % number]
         consumer.close()
 
     try:

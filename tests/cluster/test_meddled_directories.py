@@ -1,0 +1,155 @@
+"""What is done to the directories of real brokers, and to their memory: it costs no record, and is said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from odradek import Admin, Consumer, NewTopic, Producer
+from odradek_broker.local.cluster import LocalCluster
+from odradek_chaos.harness.waiting import wait_until_ready
+
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+
+PATIENCE_S = 120
+MEDDLED = (2, 3)
+RECORDS = [b"%d" % number for number in range(500)]
+SETTINGS = {"log.segment.bytes": "1048576"}
+LARGE = 100_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three brokers; all have all records of `orders`, which broker 1 leads."""
+    made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings=SETTINGS)
+    try:
+        made.start_all()
+        asyncio.run(filled(made))
+        yield made
+    finally:
+        made.kill_all()
+
+
+async def filled(cluster: LocalCluster) -> None:
+    await wait_until_ready(cluster, timeout_s=PATIENCE_S)
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap, acks="all") as producer:
+        await admin.create_topics([NewTopic("orders", assignments={0: [1, 2, 3]})])
+        await asyncio.gather(*[producer.send("orders", record) for record in RECORDS])
+
+
+def whole(cluster: LocalCluster, records: Sequence[bytes] = RECORDS) -> None:
+    """Every replica is in the ISR, and a reader gets every record."""
+
+    async def isr() -> list[int]:
+        async with Admin(cluster.bootstrap) as admin:
+            (topic,) = await admin.describe_topics(["orders"])
+            return sorted(topic.partitions[0].isr)
+
+    async def read() -> list[bytes | None]:
+        async with Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer:
+            read = aiter(consumer)
+            return [(await anext(read)).value for _ in records]
+
+    until(lambda: asyncio.run(isr()), lambda seen: seen == [1, 2, 3], PATIENCE_S)
+    assert asyncio.run(read()) == records
+
+
+def start_well(cluster: LocalCluster) -> None:
+    """Start the two that are down, and wait until they take part."""
+    for broker_id in MEDDLED:
+        begin = len(said(cluster, broker_id))
+        cluster.start(broker_id)
+        until(partial(said, cluster, broker_id), partial(takes_part, begin), PATIENCE_S)
+
+
+def takes_part(begin: int, text: str) -> bool:
+    return "unfenced: this broker takes part" in text[begin:]
+
+
+def contains(sentence: str, text: str) -> bool:
+    return sentence in text
+
+
+def said(cluster: LocalCluster, broker_id: int) -> str:
+    return cluster.log_file(broker_id).read_text()
+
+
+def partition(cluster: LocalCluster, broker_id: int) -> Path:
+    return Path(cluster.nodes[broker_id].log_directory) / "orders-0"
+
+
+def test_a_tail_that_was_cut_and_a_partition_that_was_removed_are_copied_again(cluster: LocalCluster) -> None:
+    """By kill -9, a byte and a directory; broker 2 knows that it had more, and says when it has it again (R-146)."""
+    for broker_id in MEDDLED:
+        cluster.kill(broker_id)
+    segment = max(partition(cluster, 2).glob("*.log"))
+    os.truncate(segment, segment.stat().st_size - 1)
+    shutil.rmtree(partition(cluster, 3))
+    begin = len(said(cluster, 3))
+    start_well(cluster)
+    whole(cluster)
+    for sentence in ("orders-0: log cut at", "orders-0: no records are missing here any more"):
+        until(partial(said, cluster, 2), partial(contains, sentence), PATIENCE_S)
+    assert re.search(r"orders-0: follows broker \d+ in leader epoch \d+ from offset 0 on", said(cluster, 3)[begin:])
+
+
+def test_directories_that_changed_places_are_refused(cluster: LocalCluster) -> None:
+    """Each broker says whose directory it has, and ends; put right they come back."""
+    one, other = (Path(cluster.nodes[broker_id].log_directory) for broker_id in MEDDLED)
+
+    def swap() -> None:
+        aside = one.with_name("aside")
+        one.rename(aside)
+        other.rename(one)
+        aside.rename(other)
+
+    for broker_id in MEDDLED:
+        cluster.kill(broker_id)
+    swap()
+    for broker_id in MEDDLED:
+        cluster.start(broker_id)
+    until(lambda: [cluster.running(broker_id) for broker_id in MEDDLED], lambda alive: not any(alive), PATIENCE_S)
+    assert "belongs to node 3, not to node 2" in said(cluster, 2)
+    assert "belongs to node 2, not to node 3" in said(cluster, 3)
+    swap()
+    start_well(cluster)
+    whole(cluster)
+
+
+def lose_directory(cluster: LocalCluster, broker_id: int) -> None:
+    shutil.rmtree(partition(cluster, broker_id))
+
+
+def lose_memory(cluster: LocalCluster, broker_id: int) -> None:
+    """It gets no more than it has."""
+    pid = cluster.nodes[broker_id].pid
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmSize"))
+    size = int(line.split()[1]) * 1024
+    resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+
+
+@pytest.mark.parametrize("strike", [lose_directory, lose_memory])
+def test_a_leader_ends_that_cannot_go_on(cluster: LocalCluster, strike: Callable[[LocalCluster, int], None]) -> None:
+    """At its next segment, or when it asks for memory; others lead, and started again it has everything."""
+    strike(cluster, 1)
+
+    async def write() -> list[bytes]:
+        written: list[bytes] = []
+        async with asyncio.timeout(PATIENCE_S), Producer(cluster.bootstrap, acks="all") as producer:
+            while cluster.running(1):
+                written.append(b"%d" % len(written) + bytes(LARGE))
+                await producer.send("orders", written[-1])
+        return written
+
+    written = asyncio.run(write())
+    cluster.start(1)
+    whole(cluster, [*RECORDS, *written])
