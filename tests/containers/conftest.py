@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import shutil
 import subprocess
 import time
@@ -16,13 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from odradek.shared.properties import security_from
+from odradek.shared.security import UNSAID, talk_by_default
 from odradek_broker.local.processes import free_ports
+from odradek_proto.command_line import CLIENT_SETTINGS, COMMAND_CONFIG
 
 ROOT = Path(__file__).parents[2]
 OWN_BASE = "odradek-base:bookworm"  # what ops/docker/base-image.sh makes
 BROKER_IMAGE, AUDIT_IMAGE = "odradek-test:broker", "odradek-test:audit"
 SERVICES = ("odradek-1", "odradek-2", "odradek-3")
 BUILD_TIMEOUT_S, COMMAND_TIMEOUT_S = 1_800, 600
+PASSWORD = secrets.token_urlsafe()
 LABEL = "com.docker.compose.project"
 
 
@@ -69,6 +74,7 @@ class Project:
 
     compose: list[str]
     base_image: str
+    secrets: Path | None = None  # where a client's are, with ops/docker/secure.yml; None: without it
     name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
     ports: list[int] = field(default_factory=lambda: free_ports(3))
     kafka_ports: list[int] = field(default_factory=lambda: free_ports(3))
@@ -93,10 +99,12 @@ class Project:
         self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """The same, for commands that may fail."""
-        command = [*self.compose, "-p", self.name, "--profile", "audit", "--profile", "workload", *arguments]
+        files = ["docker-compose.yml", *(["ops/docker/secure.yml"] if self.secrets else [])]
+        named = [*(word for file in files for word in ("-f", file)), "-p", self.name]
+        command = [*self.compose, *named, "--profile", "audit", "--profile", "workload", *arguments]
         ports = {f"ODRADEK_PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
         ports |= {f"ODRADEK_KAFKA_PORT_{index}": str(port) for index, port in enumerate(self.kafka_ports, 1)}
-        ports["ODRADEK_NET"] = self.net
+        ports |= {"ODRADEK_NET": self.net, "ODRADEK_ADMIN_PASSWORD": PASSWORD}
         images = {"ODRADEK_IMAGE": BROKER_IMAGE, "ODRADEK_AUDIT_IMAGE": AUDIT_IMAGE, "BASE_IMAGE": self.base_image}
         patience = {"COMPOSE_HTTP_TIMEOUT": str(COMMAND_TIMEOUT_S)}  # its own 60 s are for machines at rest
         return run(command, timeout_s=timeout_s, **ports, **images, **patience, **environment)
@@ -104,6 +112,17 @@ class Project:
     def brokers_up(self) -> None:
         self.up_ms = int(time.monotonic() * 1000)
         self("up", "-d", *SERVICES)
+        if self.secrets is not None:
+            self._take_secrets(self.secrets)
+
+    def _take_secrets(self, directory: Path) -> None:
+        """What the service `certificates` has made for a client: this process and its children are one."""
+        broker = self("ps", "-q", SERVICES[0]).strip()
+        for name in ("ca.pem", CLIENT_SETTINGS):
+            copied = run(["docker", "cp", f"{broker}:/certificates/{name}", str(directory)])
+            assert copied.returncode == 0, copied.stdout
+        talk_by_default(security_from(directory / CLIENT_SETTINGS))
+        os.environ[COMMAND_CONFIG] = str(directory / CLIENT_SETTINGS)
 
     def remove(self) -> None:
         """Containers, networks and volumes with this project's label, by compose and then by hand; nothing else."""
@@ -151,11 +170,19 @@ def built(compose_command: list[str], base_image: str) -> Project:
     return project
 
 
-@pytest.fixture(scope="module")
-def project(built: Project) -> Iterator[Project]:
-    """The project with its brokers started this moment; not waited for."""
-    try:
-        built.brokers_up()
-        yield built
-    finally:
-        built.remove()
+@pytest.fixture(scope="module", params=["open", "secured"])
+def project(
+    built: Project, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Project]:
+    """A project with its brokers started this moment, not waited for; in the clear, or with TLS, SASL and ACLs."""
+    made = built
+    if request.param == "secured":
+        made = Project(built.compose, built.base_image, tmp_path_factory.mktemp("client"))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv(COMMAND_CONFIG, raising=False)
+        try:
+            made.brokers_up()
+            yield made
+        finally:
+            talk_by_default(UNSAID)
+            made.remove()

@@ -1,7 +1,7 @@
 """docker-compose.yml as an operator uses it: brought up, written to from the host, struck, audited, taken down.
 
-The tests stand in the order in which they run: they share one cluster, and the last one stops it. Each writes to a
-topic of its own.
+All of it in the clear, and with TLS, SASL and ACLs (ops/docker/secure.yml). The tests stand in the order in which they
+run: they share one cluster, and the last one stops it. Each writes to a topic of its own.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PATIENCE_S = 300  # for anything that is waited for; a busy machine starts three
 WRITTEN = 100  # acknowledged while a story went on, at least: how many there are is the machine's affair
 LEDGER_RECORDS = 5_000
 BUILD_TIMEOUT_S = 1_800
+REPLACED = int(os.environ.get("ODRADEK_ROUNDS", "1"))  # how often all containers are replaced under one writer
 SERVICES = ("odradek-1", "odradek-2", "odradek-3")
 ODRADEK = str(Path(sys.executable).with_name("odradek"))
 
@@ -199,7 +200,7 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("topic", "steps"), [("replaced", [SERVICES]), ("upgraded", [(service,) for service in SERVICES])]
+    ("topic", "steps"), [("replaced", [SERVICES] * REPLACED), ("upgraded", [(service,) for service in SERVICES])]
 )
 def test_another_image_writes_nothing_twice(
     project: Project, world: ComposeWorld, topic: str, steps: list[tuple[str, ...]]

@@ -85,6 +85,15 @@ def test_without_dockers_package_the_command_names_the_extra(
     assert "pip install 'odradek[chaos]'" in capsys.readouterr().err
 
 
+def test_the_properties_of_a_client_are_read_for_containers_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without them nobody is asked: a cluster with TLS would not answer."""
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", str(tmp_path / "client.properties"))
+    assert main(["chaos", "kill", "--world", "compose", "--leader", "orders-0"]) == 2
+    assert "client.properties cannot be read" in capsys.readouterr().err
+
+
 def test_a_process_cannot_be_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Processes share the machine's network: exit code 2, and what to do instead."""
     LocalCluster.create(tmp_path / "cluster", brokers=1)

@@ -278,16 +278,17 @@ def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:
 
 
 def _world(world: World, data: str | None, project: str | None) -> RealWorld:
+    from odradek.cli.clusters.current import data_directory, talk_as_told
+
     if world is World.COMPOSE:
         from odradek_chaos.worlds.compose import ComposeWorld, project_name
 
         if data is not None:
             raise CommandFailed("--data is of processes", hint="containers: --project NAME", exit_code=USAGE)
+        talk_as_told(None)
         return ComposeWorld(project_name(project, os.environ, Path.cwd()))
     if project is not None:
         raise CommandFailed("--project is of containers", hint="add --world compose", exit_code=USAGE)
-    from odradek.cli.clusters.current import data_directory
-
     from odradek_chaos.cli.places import find
     from odradek_chaos.worlds.processes import ProcessesWorld
 
