@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 import odradek
 import odradek.sync
 import pytest
-from odradek import RecordMetadata
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from odradek import ConfigError, RecordMetadata, UnsupportedFeature
+from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, build
 from odradek.shared.kafka import CLASSES, METHODS, NO_TRANSACTIONS
 
 CLIENTS = [
@@ -36,6 +41,45 @@ def test_a_class_of_another_client_is_answered(name: str) -> None:
     with pytest.raises(ImportError, match=f"its name here is {CLASSES[name]}"):
         importlib.import_module("odradek").__getattr__(name)
     assert hasattr(odradek, CLASSES[name])
+
+
+def parameters_of(client: Any) -> dict[str, Any]:
+    """Names of settings and their defaults."""
+    if (defaults := getattr(client, "DEFAULT_CONFIG", None)) is None:
+        found = inspect.signature(client.__init__).parameters.values()
+        defaults = {each.name: each.default for each in found if each.default is not inspect.Parameter.empty}
+    assert len(defaults) > 10
+    ours_by_the_name = ("bootstrap_servers", "acks", "retries", "max_in_flight_requests_per_connection")
+    return {name: value for name, value in defaults.items() if name not in ours_by_the_name}
+
+
+def is_answered(kind: Any, name: str, value: Any) -> bool:
+    """Whether a setting is taken, left out, or refused in words of its own."""
+    try:
+        build(kind, "localhost:1", {name: value})
+    except UnsupportedFeature as error:
+        return error.hint == f"leave {name} out"
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        (ProducerConfig, KafkaProducer),
+        (ConsumerConfig, KafkaConsumer),
+        (AdminConfig, KafkaAdminClient),
+        (ProducerConfig, AIOKafkaProducer),
+        (ConsumerConfig, AIOKafkaConsumer),
+        (AdminConfig, AIOKafkaAdminClient),
+    ],
+)
+def test_every_parameter_of_another_client_is_answered(kind: Any, client: Any) -> None:
+    """With the value that it has there by default, and with None."""
+    for name, value in parameters_of(client).items():
+        assert is_answered(kind, name, value), name
+        assert is_answered(kind, name, None), name
 
 
 def test_other_names_are_plainly_unknown() -> None:

@@ -75,12 +75,14 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:
     [
         (ProducerConfig, "lingerms", "did you mean 'linger_ms'?"),
         (ProducerConfig, "linger.ms", "did you mean 'linger_ms'?"),
-        (ProducerConfig, "max_in_flight", "did you mean 'max_in_flight_requests_per_connection'?"),
+        (ProducerConfig, "in_flight", "did you mean 'max_in_flight_requests_per_connection'?"),
         (ProducerConfig, "idempotence", "did you mean 'enable_idempotence'?"),
         (ConsumerConfig, "min_bytes", "did you mean 'fetch_min_bytes'?"),
         (ConsumerConfig, "linger_ms", "'linger_ms' is a setting of producers"),
         (ProducerConfig, "auto.offset.reset", "'auto.offset.reset' is a setting of consumers"),
         (AdminConfig, "acks", "'acks' is a setting of producers"),
+        (ConsumerConfig, "message.timeout.ms", "'delivery.timeout.ms' is a setting of producers"),
+        (AdminConfig, "metadata_broker_list", "did you mean 'bootstrap_servers'?"),
         (AdminConfig, "allow_auto_create_topics", "is a setting of producers and consumers"),
         (ProducerConfig, "frobnicate", "`odradek docs client` lists all settings"),
     ],
@@ -127,6 +129,12 @@ def test_a_configuration_that_was_written_for_kafka_loads(
         ("transactional.id", "t", "transactions are not there yet"),
         ("partitioner.class", "Mine", "a partition of your own choice"),
         ("value.serializer", str, "value_serializer=..."),
+        ("consumer_timeout_ms", 100, 'records(until="end")'),
+        ("partitioner", "consistent_random", "a partition of your own choice"),
+        ("error_cb", print, "errors are raised by the call that meets them"),
+        ("on_delivery", print, "Delivery.add_done_callback()"),
+        ("enable.auto.offset.store", False, "commit(offsets)"),
+        ("ssl.certificate.location", "me.pem", "ssl_keystore_location"),
     ],
 )
 def test_what_cannot_be_left_out_is_refused(name: str, value: Any, words: str) -> None:
@@ -135,6 +143,32 @@ def test_what_cannot_be_left_out_is_refused(name: str, value: Any, words: str) -
         from_dotted(ProducerConfig, {"bootstrap.servers": "localhost:1", name: value})
     assert words in str(caught.value)
     assert name in str(caught.value)
+
+
+LIBRDKAFKAS = {
+    "metadata.broker.list": "localhost:1",
+    "request.required.acks": "-1",
+    "message.timeout.ms": 10_000,
+    "queue.buffering.max.ms": 5,
+    "compression.codec": "gzip",
+    "max.in.flight": 1,
+    "partitioner": "murmur2_random",
+    "enable.ssl.certificate.verification": "true",
+    "message.send.max.retries": 7,
+}
+
+
+def test_a_configuration_that_was_written_for_librdkafka_loads() -> None:
+    """By its aliases; one beside the name that it stands for is one too many."""
+    servers, settings = from_dotted(ProducerConfig, LIBRDKAFKAS)
+    config = build(ProducerConfig, servers, settings)
+    assert (config.acks, config.delivery_timeout_ms, config.linger_ms, config.retries) == (-1, 10_000, 5, 7)
+    assert (config.compression_type, config.max_in_flight_requests_per_connection) == ("gzip", 1)
+    assert build(ProducerConfig, "localhost:1", {"max_batch_size": 7}).batch_size == 7  # aiokafka's
+    with pytest.raises(ConfigError, match=r"acks is given twice"):
+        from_dotted(ProducerConfig, LIBRDKAFKAS | {"acks": "all"})
+    with pytest.raises(ConfigError, match=r"request_required_acks is given twice"):
+        build(ProducerConfig, "localhost:1", {"acks": "all", "request_required_acks": 1})
 
 
 def test_a_mapping_belongs_into_from_config() -> None:

@@ -225,12 +225,16 @@ def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[
     """The settings of one client from keyword arguments. Raises `ConfigError`."""
     known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}
     values: dict[str, Any] = {"bootstrap_servers": addresses_of(bootstrap_servers)}
-    for name, value in settings.items():
-        name = SAME.get(name, name)
+    for written, value in settings.items():
+        name = SAME.get(written, written)
         if name not in known or name == "bootstrap_servers":
-            if "_" in name and settle_foreign(dotted(name), value, _who(kind)):
+            if "." not in written and settle_foreign(written, value, _who(kind)):
                 continue
-            raise _unknown(kind, name, [*known])
+            raise _unknown(kind, written, [*known])
+        if name in values:
+            raise ConfigError(f"{written} is given twice", hint=f"it is {name}")
+        if value is None:
+            continue  # aiokafka and kafka-python have it for what nobody has set
         default = known[name].default
         values[name] = _coerce(name, value, default if default is not MISSING else "")
     if kind is ProducerConfig and values.get("acks", ACKS_ALL) != ACKS_ALL:
@@ -249,11 +253,11 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
     for name, value in config.items():
         field = by_dotted.get(dotted(SAME.get(name.replace(".", "_"), name)))
         if field is None:
-            if settle_foreign(dotted(name), value, _who(kind)):
+            if settle_foreign(name, value, _who(kind)):
                 continue
             raise _unknown(kind, name, [*by_dotted])
         if field in settings:
-            raise ConfigError(f"{name} is given twice")
+            raise ConfigError(f"{name} is given twice", hint=f"it is {dotted(field)}")
         settings[field] = value
     if "bootstrap_servers" not in settings:
         raise ConfigError("bootstrap.servers is missing", hint='for example {"bootstrap.servers": "localhost:50051"}')
@@ -308,7 +312,7 @@ def _number(name: str, value: Any, kind: type[int] | type[float]) -> int | float
         number = kind(value)
         if number != float(value):
             raise ValueError
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{name}: {value!r} is not {'a whole number' if kind is int else 'a number'}") from None
     return number
 
@@ -330,11 +334,12 @@ def _require_codec(codec: Codec) -> None:
 
 def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> ConfigError:
     """The error for a name that is none of `names`, always with a hint: nobody knows all settings by heart."""
-    owners = [owner for owner, other in _OWNERS.items() if dotted(name) in map(dotted, _names_of(other))]
-    if owners and dotted(name) not in map(dotted, names):  # else it is the right name in the other form
-        hint = f"{name!r} is a setting of {' and '.join(owners)}"
+    here = dotted(SAME.get(name.replace(".", "_"), name))
+    owners = [owner for owner, other in _OWNERS.items() if here in map(dotted, _names_of(other))]
+    if owners and here not in map(dotted, names):  # else it is the right name in the other form
+        hint = f"{here if '.' in name else here.replace('.', '_')!r} is a setting of {' and '.join(owners)}"
     else:
-        meant = nearest(name, names)
+        meant = nearest(name, names) if here == dotted(name) else SAME[name.replace(".", "_")]
         hint = f"did you mean {meant!r}?" if meant else "`odradek docs client` lists all settings"
     return ConfigError(f"unknown {_who(kind)} setting {name!r}", hint=hint)
 

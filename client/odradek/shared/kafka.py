@@ -80,55 +80,114 @@ reconnect.backoff.max.ms reconnect.backoff.ms send.buffer.bytes session.timeout.
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms transaction.timeout.ms value.deserializer
 value.serializer
 
-api.version api.version.request broker.address.family broker.address.ttl consumer.timeout.ms debug enable.partition.eof
-log.connection.close queue.buffering.max.kbytes queue.buffering.max.messages socket.keepalive.enable
-socket.nagle.disable socket.timeout.ms statistics.interval.ms topic.metadata.refresh.interval.ms
+api.version api.version.auto.timeout.ms api.version.fallback.ms api.version.request api.version.request.timeout.ms
+batch.num.messages broker.address.family broker.address.ttl broker.version.fallback compression.level debug
+delivery.report.only.error enable.incremental.fetch.sessions enable.partition.eof enable.random.seed
+enable.sparse.connections fetch.error.backoff.ms fetch.queue.backoff.ms group.protocol.type kafka.client
+log.connection.close log.level log.queue log.thread.name loop message.copy.max.bytes metadata.request.timeout.ms
+metric.group.prefix metrics.enabled queue.buffering.backpressure.threshold queue.buffering.max.kbytes
+queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages receive.message.max.bytes
+reconnect.backoff.jitter.ms selector socket.blocking.max.ms socket.keepalive.enable socket.max.fails
+socket.nagle.disable socket.options socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.max.ms
+topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """  # of Kafka's own clients; below the empty line those of librdkafka, aiokafka and kafka-python
 _UNUSED: Final = frozenset(_UNUSED_NAMES.split())
+_PARTITIONER: Final = "the partitioner is Kafka's default one (murmur2): give send() a partition of your own choice"
+_REPORT: Final = "a delivery report is Delivery.add_done_callback(), of what enqueue() returns"
+_COMMITTED: Final = "commit() returns what it has committed, or raises why not"
+_KEYSTORE: Final = "key and certificate are in one PEM file, which ssl_keystore_location names"
+_PROXY: Final = "connections go through no proxy"
 _REFUSED: Final = {
     "transactional.id": NO_TRANSACTIONS,
     "interceptor.classes": "interceptors are not there: wrap send() or the loop that reads",
-    "partitioner.class": "the partitioner is Kafka's default one: give send() a partition of your own choice",
+    "partitioner.class": _PARTITIONER,
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
+    "partitioner": _PARTITIONER,
+    "partitioner.cb": _PARTITIONER,
+    "consumer.timeout.ms": 'no iteration ends by time: records(until="end") ends where the partitions end now, '
+    "poll(seconds) waits so long, batches(max_wait=seconds) gives an empty list then",
+    "rebalance.timeout.ms": "it is max_poll_interval_ms, as in Java",
+    "enable.auto.offset.store": "commit(offsets) with enable_auto_commit=False commits what you have stored",
+    "default.topic.config": "its settings belong beside the others",
+    "default.topic.conf": "its settings belong beside the others",
+    "dr.cb": _REPORT,
+    "dr.msg.cb": _REPORT,
+    "on.delivery": _REPORT,
+    "on.commit": _COMMITTED,
+    "offset.commit.cb": _COMMITTED,
+    "default.offset.commit.callback": _COMMITTED,
+    "rebalance.cb": "subscribe() takes on_assigned, on_revoked and on_lost",
+    "error.cb": "errors are raised by the call that meets them, and outages logged to the logger 'odradek'",
+    "log.cb": "the logger is called 'odradek'",
+    "logger": "the logger is called 'odradek'",
+    "stats.cb": "nothing is called with statistics; docs/metrics.md says what brokers measure",
+    "throttle.cb": "nothing is called when a broker throttles",
+    "oauth.cb": "docs/security.md says which mechanisms there are",
+    "enable.ssl.certificate.verification": "certificates are always verified",
+    "ssl.check.hostname": "host names are always verified",
+    "ssl.certfile": _KEYSTORE,
+    "ssl.keyfile": _KEYSTORE,
+    "ssl.certificate.location": _KEYSTORE,
+    "ssl.key.location": _KEYSTORE,
+    "ssl.context": "ssl_truststore_location and ssl_keystore_location name PEM files",
+    "proxy.url": _PROXY,
+    "socks5.proxy": _PROXY,
 }
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 SAME: Final = {
     "ssl_ca_location": "ssl_truststore_location",
+    "ssl_cafile": "ssl_truststore_location",
     "sasl_mechanisms": "sasl_mechanism",
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
+    "metadata_broker_list": "bootstrap_servers",
+    "max_in_flight": "max_in_flight_requests_per_connection",
+    "request_required_acks": "acks",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "message_max_bytes": "max_request_size",
+    "message_send_max_retries": "retries",
+    "queue_buffering_max_ms": "linger_ms",
+    "max_batch_size": "batch_size",
+    "compression_codec": "compression_type",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "auto_commit_enable": "enable_auto_commit",
 }
-"""What other clients call a setting of ours, both with underscores."""
-_AS_IT_IS: Final = (
-    ("ssl.endpoint.identification.algorithm", "https"),
-    ("ssl.truststore.type", "PEM"),
-    ("ssl.keystore.type", "PEM"),
-)
-_NOTHING_ASKED: Final[tuple[object, ...]] = (None, "", [], ())
+"""What other clients call a setting of ours, both with underscores; units and values are the same."""
+_AS_IT_IS: Final = {
+    "ssl.endpoint.identification.algorithm": ("https",),
+    "ssl.truststore.type": ("pem",),
+    "ssl.keystore.type": ("pem",),
+    "ssl.check.hostname": ("true",),
+    "enable.ssl.certificate.verification": ("true",),
+    "enable.auto.offset.store": ("true",),
+    "partitioner": ("murmur2_random",),
+}
+"""What may be asked for, since it is so; in small letters."""
+_NOTHING_ASKED: Final[tuple[object, ...]] = (None, "", [], (), float("inf"))
 
 
-def settle_foreign(name: str, value: Any, who: str) -> bool:
-    """Whether `name` (dotted) is a setting of Kafka's that a client of odradek can do without.
+def settle_foreign(written: str, value: Any, who: str) -> bool:
+    """Whether `written`, in either form, is a setting of Kafka's clients that one of odradek can do without.
 
     Raises `UnsupportedFeature` when it asks for something that is not there, `ConfigError` for a function where Kafka
     has the name of a class. `who` says whose configuration it is.
     """
-    if name.startswith(_SECURITY):
-        if value in _NOTHING_ASKED or (name, value) in _AS_IT_IS:
+    name = written.replace("_", ".")
+    if name in _REFUSED or name.startswith(_SECURITY):
+        if value in _NOTHING_ASKED or str(value).lower() in _AS_IT_IS.get(name, ()):
             return True
-        raise UnsupportedFeature(
-            f"{name}: not there; docs/security.md says which settings are", hint=f"leave {name} out"
-        )
-    if name in _REFUSED:
-        if value in _NOTHING_ASKED:
-            return True
-        raise UnsupportedFeature(f"{name}: {_REFUSED[name]}", hint=f"leave {name} out")
+        why = _REFUSED.get(name, "not there; docs/security.md says which settings are")
+        raise UnsupportedFeature(f"{written}: {why}", hint=f"leave {written} out")
     if name not in _UNUSED:
         return False
-    elif callable(value):
+    if callable(value) and name.endswith("serializer"):
         keyword = name.replace(".", "_")
-        raise ConfigError(f"{name} is a function", hint=f"give it as an argument of its own: {keyword}=...")
-    logger.warning("%s setting %s=%s is Kafka's; odradek does not use it and goes on without", who, name, value)
+        raise ConfigError(f"{written} is a function", hint=f"give it as an argument of its own: {keyword}=...")
+    logger.warning(
+        "%s setting %s=%s is of Kafka's clients; odradek does not use it and goes on without", who, written, value
+    )
     return True
 
 
