@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
+from operator import le
 
 from odradek_audit.catalogue import EPOCH_CACHE_MISMATCH
 from odradek_audit.findings import FindingSink
@@ -29,6 +30,8 @@ def misplaced_epochs(table: BatchTable, known: Sequence[EpochEntry] | None, but:
     A batch with the epoch that `leader-epoch-checkpoint` (`known`) names for its offset counts for many others. Rows of
     `but` and those without an epoch are passed over.
     """
+    if all(map(le, table.epoch, islice(table.epoch, 1, None))):
+        return []
     runs: list[tuple[int, int, list[int]]] = []  # epoch, weight, rows
     starts = [entry.start_offset for entry in known or ()]
     falls = False

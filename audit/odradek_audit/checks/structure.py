@@ -106,15 +106,19 @@ def _check_order(
 ) -> None:
     first_segment = inputs.segments[0].base_offset if inputs.segments else 0
     previous_last = first_segment - 1
-    bases, lasts = table.base_offset, table.last_offset
+    bases, lasts, segments, counts = table.base_offset, table.last_offset, table.segment, table.record_count
     cleaned_to = partition.cleaned_to(inputs)
     elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
     exchanged: dict[int, int] = {}
     misnamed = row = 0
     while row < len(table):
-        base, segment = bases[row], table.segment[row]
+        base, segment = bases[row], segments[row]
         span = lasts[row] - base + 1
-        if base == previous_last + 1 >= cleaned_to and row and table.segment[row - 1] != segment != base:
+        if base == previous_last + 1 and counts[row] == span and row and segments[row - 1] == segment <= base:
+            previous_last = lasts[row]  # as nearly all are
+            row += 1
+            continue
+        if base == previous_last + 1 >= cleaned_to and row and segments[row - 1] != segment != base:
             _report_misnamed(inputs, table, row, sink)
             misnamed = segment
         home = segment if segment == misnamed else _home(inputs, table, row)
@@ -150,9 +154,9 @@ def _check_order(
         if base > previous_last + 1 and base > cleaned_to and row not in damaged:
             _report_gap(inputs, table, row, previous_last, sink)
         previous_last = max(previous_last, lasts[row])
-        if table.record_count[row] != span and base >= cleaned_to:
+        if counts[row] != span and base >= cleaned_to:
             _report_count(inputs, table, row, sink)
-            if row + 1 < len(table) and bases[row + 1] == base + table.record_count[row]:
+            if row + 1 < len(table) and bases[row + 1] == base + counts[row]:
                 previous_last = bases[row + 1] - 1  # its last offset is what is wrong
         row += 1
     for rows in misplaced_epochs(table, inputs.epochs, elsewhere):

@@ -15,12 +15,14 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol, TypedDict
 
 METADATA_TOPIC = "__cluster_metadata"
 NO_EPOCH = -1
 _PACKED = struct.Struct("<QQ")
 NO_PRODUCER = -1
+ROWS_AT_ONCE = 4096
 CLEANED_EVERYWHERE = 1 << 62
 """Where the cleaner may have been in topics of Kafka's own, or when its checkpoint may not be read."""
 BLOCK_OFFSETS = 1024
@@ -101,23 +103,18 @@ class BatchTable:
 
     def extend(self, facts: Iterable[BatchFacts]) -> None:
         """Add batches; they must come in the order of (segment, position)."""
-        for fact in facts:
-            if fact.problem:
-                self.problems.append(Problem(len(self), fact))
-                continue
-            self.segment.append(fact.segment)
-            self.position.append(fact.position)
-            self.size.append(fact.size)
-            self.base_offset.append(fact.base_offset)
-            self.last_offset.append(fact.last_offset)
-            self.epoch.append(fact.epoch)
-            self.crc.append(fact.crc)
-            self.attributes.append(fact.attributes)
-            self.max_timestamp.append(fact.max_timestamp)
-            self.producer_id.append(fact.producer_id)
-            self.producer_epoch.append(fact.producer_epoch)
-            self.base_sequence.append(fact.base_sequence)
-            self.record_count.append(fact.record_count)
+        columns, remaining = self._columns(), iter(facts)
+        while batches := list(islice(remaining, ROWS_AT_ONCE)):
+            sound = batches
+            if any(fact.problem for fact in batches):
+                sound = []
+                for fact in batches:
+                    if fact.problem:
+                        self.problems.append(Problem(len(self) + len(sound), fact))
+                    else:
+                        sound.append(fact)
+            for column, values in zip(columns, zip(*sound, strict=True), strict=False):
+                column.extend(values)
 
     def _columns(self) -> tuple[array[int], ...]:
         return (
