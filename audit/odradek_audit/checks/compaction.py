@@ -9,8 +9,10 @@ believed, else the reference replica.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from odradek_proto.records import ControlType, CorruptBatch, Record, control_type
@@ -94,23 +96,29 @@ def check_compaction(
     bound: int,
     reader: SegmentReader,
     sink: FindingSink,
-) -> None:
-    """Compare what the cleaners have left of a partition's logs; nothing where no cleaner has been."""
+) -> int:
+    """Compare what the cleaners have left of a partition's logs, nothing where no cleaner has been; returns how many
+    copies of records were laid beside another one."""
     every = partition.replicas
     cleaned = partition.cleaned_to(*every.values())
-    if not cleaned or len(every) < 2 or _are_equal(tables):
-        return
+    if not cleaned or len(every) < 2:
+        return 0
+    if _are_equal(tables):
+        table = tables[reference_replica]
+        below = bisect_left(table.base_offset, cleaned)
+        return sum(table.record_count[:below]) * (len(tables) - 1)
     end = min(bound, *(log_end_offset(each, tables[name]) for name, each in every.items()))
     start = max(each.log_start for each in every.values())
     try:
         copies = {name: _Copy(tables[name], name, reader, min(end, cleaned)) for name in sorted(every)}
     except (OSError, CorruptBatch) as error:
         sink.note(NOT_COMPARED, reference_replica, f"what the cleaners have left was not compared: {error}")
-        return
+        return 0
     newest = {name: copy.newest.by_key for name, copy in copies.items()}
     found = [*_other_records(copies, reference_replica), *other_newest(newest, start, min(end, cleaned))]
     for (name, what), offsets in by_kind(found).items():
         _report(name, what, offsets, tables[name], sink)
+    return sum(times - 1 for times in Counter(chain.from_iterable(copy.by_offset for copy in copies.values())).values())
 
 
 def _are_equal(tables: Mapping[str, BatchTable]) -> bool:

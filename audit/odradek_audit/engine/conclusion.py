@@ -30,9 +30,9 @@ class Compared(Protocol):
 
 
 def partition_summary(
-    partition: PartitionInputs, bound: int, compared: Sequence[Compared], reference_replica: str
+    partition: PartitionInputs, bound: int, compared: Sequence[Compared], reference_replica: str, cleaned: int = 0
 ) -> PartitionSummary:
-    """What was compared of a partition."""
+    """What was compared of a partition; `cleaned` is how many copies of records below where the cleaner has been."""
     return PartitionSummary(
         topic=partition.topic,
         partition=partition.partition,
@@ -40,7 +40,7 @@ def partition_summary(
         compared_from=min((entry.start for entry in compared), default=0),
         compared_to=max((entry.end for entry in compared), default=0),
         compared_batches=sum(entry.batches for entry in compared),
-        compared_records=sum(entry.records for entry in compared),
+        compared_records=sum(entry.records for entry in compared) + cleaned,
         reference_replica=reference_replica,
     )
 

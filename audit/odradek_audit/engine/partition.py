@@ -90,7 +90,7 @@ def check_partition(
     bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
     bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
-    check_compaction(partition, tables, reference_replica, bound, reader, sink)
+    cleaned = check_compaction(partition, tables, reference_replica, bound, reader, sink)
     check_companions(partition, sink)
     elected: Mapping[TopicPartition, Elected] = {}
     if partition.topic == METADATA_TOPIC:
@@ -111,7 +111,7 @@ def check_partition(
     if len(partition.replicas) < 2 and not unread:
         note_alone(reference_replica, sink)
     summary = replace(
-        partition_summary(partition, bound, compared, reference_replica),
+        partition_summary(partition, bound, compared, reference_replica, cleaned),
         replicas=[summary_of(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
