@@ -33,6 +33,8 @@ BENCHES = (
     "metrics",
     "groups",
     "audit",
+    "audit_kinds",
+    "events",
     "simulated",
 )
 

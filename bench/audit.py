@@ -28,7 +28,7 @@ from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.layout import Layout, read_layout
 from odradek_proto.compression import Codec
 
-from bench.audit_input import REPLICAS, write_history, write_replicas
+from bench.audit_input import REPLICAS, plain, write_history, write_replicas
 from bench.process_tree import Taken, run_measured
 from bench.report import Figure
 from bench.run import show
@@ -68,7 +68,7 @@ def passes(quick: bool) -> list[Figure]:
     for codec in (Codec.NONE, Codec.ZSTD):
         for name, size in BATCHES.items():
             with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-                replicas, read, records = write_replicas(Path(folder), size, total, codec=codec)
+                replicas, read, records = write_replicas(Path(folder), plain(size, codec), total)
                 layout = read_layout(LocalDisk(), {key: str(path) for key, path in replicas.items()})
                 what = f"{name} batches" + (", zstd" if codec is Codec.ZSTD else "")
                 floor = 150.0 if name == "16 KiB" else None
@@ -112,7 +112,7 @@ def commands(sizes: Mapping[str, int], engines: Mapping[str, tuple[str, ...]], b
     walls: dict[tuple[str, str], float] = {}
     for size_name, size in sizes.items():
         with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-            replicas, read, _ = write_replicas(Path(folder), BATCHES[batch], size)
+            replicas, read, _ = write_replicas(Path(folder), plain(BATCHES[batch]), size)
             for engine, options in engines.items():
                 taken = command(replicas, *options)
                 peaks[engine, size_name], walls[engine, size_name] = taken.peak_mib, taken.wall_s
@@ -151,7 +151,9 @@ def histories(sizes: Sequence[int]) -> list[Figure]:
     for events in sizes:
         with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
             total = events // 2 * 109 * REPLICAS * 11 // 10
-            replicas, _, _ = write_replicas(Path(folder), batch, total, segment_bytes=min(total // 4, 11_000_000))
+            replicas, _, _ = write_replicas(
+                Path(folder), plain(batch), total, segment_bytes=min(total // 4, 11_000_000)
+            )
             path = Path(folder) / "history.jsonl"
             write_history(path, replicas, batch, events)
             taken = command(replicas, "--engine", "spark", "--master", "local[2]", "--history", str(path))
