@@ -169,6 +169,16 @@ def text_of(report: Report) -> str:
     return " ".join("".join(check_is_inert(page(report)).text).split())
 
 
+def test_records_beside_a_cut_are_not_called_missing(write_cluster: WriteCluster) -> None:
+    """The lost record's batch begins below where the other log ends: what that one has there is another batch."""
+    log = SampleLog().append([b"a", b"b"])
+    cut, stale = SampleLog(list(log.batches), 2).append([b"c"], epoch=2), log.append([b"x", b"y", b"z"], epoch=1)
+    told = [Event(SEND, "t", 0, b"z"), Event(ACK, "t", 0, b"z", 4)]
+    text = text_of(audit(write_cluster(cut, cut, stale), history=History(told)))
+    assert text.count("another batch: 2 to 2, epoch 2") == 2
+    assert text.count("no record: the log ends at 3") == 4
+
+
 def test_batch_that_cannot_be_decompressed_is_said_once_with_all_of_its_offsets(
     write_cluster: WriteCluster, log: SampleLog
 ) -> None:

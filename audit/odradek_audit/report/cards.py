@@ -28,7 +28,7 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     if not findings:
         return Safe("")
     if len(findings) == 1:
-        link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}")
+        link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}", class_="jump")
         return tag("p", check_badge(findings[0]), " ", link)
     rows = [
         tag(

@@ -6,6 +6,7 @@ from odradek_audit.excerpt import (
     ACCUSED,
     OTHER,
     REFERENCE,
+    BatchLine,
     Bytes,
     Excerpt,
     RecordView,
@@ -93,9 +94,11 @@ def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -
             continue
         record = _record(side, offset)
         other = _record(counterpart, offset) if counterpart is not None else None
+        apart = _elsewhere(side, offset) or (counterpart is not None and _elsewhere(counterpart, offset))
         differs = _comparable(counterpart) and (record.digest if record else "") != (other.digest if other else "")
+        differs = differs and not apart
         marked = differs and side.role != REFERENCE
-        content = _record_cell(record, other if differs else None) if record is not None else _nothing(side)
+        content = _record_cell(record, other if differs else None) if record is not None else _nothing(side, offset)
         sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
         same = "same" if side.role == OTHER and side.replica in excerpt.agreeing else None
         kind = "differs" if marked else "meant" if differs else same
@@ -126,7 +129,18 @@ def _record(side: Side | None, offset: int) -> RecordView | None:
     return next((record for record in records if record.offset == offset), None)
 
 
-def _nothing(side: Side) -> Safe:
+def _elsewhere(side: Side, offset: int) -> BatchLine | None:
+    """The batch that holds an offset on a replica without one at the finding's place."""
+    lines = side.lines if side.absent else ()
+    return next((line for line in lines if line.base_offset <= offset <= line.last_offset), None)
+
+
+def _nothing(side: Side, offset: int) -> Safe:
+    line = _elsewhere(side, offset)
+    if line is not None:
+        return tag(
+            "span", f"another batch: {line.base_offset} to {line.last_offset}, epoch {line.epoch}", class_="none"
+        )
     if side.absent:
         return tag("span", f"no record: {side.absent}", class_="none")
     return tag("span", "no record", class_="none")
