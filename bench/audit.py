@@ -150,7 +150,7 @@ def histories(sizes: Sequence[int]) -> list[Figure]:
     batch = BATCHES["16 KiB"]
     for events in sizes:
         with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-            total = events // 2 * 109 * REPLICAS * 11 // 10
+            total = events // 2 * 109 * REPLICAS * 13 // 10  # whole partitions: the last one may not fit
             replicas, _, _ = write_replicas(
                 Path(folder), plain(batch), total, segment_bytes=min(total // 4, 11_000_000)
             )
