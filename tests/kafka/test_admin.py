@@ -192,6 +192,57 @@ def test_the_cluster_and_its_quorum_are_described(
     assert ask(address, 60, 2, {"endpoint_type": 2})["error_code"] == 114  # MISMATCHED_ENDPOINT_TYPE
 
 
+def test_a_replica_moves_to_no_other_directory(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """There is one: who moves a replica there has nothing to do, and each other case has Kafka's code."""
+    address = kafka_bootstrap.partition(",")[0]
+    (directory,) = ask(address, 35, 4, {"topics": None})["results"]
+    here = {"name": odradek_topic, "partitions": [0, 1]}
+    asked = [
+        {"path": directory["log_dir"], "topics": [here, {"name": "nobody-made-it", "partitions": [0]}]},
+        {"path": "/elsewhere", "topics": [{"name": odradek_topic, "partitions": [0]}]},
+    ]
+    told = ask(address, 34, 2, {"dirs": asked})["results"]
+    assert [
+        (
+            each["topic_name"],
+            [(partition["partition_index"], partition["error_code"]) for partition in each["partitions"]],
+        )
+        for each in told
+    ] == [
+        (odradek_topic, [(0, 0), (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, ErrorCode.LOG_DIR_NOT_FOUND)]),
+        ("nobody-made-it", [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+    ]
+    odradek_cluster.create_topic("lean", replication_factor=1)
+    (leader,) = odradek_cluster.isr_of("lean")
+    elsewhere = next(other for broker, other in odradek_cluster.kafka_addresses.items() if broker != leader)
+    (directory,) = ask(elsewhere, 35, 4, {"topics": None})["results"]
+    lean = {"path": directory["log_dir"], "topics": [{"name": "lean", "partitions": [0]}]}
+    ((partition,),) = [each["partitions"] for each in ask(elsewhere, 34, 2, {"dirs": [lean]})["results"]]
+    assert partition["error_code"] == ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def test_resources_that_may_have_configs_are_listed(kafka_bootstrap: str, odradek_topic: str) -> None:
+    """All types, or those that are named; version 0 asks for client metrics alone (KIP-1142)."""
+    address = kafka_bootstrap.partition(",")[0]
+
+    def listed(*types: int) -> list[tuple[int, str]]:
+        found = ask(address, 74, 1, {"resource_types": list(types)})
+        assert not found["error_code"]
+        return sorted((each["resource_type"], each["resource_name"]) for each in found["config_resources"])
+
+    topics, brokers, loggers = (
+        [(2, odradek_topic)],
+        [(4, str(each)) for each in (1, 2, 3)],
+        [(8, str(each)) for each in (1, 2, 3)],
+    )
+    assert listed() == topics + brokers + loggers
+    assert listed(4, 32) == brokers
+    assert ask(address, 74, 1, {"resource_types": [3]})["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+    assert ask(address, 74, 0, {})["config_resources"] == []
+
+
 def test_leaders_are_elected_and_partitions_reassigned(
     odradek_cluster: Cluster, kafka_bootstrap: str, topic: str
 ) -> None:

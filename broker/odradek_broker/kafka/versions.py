@@ -51,7 +51,7 @@ def served(
     produce = ProduceApi(requests.produce, topic_name=metadata.topic_name, endpoints=endpoints)
     fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints, throttle=requests.throttle)
     offsets, admin = OffsetsApi(requests.offsets), Admin(requests.admin)
-    topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
+    topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin, metadata)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
@@ -85,6 +85,7 @@ def served(
         _row(31, acls.delete),
         _row(32, configs.describe),
         _row(33, configs.alter),
+        _row(34, records.alter_log_dirs),
         _row(35, records.describe_log_dirs),
         _row(37, topics.create_partitions),
         _row(42, groups.delete),
@@ -105,6 +106,7 @@ def served(
         _row(66, transactions.list_transactions),
         _row(68, consumer_groups.heartbeat),
         _row(69, consumer_groups.describe),
+        _row(74, configs.list_resources),
         _row(75, topics.describe),
     ]
     apis.update({row.key: row for row in rows})

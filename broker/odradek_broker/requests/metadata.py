@@ -94,6 +94,10 @@ class MetadataRequests:
         """Those that have this listener, fenced ones too."""
         return _brokers(self._image(), lambda name: name == listener)
 
+    def refusal_to_list_resources(self, context: RequestContext) -> ErrorCode:
+        """NONE, or the error for whoever may not know which resources have configs."""
+        return self._access.refusal(context, "ListConfigResources")
+
     def _hidden(self, context: RequestContext, topics: Sequence[str] | None, topic_ids: Sequence[bytes]) -> set[str]:
         """The topics that the caller may not see; those that it has not named are left out in silence."""
         if not self._access.is_on:

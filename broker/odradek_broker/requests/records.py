@@ -1,6 +1,7 @@
-"""DescribeReplicas, DescribeProducers, DeleteRecords: what this broker's replicas hold, and cutting their beginning.
+"""What this broker's replicas hold, where they lie, and cutting their beginning.
 
 - DescribeReplicas answers from memory for every replica here, leaders with what they know of the others.
+- AlterReplicaLogDirs: there is one directory, so no replica moves.
 - DescribeProducers: the producers that a replica here remembers, leader or not, as in Kafka (KIP-664).
 - DeleteRecords: the leader only; answered when its log start offset and those of all replicas on live brokers have
   moved (R-125), or with REQUEST_TIMED_OUT: then the leader's has, and the others take it with their next fetches.
@@ -84,6 +85,21 @@ class RecordRequests:
             if not topics or tp.topic in topics
         ]
         return BrokerReplicas(self._broker_id, registration.broker_epoch if registration is not None else -1, found)
+
+    def refusal_to_move(self, context: RequestContext, tp: TopicPartition, *, is_known: bool) -> ErrorCode:
+        """Why a replica cannot be moved to another log directory; NONE where it is in that one already.
+
+        `is_known`: whether the directory is this broker's. In the order of Kafka's checks, and with its codes.
+        """
+        if refused := self._access.refusal(context, "AlterReplicaLogDirs"):
+            return refused
+        if not is_known:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        replica = self._replicas.lookup(tp, b"")
+        if isinstance(replica, ErrorCode):
+            absent = replica is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return ErrorCode.REPLICA_NOT_AVAILABLE if absent else replica
+        return ErrorCode.NONE if replica.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
 
     def describe_producers(self, context: RequestContext, tp: TopicPartition) -> Sequence[ProducerEntry] | ErrorCode:
         """By producer id."""

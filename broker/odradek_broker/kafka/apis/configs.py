@@ -1,4 +1,4 @@
-"""DescribeConfigs, IncrementalAlterConfigs, and AlterConfigs, which sets all of a resource's configs at once."""
+"""DescribeConfigs, ListConfigResources, IncrementalAlterConfigs, and AlterConfigs, which sets all of a resource's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.metadata import live_brokers
 from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.metadata import MetadataRequests
 
-RESOURCES = {2: "topic", 4: "broker", 8: "broker-logger"}  # Kafka's ConfigResource.Type
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's ConfigResource.Type
+RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger"}
 SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
@@ -28,8 +31,36 @@ SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last
 
 
 class ConfigsApi:
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, metadata: MetadataRequests) -> None:
         self._admin = admin
+        self._metadata = metadata
+
+    async def list_resources(self, request: Request) -> Body:
+        """Names of what may have configs, of all types or of those that are asked for; version 0 has one (KIP-1142).
+
+        Groups and client metrics have none here, so there is no name to tell.
+        """
+        types = request.read().get("resource_types", [CLIENT_METRICS])
+        if refused := self._metadata.refusal_to_list_resources(request.context):
+            return request.answered({"error_code": refused})
+        cluster = await self._metadata.metadata(request.context, None)
+        brokers = [str(broker["node_id"]) for broker in live_brokers(cluster, request.context.listener)]
+        names: dict[int, list[str]] = {
+            GROUP: [],
+            CLIENT_METRICS: [],
+            BROKER_LOGGER: brokers,
+            BROKER: brokers,
+            TOPIC: [topic.name for topic in cluster.topics],
+        }
+        if not names.keys() >= set(types):
+            return request.answered({"error_code": ErrorCode.UNSUPPORTED_VERSION})
+        listed = [
+            {"resource_name": name, "resource_type": kind}
+            for kind in names
+            if kind in types or not types
+            for name in names[kind]
+        ]
+        return request.answered({"config_resources": listed})
 
     async def describe(self, request: Request) -> Body:
         asked = request.read()

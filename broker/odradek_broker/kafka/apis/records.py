@@ -1,4 +1,4 @@
-"""DeleteRecords, DescribeProducers and DescribeLogDirs: what this broker's replicas hold."""
+"""DeleteRecords, DescribeProducers, AlterReplicaLogDirs and DescribeLogDirs: what this broker's replicas hold."""
 
 from __future__ import annotations
 
@@ -71,6 +71,26 @@ class RecordsApi:
             for each in found
         ]
         return {"partition_index": index, "active_producers": producers}
+
+    async def alter_log_dirs(self, request: Request) -> Body:
+        """There is one directory: a replica is there already, or nowhere."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for directory in request.read()["dirs"]:
+            for topic in directory["topics"]:
+                topics.setdefault(topic["name"], []).extend(
+                    {
+                        "partition_index": index,
+                        "error_code": self._requests.refusal_to_move(
+                            request.context,
+                            TopicPartition(topic["name"], index),
+                            is_known=directory["path"] == self._log_directory,
+                        ),
+                    }
+                    for index in topic["partitions"]
+                )
+        return request.answered(
+            {"results": [{"topic_name": topic, "partitions": partitions} for topic, partitions in topics.items()]}
+        )
 
     async def describe_log_dirs(self, request: Request) -> Body:
         """Of all replicas here, or of those that are named."""

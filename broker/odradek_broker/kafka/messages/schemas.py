@@ -271,6 +271,22 @@ response
     resource_type int8
     resource_name string
 """,
+        34: """
+AlterReplicaLogDirs 1-2 flexible 2
+request
+  dirs []
+    path string
+    topics []
+      name string
+      partitions [int32]
+response
+  throttle_time_ms int32
+  results []
+    topic_name string
+    partitions []
+      partition_index int32
+      error_code int16
+""",
         35: """
 DescribeLogDirs 1-4 flexible 2
 request
@@ -521,6 +537,17 @@ response
     transactional_id string
     producer_id int64
     transaction_state string
+""",
+        74: """
+ListConfigResources 0-1 flexible 0
+request
+  resource_types [int8] 1+
+response
+  throttle_time_ms int32
+  error_code int16
+  config_resources []
+    resource_name string
+    resource_type int8 1+ =16
 """,
         75: """
 DescribeTopicPartitions 0-0 flexible 0
