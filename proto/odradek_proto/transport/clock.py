@@ -18,14 +18,17 @@ class LoopClock:
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = random.Random() if rng is None else rng
+        self._time: Callable[[], float] | None = None  # of the loop; to ask for the loop each time is a system call
 
     @property
     def rng(self) -> random.Random:
         return self._rng
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds of the running loop. Raises `RuntimeError` when no loop runs in this thread."""
-        return int(asyncio.get_running_loop().time() * 1000)
+        """Monotonic milliseconds of the loop that ran at the first call. Raises `RuntimeError` when none did."""
+        if self._time is None:
+            self._time = asyncio.get_running_loop().time
+        return int(self._time() * 1000)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
