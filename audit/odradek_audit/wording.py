@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek_proto.words import noun
+
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
 from odradek_audit.findings import Finding
 from odradek_audit.words import count, plural
@@ -127,8 +129,8 @@ def cause_of_loss(finding: Finding) -> str:
         return f"replica {finding.replica}'s copy of the batch was changed after it was written{_flipped(excerpt)}"
     if held:
         return (
-            f"the record was acknowledged, and cut off or overwritten at a change of leader; replica {', '.join(held)} "
-            "still has it"
+            "the record was acknowledged, and cut off or overwritten at a change of leader; "
+            f"{noun(len(held), 'replica')} {', '.join(held)} still {noun(len(held), 'has', 'have')} it"
         )
     ends = excerpt is not None and all(side.absent.startswith("the log ends") for side in excerpt.sides)
     if ends:

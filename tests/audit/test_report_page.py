@@ -275,7 +275,7 @@ def test_agreeing_replicas_say_what_was_not_looked_at(write_cluster: WriteCluste
     """SURVIVED says what was compared; without a history it says what that leaves open."""
     text = " ".join("".join(Elements(page(audit(write_cluster(log, log, log)))).text).split())
     assert "SURVIVED" in text
-    assert "520 records compared on 3 replicas: all are equal." in text
+    assert "520 copies of records compared on 3 replicas: all are equal." in text
     assert "No history of clients was given" in text
 
 

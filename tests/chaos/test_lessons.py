@@ -61,7 +61,7 @@ def test_a_failure_of_today_is_no_good_end() -> None:
     """Findings and losses that no world expects are told."""
     old, today = LESSONS["lost-write"].worlds
     wrong = replace(LESSONS["lost-write"], worlds=(replace(old, name="old", lost=(), expected=()), today))
-    assert judge(play(wrong)).unmet == ("old: 3 findings, 2 records compared", "old: lost are m2, not none")
+    assert judge(play(wrong)).unmet == ("old: 3 findings, 2 copies of records compared", "old: lost are m2, not none")
 
 
 @pytest.mark.parametrize("name", FAILING)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -354,6 +356,40 @@ def test_nobody_listens(home: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(ASKS_A_CLUSTER, command_line.UNREACHABLE), said
     assert not [words for words, lines in said.items() if "Traceback" in lines]
     assert all(address in lines for words, lines in said.items() if words != "doctor"), said  # it says so in its table
+
+
+def hang_up(listener: socket.socket) -> None:
+    """Read a little of each connection and close it, until the listener is gone."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(10)
+
+
+@pytest.mark.parametrize(("closes", "said"), [
+    (False, "it takes the connection and says nothing\n  try: is the process frozen, or the machine too busy?"),
+    (True, "it closes the connection: a server of another kind?\n  try: check host names and ports"),
+])  # fmt: skip
+def test_what_listens_and_is_no_broker_is_told_in_plain_words(odradek: Run, closes: bool, said: str) -> None:
+    """Not in gRPC's, which were six hundred characters for three frozen brokers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=hang_up, args=(listener,), daemon=True)
+        if closes:
+            thread.start()
+        outcome = odradek("topic", "list", "-b", address)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert outcome.code == command_line.UNREACHABLE
+    assert outcome.err.startswith(f"odradek: no broker could be reached: {address}: not reachable: {said}")
+    assert len(outcome.err) < 250
+
+
+def test_a_name_that_nobody_knows_is_said_to_be_one(odradek: Run) -> None:
+    """`.invalid` has no addresses anywhere (RFC 2606)."""
+    outcome = odradek("topic", "list", "-b", "nobody.invalid:50051")
+    assert outcome.code == command_line.UNREACHABLE
+    assert "not reachable: unknown host nobody.invalid\n" in outcome.err
 
 
 @pytest.mark.parametrize("words", ASKS_THE_CLUSTER_OF_THIS_MACHINE)

@@ -239,7 +239,7 @@ def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
 
 
 @pytest.mark.parametrize(
-    ("acks", "said_of_it"), [("all", "acknowledged by"), ("1", "acknowledged by"), ("0", "acks=0")]
+    ("acks", "said_of_it"), [("all", "acknowledged in"), ("1", "acknowledged in"), ("0", "acks=0")]
 )
 def test_a_workload_writes_down_what_was_promised(
     cluster: LocalCluster, odradek: Run, tmp_path: Path, acks: str, said_of_it: str

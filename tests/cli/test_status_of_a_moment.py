@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek import Admin, NewTopic, OdradekError, Producer, RemoteReplicaDescription, ReplicaDescription
+from odradek import (
+    Admin,
+    BrokerDescription,
+    NewTopic,
+    OdradekError,
+    Producer,
+    RemoteReplicaDescription,
+    ReplicaDescription,
+)
 from odradek.cli.clusters.status import NO_MAJORITY, ClusterStatus, PartitionStatus, at_one_moment, gather_status
 from odradek.cli.clusters.view import replica_cell, status_text
 from odradek.cli.main import main
@@ -105,6 +113,24 @@ def test_internal_partitions_that_are_well_have_one_line() -> None:
     assert rows(said) == [f"{OFFSETS_TOPIC}-49", "orders-0"]
     assert f"{OFFSETS_TOPIC}: 49 partitions fully replicated; `odradek cluster status {OFFSETS_TOPIC}`" in said
     assert len(rows(status_text(status, every_partition=True))) == 51
+
+
+def test_the_first_line_says_what_keeps_writers_waiting() -> None:
+    """A leader that is frozen, and a member of the ISR that is late, are no health; who is behind without them is."""
+    brokers = [BrokerDescription(1, {}, "", False, 1), BrokerDescription(2, {}, "", False, 1)]
+    leader = replace(replica(1, 100, 95, role="leader"), waiting_produces=3)
+    late = RemoteReplicaDescription(2, 95, 4_000, True)
+    before = PartitionStatus("orders", 0, 1, 4, (1, 2), (1, 2), {1: leader})
+
+    def first_line(partition: PartitionStatus, **silent: str) -> str:
+        unreachable = {int(name[1:]): why for name, why in silent.items()}
+        return status_text(ClusterStatus("id", 1, None, "", brokers, [partition], unreachable)).splitlines()[0]
+
+    waiting = at_one_moment(before, [replace(leader, remote_replicas=[late])])
+    assert "1 partition with acks=all waits for in-sync followers that are behind" in first_line(waiting)
+    soon = at_one_moment(before, [replace(leader, remote_replicas=[replace(late, lag_ms=10)])])
+    assert "healthy" in first_line(soon)
+    assert "broker 1 does not answer; the leaders of 1 of 1 partitions are silent" in first_line(soon, b1="frozen")
 
 
 def replica(broker: int, end: int, watermark: int, *, epoch: int = 4, role: str = "follower") -> ReplicaDescription:

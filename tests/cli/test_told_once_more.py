@@ -137,7 +137,9 @@ def test_a_write_that_is_given_up_sums_up(odradek: Run, tmp_path: Path) -> None:
 def test_a_write_tells_people_what_is_unknown(odradek: Run) -> None:
     """In a sentence below the sum."""
     outcome = odradek("chaos", "write", "orders", "-b", "127.0.0.1:1")
-    assert outcome.out.startswith("0 of 3 records acknowledged by orders, the longest silence of a partition was ")
+    assert outcome.out.startswith(
+        "0 of 3 records acknowledged in topic orders, the longest silence of a partition was "
+    )
     assert outcome.out.endswith("\nof 3 records nobody knows: they may be written or not\n")
 
 

@@ -23,8 +23,8 @@ def test_what_was_reached_is_listed_and_what_was_not_stands_in_one_line() -> Non
     assert "4 faults: 3 pause, 1 machine-gone" in lines
     assert "0 chance points" in lines
     assert "0 rare branches" in lines
-    (missed,) = [line for line in lines if line.startswith("NOT REACHED: ")]
-    assert missed.startswith("NOT REACHED: kill, cut, ")
+    (missed,) = [line for line in lines if line.startswith("not reached by these seeds: ")]
+    assert missed.startswith("not reached by these seeds: kill, cut, ")
     assert campaign.reach()["faults"] == {"kill": 0, "pause": 3, "cut": 0, "machine-gone": 1}
 
 

@@ -13,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from odradek_proto.words import noun
+
 from odradek_audit.catalogue import (
     ACKNOWLEDGED_LOST,
     DELIVERED_LOST,
@@ -306,7 +308,11 @@ def _check_acknowledged(
         holders = _holders(partition, tables, reference_replica, offset, digest, reader) if asked else []
         found = log.first_place.get(digest)
         what = _what_stands_there(inputs.replica, log, offset, log_end_offset(inputs, table))
-        where = f"; replica {', '.join(holders)} still has it" if holders else ""
+        where = (
+            f"; {noun(len(holders), 'replica')} {', '.join(holders)} still {noun(len(holders), 'has', 'have')} it"
+            if holders
+            else ""
+        )
         moved = f"; the value stands at offset {found.offset}" if found is not None else ""
         sink.report(
             ACKNOWLEDGED_LOST,

@@ -19,7 +19,7 @@ from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_h
 
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts
-from odradek_audit.words import plural
+from odradek_audit.words import count, plural
 
 CHUNK_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 128 * 1024 * 1024
@@ -165,7 +165,7 @@ def _header_at(window: _Window, part: SegmentPart, position: int) -> tuple[Batch
         if size < HEADER_SIZE and not _zeros_ahead(window.data, local):
             return None, UNREADABLE, f"it claims a size of {plural(size, 'byte')}"
         if size > left:
-            return None, TORN, f"it claims {plural(size, 'byte')} and the file has {left} more"
+            return None, TORN, f"it claims {plural(size, 'byte')} and the file has {count(left)} more"
     if left < HEADER_SIZE or _zeros_ahead(window.data, local):
         return None, TORN, f"{plural(left, 'byte is', 'bytes are')} left"
     try:

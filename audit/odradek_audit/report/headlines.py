@@ -40,7 +40,9 @@ def _reason(report: Report) -> str:
         if report.losses and worst.check == "acknowledged-lost":
             return found  # what is lost has just been said
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
-    compared = f"{plural(report.compared_records, 'record')} compared on {compared_on(report)}"
+    compared = (
+        f"{plural(report.compared_records, 'copy of a record', 'copies of records')} compared on {compared_on(report)}"
+    )
     if report.inconclusive:
         return f"Too little was compared to say that nothing is wrong ({compared}): {report.inconclusive[0]}."
     acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)

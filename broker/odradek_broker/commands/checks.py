@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek_proto.command_line import STATE_FILE
+from odradek_proto.words import noun
 
 from odradek_broker.config.environment import PREFIXES
 from odradek_broker.local.cluster import ClusterError, LocalCluster
@@ -43,13 +44,18 @@ def of_local_cluster(directory: Path) -> list[Facts]:
     found = []
     dead = [node_id for node_id in cluster.nodes if not cluster.running(node_id)]
     if dead:
-        which = "no broker runs" if len(dead) == len(cluster.nodes) else f"broker {_list(dead)} does not run"
+        which = (
+            "no broker runs"
+            if len(dead) == len(cluster.nodes)
+            else f"{noun(len(dead), 'broker')} {_list(dead)} {noun(len(dead), 'does', 'do')} not run"
+        )
         up = f"odradek cluster up --data {shlex.quote(str(directory))}"
         remedy = f"`{up}` starts what is missing; the ends of broker-N.log say why"
         found.append(_fact("problem", "dead-process", str(directory), f"the cluster in {directory}: {which}", remedy))
     frozen = [node_id for node_id in cluster.nodes if cluster.paused(node_id)]
     if frozen:
-        says = f"the cluster in {directory}: broker {_list(frozen)} is frozen by SIGSTOP"
+        who = f"{noun(len(frozen), 'broker')} {_list(frozen)} {noun(len(frozen), 'is', 'are')}"
+        says = f"the cluster in {directory}: {who} frozen by SIGSTOP"
         found.append(_fact("problem", "frozen-process", str(directory), says, "`odradek chaos resume` lets it go on"))
     return found
 

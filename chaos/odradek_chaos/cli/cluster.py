@@ -221,9 +221,9 @@ def down(
 ) -> None:
     """Stop a cluster of this machine and forget it.
 
-    Its data is removed if it was made without --data, or with --remove. Where topics would be lost it asks first;
-    elsewhere than on a terminal it needs --yes. A cluster that was started before it and still runs is the default
-    again.
+    Its data is removed if its directory was never named to `cluster up` with --data, or with --remove. Where topics
+    would be lost it asks first; elsewhere than on a terminal it needs --yes. A cluster that was started before it and
+    still runs is the default again.
     """
     _end(data, Screen(output, as_json, quiet), remove=remove, down=True, yes=yes)
 
@@ -260,6 +260,10 @@ def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: boo
     screen.show(facts, text)
     if not removed:
         screen.say(f"`odradek cluster up{'' if not down and data is None else ' --data ' + place}` starts it again")
+        if down:
+            screen.say(
+                f"its directory was named with --data: `odradek cluster down --data {place} --remove` removes it"
+            )
     if again is not None:
         screen.say(f"the cluster in {again} is the default again")
     raise typer.Exit(FAILED if killed else FINE)

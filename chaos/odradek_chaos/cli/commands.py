@@ -249,7 +249,7 @@ def restart(
     from odradek_chaos.cli.selecting import Target
 
     screen, found = Screen(output, as_json, quiet), _world(world, data, project)
-    because = "did not run"
+    because = "was not running"
     if broker is not None:
         because = "was stopped cleanly before" if found.running(broker) else because
         found.stop(broker)

@@ -169,7 +169,8 @@ class Up:
             say(f"-b {LocalCluster.load(self._former).bootstrap} names it,")
             say(f"`odradek cluster stop --data {shlex.quote(str(self._former))}` stops it.")
         say("This cluster is the default now, in every terminal of yours. Next:")
-        say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
+        if "orders" not in cluster.topics():
+            say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
         say("  echo hello | odradek produce orders")
         say("  odradek consume orders -o beginning -e")
         say("  odradek cluster status")

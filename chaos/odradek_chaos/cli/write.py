@@ -111,13 +111,13 @@ def write(
 
 
 def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
-    place = f"; the ledger is {facts['history']}" if "history" in facts else ""
+    place = f"; the history is {facts['history']}" if "history" in facts else ""
     sent = f"{facts['sent']} {noun(facts['sent'], 'record')}"
     they_are = noun(facts["sent"], "it is", "they are")
     told = (
         f"{sent} handed to {facts['topic']}; with acks=0 nobody says whether {they_are} there{place}"
         if facts["acks"] == Acks.NONE
-        else f"{facts['acknowledged']} of {sent} acknowledged by {facts['topic']}, "
+        else f"{facts['acknowledged']} of {sent} acknowledged in topic {facts['topic']}, "
         f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
     )
     if facts["unknown"]:

@@ -134,6 +134,6 @@ def _audit_line(audited: Audited) -> str:
         FAILED: f"inconclusive: {'; '.join(summary.get('inconclusive', []))}",
     }[audited.exit_code]
     return (
-        f"the audit ({audited.engine}) compared {summary.get('compared_records', 0):,} records of "
+        f"the audit ({audited.engine}) compared {summary.get('compared_records', 0):,} copies of records in "
         f"{len(summary.get('replicas', {}))} log directories: {said}"
     )

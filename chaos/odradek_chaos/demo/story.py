@@ -143,7 +143,7 @@ class Demo:
         ProcessesWorld(self.cluster).kill(target)
         killed_ms = self._clock.now_ms()
         state.dead.add(target)
-        state.tell(f"kill -9: broker {target}, leader of {TOPIC}/{chosen}; it led {led}", bad=True)
+        state.tell(f"kill -9: broker {target}, leader of {TOPIC}-{chosen}; it led {led}", bad=True)
         await self._until(lambda: self._led_by_others(admin, target), "new leaders")
         state.tell(f"new leaders for {led} after {self._clock.now_ms() - killed_ms} ms")
         await self._until(lambda: self._reached(wanted), "acknowledgements on every partition")
@@ -168,7 +168,7 @@ class Demo:
             leaders.update({partition: each.leader_id for partition, each in health.leaderships(TOPIC).items()})
             return chosen in leaders
 
-        await self._until(lambda: self._settled(told), f"a leader of {TOPIC}/{chosen}")
+        await self._until(lambda: self._settled(told), f"a leader of {TOPIC}-{chosen}")
         target = leaders[chosen]
         return target, [partition for partition, leader in leaders.items() if leader == target]
 

@@ -79,8 +79,8 @@ def _show(played: Played, verdict: Verdict, auto: bool, pace_s: float) -> None:
 
     drawn = pages(played, verdict)
     if sys.stdout.isatty() and (auto or sys.stdin.isatty()):
-        show_on_terminal(drawn, auto=auto, pace_s=pace_s)
-        print(summary(played.lesson, verdict))
+        if show_on_terminal(drawn, auto=auto, pace_s=pace_s):  # who leaves before does not want to know yet
+            print(summary(played.lesson, verdict))
     else:
         print_all(drawn, sys.stdout)
 

@@ -25,6 +25,7 @@ LEGEND = (
     ("✓ ! ✗", "acknowledged; cut off or misplaced; refused"),
 )
 LEGEND_WIDTH = 9
+LOSSES = ("acknowledged-lost", "delivered-lost")
 SHOWN_FINDINGS = 5
 
 
@@ -122,13 +123,14 @@ def _legend(lesson: Lesson) -> Iterator[tuple[str, str]]:
 def _findings(audited: Audited, space: Space) -> list[Text]:
     """The findings of one world, the check and the place first, then the auditor's sentence."""
     bad = bool(audited.findings)
-    said = _count(audited) if bad else f"no finding; {audited.compared_records} records compared"
+    said = _count(audited) if bad else f"no finding; {audited.compared_records} copies of records compared"
     sign = "✗" if bad or not audited.fine else "✓"
     head = Text.assemble((f"{audited.world}  ", HEADING), (f"{sign} {said}", BAD if sign == "✗" else "green"))
     lines = [head]
     for finding in audited.findings[:SHOWN_FINDINGS]:
         where = [f"offset {finding.offset}"] if finding.offset >= 0 else []
-        where += [f"epoch {finding.epoch}"] if finding.epoch >= 0 else []
+        if finding.epoch >= 0 and finding.check not in LOSSES:  # the epoch there is that of another record
+            where.append(f"epoch {finding.epoch}")
         lines.append(Text.assemble("  ", (finding.check, "bold red"), f"  {', '.join(where)}"))
         lines += paragraph(finding.sentence, space.width - 4, "dim", "    ")
     hidden = len(audited.findings) - SHOWN_FINDINGS

@@ -39,8 +39,11 @@ def print_all(pages: Sequence[Page], file: TextIO) -> None:
         console.print(_joined(page(plain_space(), ""), file))
 
 
-def show_on_terminal(pages: Sequence[Page], *, auto: bool, pace_s: float) -> None:
-    """Pages on the terminal's other screen: by keys, or with `auto` each `pace_s` seconds (keys work as well)."""
+def show_on_terminal(pages: Sequence[Page], *, auto: bool, pace_s: float) -> bool:
+    """Pages on the terminal's other screen: by keys, or with `auto` each `pace_s` seconds (keys work as well).
+
+    Returns whether the last page was shown last.
+    """
     console = Console(highlight=False, soft_wrap=True)
 
     def show(number: int) -> None:
@@ -50,7 +53,7 @@ def show_on_terminal(pages: Sequence[Page], *, auto: bool, pace_s: float) -> Non
         console.print(_joined(page, sys.stdout), end="")
 
     with console.screen(hide_cursor=True), _keyboard() as keyboard:
-        turn_pages(len(pages), show, _keys(keyboard, pace_s if auto else None))
+        return turn_pages(len(pages), show, _keys(keyboard, pace_s if auto else None)) == len(pages) - 1
 
 
 def _joined(lines: Sequence[Text], file: TextIO) -> Text:

@@ -111,6 +111,6 @@ def _unmet(setting: Setting, audited: Audited) -> Iterator[str]:
             yield f"{setting.name}: no {each.check} at offset {each.offset}, epoch {each.epoch}"
     if not setting.expected and not audited.fine:
         count, compared = len(audited.findings), audited.compared_records
-        yield f"{setting.name}: {count} {noun(count, 'finding')}, {compared} {noun(compared, 'record')} compared"
+        yield f"{setting.name}: {count} {noun(count, 'finding')}, {compared} copies of records compared"
     if audited.lost != setting.lost:
         yield f"{setting.name}: lost are {' '.join(audited.lost) or 'none'}, not {' '.join(setting.lost) or 'none'}"

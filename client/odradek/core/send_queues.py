@@ -110,7 +110,9 @@ class SendQueues:
             elif queue.leader_id < 0:
                 found[queue.name] = "the partition has no leader"
             elif owing and now_ms - owing[0].sent_ms >= stall_ms:
-                found[queue.name] = f"broker {owing[0].broker_id} does not answer"
+                found[queue.name] = (
+                    f"broker {owing[0].broker_id} has not answered: it is silent, or waits for in-sync replicas"
+                )
         return found
 
     def unsettled(self) -> set[TopicPartition]:

@@ -59,6 +59,8 @@ HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.LEADER_NOT_AVAILABLE: "see `odradek cluster status`: the partition's replicas may all be down",
     ErrorCode.KAFKA_STORAGE_ERROR: "the leader cannot use its replica: see its log; stop that broker and another "
     "eligible replica leads",
+    ErrorCode.SECURITY_DISABLED: "`odradek cluster up --secure` starts a cluster with TLS, SASL and ACLs",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`odradek group list` shows what is there",
     ErrorCode.CORRUPT_MESSAGE: "run `odradek audit run` over the log directories",
 }
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # generic only in the stubs
 
 CLOSE_GRACE_S = 0.5  # how long the other side may take to answer the end of a stream before the call is cancelled
 RENEWED_AFTER = 0.85  # of a session: Kafka's clients authenticate again between that and 0.95 of it (KIP-368)
+UNRESOLVED = re.compile(r"(?:errors resolving|DNS resolution failed for) (\S+):\d+")
 NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
 
@@ -323,6 +324,10 @@ def _plain(details: str) -> str:
     """Why a connection failed, without gRPC's story around it."""
     if "before receiving SETTINGS frame" in details:
         return "it takes the connection and says nothing"
+    if "recvmsg:Connection reset by peer" in details:
+        return "it closes the connection: a server of another kind?"
+    if unknown := UNRESOLVED.search(details):
+        return f"unknown host {unknown[1]}"
     _, is_found, last = details.rpartition("last error: ")
     return re.sub(r"^[A-Z]+: (ipv[46]:\S+: )?", "", last) if is_found else details
 

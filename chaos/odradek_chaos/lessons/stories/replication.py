@@ -133,8 +133,7 @@ FOUR_MOMENTS = Lesson(
         Step(
             "Broker 2 returns",
             "Broker 2 starts, catches up, and joins the ISR. Then m4 is written, and broker 2 fetches it.",
-            "Broker 2 has m4 and does not know that m3 is all that is committed: m4 is not, its next fetch would be "
-            "the acknowledgement.",
+            "Broker 2 has m4, which is not committed yet: its next fetch would acknowledge it, and the HW would move.",
             """
             start 2
             settle
@@ -293,9 +292,9 @@ SLOW_FOLLOWER = Lesson(
         ),
         Step(
             "10 seconds",
-            "The lag time passes (replica.lag.time.max.ms, 10 s here; Kafka: 30 s).",
-            "The leader asks the controller for an ISR without broker 3. The HW still waits: only a confirmed ISR "
-            "counts, or two leaders could disagree.",
+            "The rest of the lag time passes (replica.lag.time.max.ms, 10 s here; Kafka: 30 s).",
+            "The leader asks the controller for an ISR without broker 3 (1,2?). The HW still waits: only a confirmed "
+            "ISR counts, or two leaders could disagree.",
             """
             quiet time 8000
             quiet fetch 2

@@ -135,7 +135,8 @@ MIN_INSYNC_REPLICAS = Lesson(
         Step(
             "The last copy",
             "Broker 1's machine is gone. Broker 2 comes back, and an administrator lets it lead (an unclean election).",
-            "Left, m2 and m3 are lost, both acknowledged. Right, nothing that was acknowledged is lost.",
+            "Left, m2 and m3 are lost, both acknowledged. Right, nothing that was acknowledged is lost; m1 can be read "
+            "when two are in sync again. (In epoch 1 nobody led.)",
             """
             crash 1 power
             quiet fence 1

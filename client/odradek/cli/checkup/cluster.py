@@ -258,7 +258,8 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Un
                 "under-replicated", topic.topic,
                 f"{topic.topic}: partitions {first_of([*behind])} wait for the replicas "
                 f"of broker {first_of(missing_from)}",
-                "start that broker, or give it time to catch up",
+                "start that broker if it is down; if it runs, `odradek cluster status` shows how far it is behind "
+                "(after `odradek chaos slow`, `odradek chaos heal` ends that)",
             )
         )  # fmt: skip
     return findings

@@ -18,6 +18,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 METADATA = "/odradek.v1.Broker/Metadata"
 HEALTH = "/grpc.health.v1.Health/Check"
 CLIENTS = "odradek.v1.Broker"
+LEAST_MS = 100  # a broker that is well may need as long
 NOT_SERVING = b"\x08\x02"  # HealthCheckResponse{status: NOT_SERVING}
 
 
@@ -73,6 +74,8 @@ async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
         raw = await network.call(address, METADATA, request, timeout_ms)
         answer = pb.MetadataResponse.FromString(raw)
     except DeadlineExceeded:
+        if timeout_ms < LEAST_MS:
+            return Dialled(address, Outcome.TOO_SHORT)
         return Dialled(address, await _why_mute(network, address, timeout_ms))
     except CallRejected as error:
         unknown_method = error.status == "UNIMPLEMENTED"

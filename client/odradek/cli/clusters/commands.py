@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from odradek_proto.command_line import FINDINGS, FINE, OutputFormat
+from odradek_proto.command_line import FINDINGS, FINE, TIMED_OUT, CommandFailed, OutputFormat
 
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, Timeout
@@ -44,7 +44,33 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
         finally:
             await network.close()
 
-    return run(work(), timeout)
+    try:
+        return run(work(), timeout)
+    except CommandFailed as error:
+        if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS or run(_decides(servers)):
+            raise
+        from odradek.cli.clusters.status import NO_MAJORITY
+
+        raise CommandFailed(
+            f"{error}: {NO_MAJORITY}", hint="`odradek doctor` says which controllers are down", exit_code=TIMED_OUT
+        ) from None
+
+
+async def _decides(servers: str) -> bool:
+    """Whether a majority of the controllers answers, which an order waits for; also when nobody can be asked."""
+    import asyncio
+
+    from odradek import Admin, OdradekError
+    from odradek.cli.clusters.status import QUORUM_ANSWER_S
+
+    try:
+        async with asyncio.timeout(QUORUM_ANSWER_S), Admin(servers) as admin:
+            await admin.describe_quorum()
+    except TimeoutError:
+        return False
+    except OdradekError:
+        pass
+    return True
 
 
 def status(

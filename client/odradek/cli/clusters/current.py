@@ -141,7 +141,8 @@ def bootstrap_servers(given: str | None) -> str:
         from odradek.shared.config import addresses_of, flaw
 
         if wrong := next(filter(None, map(flaw, addresses_of(given))), ""):
-            raise CommandFailed(f"-b: {wrong}", hint="-b HOST:PORT, several with commas between", exit_code=USAGE)
+            named = "ODRADEK_BOOTSTRAP" if given == os.environ.get("ODRADEK_BOOTSTRAP") else "-b"
+            raise CommandFailed(f"{named}: {wrong}", hint="-b HOST:PORT, several with commas between", exit_code=USAGE)
         talk_as_told(None)
         return given
     directory = current_directory()

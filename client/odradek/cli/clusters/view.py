@@ -48,9 +48,24 @@ def _heading(status: ClusterStatus) -> str:
     if silent:
         whom = f"broker {silent[0]} does" if len(silent) == 1 else f"brokers {', '.join(map(str, silent))} do"
         health = f"{'' if health == 'healthy' else health + '; '}{whom} not answer"
+    unusable = sum(each.leader_id in status.unreachable for each in status.partitions)
+    if unusable:
+        health = f"{health}; the leaders of {unusable} of {len(status.partitions)} partitions are silent"
+    held_up = sum(_waits_for_followers(each) for each in status.partitions)
+    if held_up:
+        health = f"{'' if health == 'healthy' else health + '; '}{held_up} {noun(held_up, 'partition')} with acks=all "
+        health += f"{noun(held_up, 'waits', 'wait')} for in-sync followers that are behind"
     if status.quorum is None:
         health = f"{health}; {status.quorum_error or 'the quorum does not answer'}"
     return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {health}"
+
+
+def _waits_for_followers(partition: PartitionStatus) -> bool:
+    """Whether produces wait in the purgatory for a member of the ISR that has not caught up for a while."""
+    if partition.leader is None or not partition.leader.waiting_produces:
+        return False
+    behind = (partition.not_caught_up_ms(broker_id) for broker_id in partition.isr if broker_id != partition.leader_id)
+    return any(ms is not None and ms >= SHOWN_BEHIND_MS for ms in behind)
 
 
 def _brokers(status: ClusterStatus) -> str:

@@ -40,6 +40,7 @@ class Sent:
     taken: int = 0
     acknowledged: int = 0
     failed: int = 0
+    maybe_written: int = 0  # of those that failed
     interrupted: bool = False
     bytes: int = 0
     latencies_ms: array[float] = field(default_factory=lambda: array("f"))
@@ -202,6 +203,8 @@ class Sending:
         if error is not None:
             sent.failed += len(those.since)
             sent.errors[error.message] += len(those.since)
+            if error.maybe_written:
+                sent.maybe_written += len(those.since)
             if isinstance(error, DeliveryTimeout):
                 self._look_for_hope(error, those.since[-1])
         else:

@@ -38,7 +38,9 @@ def list_users(
     """List users and the mechanisms that each may use."""
     found = ask(bootstrap, timeout, lambda admin: admin.describe_user_scram_credentials())
     rows = [{"user": name, "mechanisms": list(credentials)} for name, credentials in found.items()]
-    Screen(output, as_json).show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
+    screen = Screen(output, as_json)
+    screen.show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
+    screen.say("" if rows else "no users")
 
 
 @app.command("set")

@@ -61,7 +61,7 @@ def offsets(
     rows = ask(bootstrap, timeout, work)
     screen = Screen(output, as_json)
     screen.show_rows(rows, HEADINGS if time is None else HEADINGS | TIME_HEADINGS)
-    silent = [f"{row['topic']}/{row['partition']}" for row in rows if row["log_end_offset"] is None]
+    silent = [f"{row['topic']}-{row['partition']}" for row in rows if row["log_end_offset"] is None]
     if silent:
         raise CommandFailed(
             f"no leader answers for {', '.join(silent)}", hint="`odradek cluster health` says what is wrong"

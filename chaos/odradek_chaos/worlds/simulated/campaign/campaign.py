@@ -136,7 +136,7 @@ class Campaign:
             count = sum(counted.values())
             yield f"{count} {noun(count, ONE[title], title)}: {named}".removesuffix(": ")
         if missed := self.unreached():
-            yield f"NOT REACHED: {', '.join(missed)}"
+            yield f"not reached by these seeds: {', '.join(missed)}"
         records = noun(self.acknowledged, "record")
         yield f"{self.acknowledged} {records} acknowledged, {self.compared} compared between replicas"
         yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
