@@ -7,7 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from odradek import Admin, BrokerError, BrokerUnreachable, NewTopic, RequestTimeout, TopicPartition, broker_errors
+from odradek import (
+    Admin,
+    BrokerError,
+    BrokerUnreachable,
+    ConfigError,
+    NewTopic,
+    RequestTimeout,
+    TopicPartition,
+    UnknownTopic,
+    broker_errors,
+)
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.v1 import admin_messages as pb
@@ -271,3 +281,21 @@ def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> Non
         assert described.unreachable[3] == "connection refused"
 
     tell(peers, story)
+
+
+async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) -> None:
+    """As other clients take them, or nearly right; one name is not a list of letters."""
+    peers.topic("orders")
+    async with Admin(peers.bootstrap, clock=peers.clock, network=peers.network) as client:
+        wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
+            (client.create_topics, ["a.b"], r"'a\.b' is no NewTopic \(for example NewTopic\('a\.b', 3\)\)"),
+            (client.create_topics, "a.b", r"'a\.b' is no NewTopic"),
+            (client.delete_records, {"orders": 5}, "'orders' is no partition"),
+            (client.delete_records, {("orders", 0): "all"}, "orders-0: offset 'all' is not a whole number"),
+        ]
+        for call, argument, words in wrong:
+            with pytest.raises(ConfigError, match=words):
+                await call(argument)
+        with pytest.raises(UnknownTopic, match=r"has no partition 7 \(it has 1, counted from 0\)"):
+            await client.delete_records({TopicPartition("orders", 7): 5})
+        assert [topic.name for topic in await client.describe_topics("orders")] == ["orders"]

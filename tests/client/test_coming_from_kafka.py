@@ -99,5 +99,12 @@ async def waited_for_twice(metadata: Any) -> None:
 def test_what_send_returns_is_no_future() -> None:
     """aiokafka's `send` is the false friend: awaiting its result once more says which method was meant."""
     waiting = waited_for_twice(RecordMetadata("orders", 0, 7, 0))
-    with pytest.raises(TypeError, match=r"send\(\) is enqueue\(\) here"):
+    with pytest.raises(TypeError, match=r"call send\(\) is enqueue\(\) here"):
         waiting.send(None)
+    written: Any = RecordMetadata("orders", 0, 7, 0)
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'get': send\(\) has waited for the acknowledgement already"
+    ):
+        written.get(timeout=3)
+    with pytest.raises(AttributeError, match=r"no attribute 'topik'$"):
+        _ = written.topik

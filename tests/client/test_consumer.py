@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import crc32c
 import pytest
@@ -546,3 +546,32 @@ def test_leaders_that_come_and_go_skip_and_repeat_nothing(peers_of_seed: Callabl
             assert [seen[number] for number in range(3)] == [list(range(log.end)) for log in logs]
 
     peers.run(story())
+
+
+async def as_coroutine(call: Callable[[], Any]) -> None:
+    if (outcome := call()) is not None:
+        await outcome
+
+
+async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) -> None:
+    """Before anything is asked of anybody; what other clients take in its place is among them."""
+    peers.topic("orders")
+    tp = TopicPartition("orders", 0)
+    async with consumer(peers, group_id="g") as reader:
+        wrong: list[tuple[Callable[[], Any], str]] = [
+            (lambda: reader.subscribe("^ord.*"), r"subscribe\(pattern='\^ord\.\*'\)"),
+            (lambda: reader.subscribe([1]), "1 is no name of a topic"),  # type: ignore[list-item]
+            (lambda: reader.assign(cast(Any, ["orders"])), r"'orders' is no partition \(for example TopicPartition\("),
+            (lambda: reader.seek(tp, "5"), "seek: offset '5' is not a whole number"),  # type: ignore[arg-type]
+            (lambda: reader.seek(tp, -1), r"seek: offset -1 is negative \(seek_to_beginning"),
+            (lambda: reader.commit({tp: "5"}), "commit: orders-0: offset '5' is not"),  # type: ignore[dict-item]
+            (lambda: reader.commit(7), r"commit: 7 is no mapping"),  # type: ignore[arg-type]
+            (lambda: reader.offsets_for_times({tp: "now"}), "timestamp 'now' is not .* since 1970"),  # type: ignore[dict-item]
+            (lambda: reader.end_offsets(cast(Any, ["orders"])), "'orders' is no partition"),
+        ]
+        for call, words in wrong:
+            with pytest.raises(ConfigError, match=words):
+                await as_coroutine(call)
+        reader.unsubscribe()
+        with pytest.raises(NotAssigned, match=r"nothing is subscribed to or assigned \(call assign\(\) or subscribe"):
+            await reader.poll(1.0)

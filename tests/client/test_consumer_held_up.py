@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek import BrokerUnreachable, Consumer, TopicPartition
+import pytest
+from odradek import BrokerUnreachable, Consumer, TopicPartition, UnknownTopic
 from odradek.broker_errors import KafkaStorageError, LeaderNotAvailable
 from odradek.shared.results import OffsetAndTimestamp
 from odradek_proto.errors import ErrorCode
@@ -85,3 +86,22 @@ async def test_a_leader_that_cannot_be_reached_is_named(peers: Any) -> None:
         assert reader.held_up_by[THREE].message.startswith("broker 3: ")
         peers.brokers[3].start()
         await peers.until(lambda: not reader.held_up_by)
+
+
+async def test_a_partition_that_the_topic_does_not_have_is_named(peers: Any) -> None:
+    """In the producer's words: it may be added later, so it is no error of `poll`; a question about it is one."""
+    filled(peers)
+    absent = TopicPartition("orders", 77)
+    async with consumer(peers) as reader:
+        reader.assign([ONE, absent, TopicPartition("nope", 0)])
+        assert [record.partition for record in await reader.poll(5.0)] == [0]
+        await peers.until(lambda: len(reader.held_up_by) == 2)
+        assert str(reader.held_up_by[absent]) == "topic 'orders' has no partition 77 (it has 3, counted from 0)"
+        assert str(reader.held_up_by[TopicPartition("nope", 0)]).startswith("there is no topic 'nope' (`odradek topic")
+        with pytest.raises(UnknownTopic, match="has no partition 77"):
+            await reader.end_offsets([absent])
+        with pytest.raises(UnknownTopic, match="has no partition 77"):
+            await reader.watermarks(absent)
+        filled_later = peers.topic("nope")
+        filled_later[0].append(encode_batch([(1_000, b"k", b"v", ())]))
+        assert [record.topic for record in await reader.poll(60.0)] == ["nope"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from odradek import Admin, Consumer, DeliveryTimeout, Producer, TopicPartition
 from odradek.core.outages import OutageLine, Outages
+from odradek.shared.errors import HINTS
 from odradek_proto.errors import ErrorCode
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -206,3 +207,29 @@ def test_what_passes_soon_is_not_logged() -> None:
     assert look(outages, {ZERO: "why"}, 0, 1_999) == []
     assert look(outages, {ONE: "why"}, 2_000) == []
     assert look(outages, {}, 2_500) == []
+
+
+def test_a_group_whose_topic_does_not_exist_tells_the_log(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """As Java's consumer it goes on, since the topic may be made later; the log names it, and says when it is there."""
+    caplog.set_level(logging.INFO, "odradek")
+
+    def lines() -> list[tuple[int, str]]:
+        return [(r.levelno, r.getMessage()) for r in caplog.records if r.getMessage().startswith("ordres: ")]
+
+    async def story() -> None:
+        peers.topic("orders")
+        async with made(peers, Consumer, "orders", "ordres", group_id="g") as reader:
+            assert await reader.poll(10.0) == []
+            [(level, text)] = lines()
+            assert level == logging.WARNING
+            assert text.startswith("ordres: nothing is read for 2.")
+            assert text.endswith("there is no topic 'ordres' (" + HINTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + ")")
+            assert await reader.poll(80.0) == []
+            assert len(lines()) == 2  # a minute later
+            peers.topic("ordres")
+            await reader.poll(5.0)
+            [(level, text)] = lines()[2:]
+            assert level == logging.INFO
+            assert text.startswith("ordres: goes on after ")
+
+    peers.run(story())

@@ -44,11 +44,13 @@ from odradek.administration.from_wire import (
 from odradek.administration.groups import GroupAdmin
 from odradek.administration.quotas import alteration, filters_of, quotas_of
 from odradek.cluster.cluster import METADATA
+from odradek.shared.arguments import as_names, as_number, as_partition
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
 from odradek.shared.errors import (
     BrokerError,
     BrokerUnreachable,
     ClientError,
+    ConfigError,
     OdradekError,
     RequestTimeout,
     broker_error,
@@ -59,6 +61,7 @@ ADMIN = "/odradek.v1.Admin/"
 BROKER = "/odradek.v1.Broker/"
 SALT_BYTES = 24
 ANYBODY = QuotaEntity()
+UP_TO_HIGH_WATERMARK = -1
 DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
 ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
@@ -115,7 +118,7 @@ class Admin(GroupAdmin):
     ) -> list[CreatedTopic]:
         """Create topics. Raises the first topic's error, with notes on the others; those without one were created."""
         request = admin_messages.CreateTopicsRequest(
-            topics=[topic_request(topic) for topic in topics],
+            topics=[topic_request(topic) for topic in _new_topics(topics)],
             timeout_ms=self._timeout_ms(timeout),
             validate_only=validate_only,
         )
@@ -133,7 +136,7 @@ class Admin(GroupAdmin):
 
     async def delete_topics(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics. Raises the first topic's error; those without one were deleted."""
-        request = admin_messages.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
+        request = admin_messages.DeleteTopicsRequest(topics=as_names(topics), timeout_ms=self._timeout_ms(timeout))
         answer = await self._change("DeleteTopics", request, admin_messages.DeleteTopicsResponse, timeout)
         _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
@@ -150,7 +153,7 @@ class Admin(GroupAdmin):
 
     async def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
         """Partitions, leaders, ISRs; of all topics when none is named. Raises UNKNOWN_TOPIC_OR_PARTITION."""
-        names = None if topics is None else list(topics)
+        names = None if topics is None else as_names(topics)
         if names == []:
             return []
         answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
@@ -186,9 +189,11 @@ class Admin(GroupAdmin):
         cluster = self._require_running()
         timeout_ms = self._config.request_timeout_ms
         low_watermarks: dict[TopicPartition, int] = {}
-        for (topic, number), offset in offsets.items():
-            partition = TopicPartition(topic, number)
-            await cluster.partitions_of(topic, self._config.default_api_timeout_ms)
+        for given, offset in offsets.items():
+            topic, number = partition = as_partition(given)
+            if offset != UP_TO_HIGH_WATERMARK:
+                as_number(f"delete_records: {partition}: offset", offset, "-1: up to the high watermark")
+            await cluster.require(partition, self._config.default_api_timeout_ms)
             waits_ms = max(timeout_ms - ANSWER_MS, timeout_ms // 2)  # of the leader for its followers: it must answer
             request = broker_pb2.DeleteRecordsRequest(timeout_ms=waits_ms)
             request.partitions.add(topic=topic, partition=number, offset=offset)
@@ -378,7 +383,7 @@ class Admin(GroupAdmin):
         """
         cluster = self._require_running()
         described = await self.describe_cluster()
-        request = broker_pb2.DescribeReplicasRequest(topics=list(topics))
+        request = broker_pb2.DescribeReplicasRequest(topics=as_names(topics))
         addresses = {
             broker.broker_id: broker.endpoints.get(cluster.view.listener, "")
             for broker in described.brokers
@@ -414,7 +419,7 @@ class Admin(GroupAdmin):
 
     async def describe_user_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, list[str]]:
         """The mechanisms of users, of all when none is named. Raises RESOURCE_NOT_FOUND."""
-        request = admin_messages.DescribeUserScramCredentialsRequest(users=list(users))
+        request = admin_messages.DescribeUserScramCredentialsRequest(users=as_names(users))
         answer = await self._ask(
             "DescribeUserScramCredentials", request, admin_messages.DescribeUserScramCredentialsResponse
         )
@@ -543,6 +548,15 @@ class _Unknown(OdradekError):
     def __init__(self, error: OdradekError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def _new_topics(given: NewTopic | Iterable[NewTopic]) -> list[NewTopic]:
+    topics: list[Any] = [given] if isinstance(given, NewTopic | str) else [*given]
+    for topic in topics:
+        if not isinstance(topic, NewTopic):
+            name = topic if isinstance(topic, str) else getattr(topic, "name", "orders")
+            raise ConfigError(f"create_topics: {topic!r} is no NewTopic", hint=f"for example NewTopic({name!r}, 3)")
+    return topics
 
 
 def _raise_if_nobody_is_in_charge(answer: object) -> None:

@@ -19,6 +19,7 @@ from odradek_proto.v1 import groups_messages as wire
 
 from odradek.cluster.client import Client
 from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Coordinator, in_portions
+from odradek.shared.arguments import as_commits, as_names, as_partition
 from odradek.shared.config import AdminConfig
 from odradek.shared.errors import OdradekError, broker_error, raise_for
 from odradek.shared.results import OffsetAndMetadata
@@ -98,7 +99,7 @@ class GroupAdmin(Client):
 
     async def describe_consumer_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
         """Groups of either kind with their members. Raises `GroupIdNotFound`."""
-        return list(await asyncio.gather(*(self._describe(group_id) for group_id in group_ids)))
+        return list(await asyncio.gather(*(self._describe(group_id) for group_id in as_names(group_ids))))
 
     async def _describe(self, group_id: str) -> GroupDescription:
         coordinator = Coordinator(self._require_running(), group_id)
@@ -155,11 +156,7 @@ class GroupAdmin(Client):
     ) -> None:
         """Commit for a group without members; one that there is not is made. Raises the first partition's error."""
         coordinator = Coordinator(self._require_running(), group_id)
-        commits = {
-            TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
-            for partition, each in offsets.items()
-        }
-        for some in in_portions([*commits.items()]):
+        for some in in_portions([*as_commits(offsets).items()]):
             await self._commit(coordinator, group_id, some)
 
     async def _commit(
@@ -185,7 +182,9 @@ class GroupAdmin(Client):
 
     async def delete_consumer_groups(self, group_ids: Iterable[str]) -> None:
         """Groups without members, with all that they have committed. Raises the first group's error."""
-        outcomes = await asyncio.gather(*(self._delete(group_id) for group_id in group_ids), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(self._delete(group_id) for group_id in as_names(group_ids)), return_exceptions=True
+        )
         errors = [each for each in outcomes if each is not None]
         if errors:
             for other in errors[1:]:
@@ -260,7 +259,7 @@ def _partitions(assignment: wire.Assignment | None) -> tuple[TopicPartition, ...
 
 
 def _named(partitions: Iterable[TopicPartition]) -> tuple[wire.NamedPartition, ...]:
-    return tuple(wire.NamedPartition(*partition) for partition in partitions)
+    return tuple(wire.NamedPartition(*as_partition(partition)) for partition in partitions)
 
 
 def _raise_first(outcomes: Iterable[wire.PartitionOutcome]) -> None:

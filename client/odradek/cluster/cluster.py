@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
+from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.transport.ports import (
     CallRejected,
@@ -40,6 +41,7 @@ from odradek.shared.errors import (
     RequestTimeout,
     UnknownTopic,
     broker_error,
+    no_such_partition,
 )
 
 logger = logging.getLogger(__name__)
@@ -172,6 +174,15 @@ class Cluster:
             if known is not None and known.error is not ErrorCode.NONE and not known.error.retriable:
                 raise broker_error(known.error, where=topic)
         return partitions
+
+    async def require(self, partition: TopicPartition, timeout_ms: int) -> None:
+        """Return when a partition is known. Raises `UnknownTopic`."""
+        if partition.partition in await self.partitions_of(partition.topic, timeout_ms):
+            return
+        await self.refresh()  # it may be new
+        numbers = await self.partitions_of(partition.topic, timeout_ms)
+        if partition.partition not in numbers:
+            raise no_such_partition(*partition, len(numbers))
 
     async def _refresh_within(self, timeout_ms: int) -> None:
         try:

@@ -24,6 +24,7 @@ from odradek.consuming.group import Callback, Callbacks, GroupMember
 from odradek.consuming.positions import list_offsets
 from odradek.consuming.records import as_records
 from odradek.core.fetch_state import COMMITTED, EARLIEST, LATEST, FetchState, State
+from odradek.shared.arguments import TIMES, as_commits, as_number, as_partition, as_topics
 from odradek.shared.config import BootstrapServers, ConsumerConfig, ConsumerSettings, build, from_dotted
 from odradek.shared.errors import ClientClosed, ConfigError, NotAssigned, OdradekError, RequestTimeout
 from odradek.shared.results import ConsumerRecord, K, OffsetAndMetadata, OffsetAndTimestamp, V, Watermarks
@@ -68,7 +69,7 @@ class Consumer(Client, Generic[K, V]):
         self._config = config
         self._engine: FetchEngine | None = None
         self._group: GroupMember | None = None
-        self._topics: list[str] = list(topics)
+        self._topics = as_topics(topics)
         self._pattern = ""
         self._callbacks = Callbacks()
         self._assigned: list[TopicPartition] = []
@@ -160,7 +161,7 @@ class Consumer(Client, Generic[K, V]):
         be coroutine functions. Before `on_revoked` nothing has been given up yet; what `on_lost` names may be read by
         others already (without it, `on_revoked` hears of that, too).
         """
-        wanted = [topics] if isinstance(topics, str) else list(topics)
+        wanted = as_topics(topics)
         if not wanted and not pattern:
             self.unsubscribe()
             return
@@ -184,7 +185,7 @@ class Consumer(Client, Generic[K, V]):
         if self._group is not None and self._group.is_subscribed:
             raise ConfigError("assign: the group's coordinator assigns partitions", hint="call unsubscribe() first")
         self._topics, self._pattern, self._resolved = [], "", None
-        self._set_assignment([TopicPartition(*partition) for partition in partitions])
+        self._set_assignment([as_partition(partition) for partition in partitions])
 
     def unsubscribe(self) -> None:
         """Read nothing. A member of a group commits, with enable_auto_commit, and leaves the group."""
@@ -207,8 +208,7 @@ class Consumer(Client, Generic[K, V]):
 
         Raises `NotAssigned`.
         """
-        if offset < 0:
-            raise ConfigError(f"seek: offset {offset} is negative", hint="seek_to_beginning() and seek_to_end() exist")
+        as_number("seek: offset", offset, "seek_to_beginning() and seek_to_end() exist")
         self._state(partition).seek(offset, leader_epoch)
         self._touched(partition)
 
@@ -275,11 +275,10 @@ class Consumer(Client, Generic[K, V]):
         return self._engine
 
     def _state(self, partition: TopicPartition) -> FetchState:
-        state = self._ready_engine().state(TopicPartition(*partition))
+        partition = as_partition(partition)
+        state = self._ready_engine().state(partition)
         if state is None:
-            raise NotAssigned(
-                f"{TopicPartition(*partition)} is not assigned", hint="call assign() or subscribe() first"
-            )
+            raise NotAssigned(f"{partition} is not assigned", hint="call assign() or subscribe() first")
         return state
 
     def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
@@ -367,6 +366,8 @@ class Consumer(Client, Generic[K, V]):
 
     async def _fetch(self, timeout: float | None, ends: Goal | None) -> None:
         """Return when records are ready, or all ends are reached. Raises `RequestTimeout`, or a partition's error."""
+        if not (self._topics or self._pattern or self._assigned):
+            raise NotAssigned("nothing is subscribed to or assigned", hint="call assign() or subscribe() first")
         await self._prepare()
         await self._until(lambda: self._is_ready(ends), timeout, "records", ends)
 
@@ -429,21 +430,13 @@ class Consumer(Client, Generic[K, V]):
         Raises `CommitFailed` when the partitions are another member's by now.
         """
         group = self._required_group("commit")
-        if offsets is None:
-            commits = group.positions()
-        else:
-            commits = {
-                TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
-                for partition, each in offsets.items()
-            }
-            if wrong := next((each for each in commits.items() if each[1].offset < 0), None):
-                raise ConfigError(f"commit: offset {wrong[1].offset} of {wrong[0]} is negative")
+        commits = group.positions() if offsets is None else as_commits(offsets)
         await group.commit(commits, self._config.default_api_timeout_ms)
         return {partition: each.offset for partition, each in commits.items()}
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """What the group has committed for a partition, whoever did; None where it has nothing."""
-        return await self._required_group("committed").committed(TopicPartition(*partition))
+        return await self._required_group("committed").committed(as_partition(partition))
 
     # --- positions and offsets ----------------------------------------------------------------------------------------
 
@@ -483,8 +476,8 @@ class Consumer(Client, Generic[K, V]):
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds since 1970); None where there is none."""
-        if any(timestamp < 0 for timestamp in timestamps.values()):
-            raise ConfigError("offsets_for_times: a timestamp is negative")
+        for timestamp in timestamps.values():
+            as_number("offsets_for_times: timestamp", timestamp, TIMES)
         found = await self._list_offsets(timestamps)
         return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
 
@@ -495,7 +488,7 @@ class Consumer(Client, Generic[K, V]):
 
         A time is milliseconds since 1970, `LATEST` (-1) or `EARLIEST` (-2). Offset -1: no record is so late.
         """
-        asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        asked = {as_partition(partition): timestamp for partition, timestamp in timestamps.items()}
         cluster = self._require_running()
         committed = self._config.isolation_level == "read_committed"
         found = await list_offsets(cluster, asked, committed=committed)
@@ -506,9 +499,9 @@ class Consumer(Client, Generic[K, V]):
 
     async def watermarks(self, partition: TopicPartition) -> Watermarks:
         """Log start offset, high watermark and log end offset, as the leader knows them."""
-        partition = TopicPartition(*partition)
+        partition = as_partition(partition)
         cluster = self._require_running()
-        await cluster.partitions_of(partition.topic, UNKNOWN_TOPIC_TIMEOUT_MS)
+        await cluster.require(partition, UNKNOWN_TOPIC_TIMEOUT_MS)
 
         async def ask() -> Watermarks:
             leader = cluster.view.leader_of(partition).leader_id
@@ -528,10 +521,10 @@ class Consumer(Client, Generic[K, V]):
     async def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         cluster = self._require_running()
         committed = self._config.isolation_level == "read_committed"
-        left = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        left = {as_partition(partition): timestamp for partition, timestamp in timestamps.items()}
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        for topic in dict.fromkeys(partition.topic for partition in left):
-            await cluster.partitions_of(topic, UNKNOWN_TOPIC_TIMEOUT_MS)
+        for partition in left:
+            await cluster.require(partition, UNKNOWN_TOPIC_TIMEOUT_MS)
 
         async def ask() -> dict[TopicPartition, OffsetAndTimestamp]:
             failure: OdradekError | None = None

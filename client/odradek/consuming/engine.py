@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import CorruptBatch, Record, decode_records, iter_batches, read_header, verify_crc
@@ -27,7 +27,14 @@ from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import Chunk, FetchState, State
 from odradek.core.outages import Outages
 from odradek.shared.config import ConsumerConfig
-from odradek.shared.errors import BrokerUnreachable, ClientFailed, CorruptRecords, OdradekError, broker_error
+from odradek.shared.errors import (
+    BrokerUnreachable,
+    ClientFailed,
+    CorruptRecords,
+    OdradekError,
+    UnknownTopic,
+    broker_error,
+)
 
 WATCH_MS = 1_000  # how often it is looked what holds partitions up, while something may
 
@@ -43,6 +50,7 @@ class FetchEngine:
         self._turns: deque[FetchState] = deque()  # whose records are handed out next
         self._links: dict[int, FetchLink] = {}
         self._news = asyncio.Event()
+        self._topics: tuple[str, ...] = ()
         self._outages = Outages("nothing is read")
         self._watch = Deadline(cluster.clock, self._log_outages)
         self._keeper = PositionKeeper(
@@ -99,8 +107,13 @@ class FetchEngine:
     def held_up_by(self) -> dict[TopicPartition, OdradekError]:
         """The partitions of which no record can come at the moment, and why; paused ones are not among them."""
         now_ms = self._clock.now_ms()
-        found = {name: state.held_up_by(now_ms) for name, state in self._states.items() if not state.paused}
+        found = {name: self._trouble_of(state, now_ms) for name, state in self._states.items() if not state.paused}
         return {name: error for name, error in found.items() if error is not None}
+
+    def _trouble_of(self, state: FetchState, now_ms: int) -> OdradekError | None:
+        if state.error is None and state.leader.leader_id == NO_LEADER:
+            return self._cluster.view.why_leaderless(state.name)
+        return state.held_up_by(now_ms)
 
     def look_again(self) -> None:
         """Wake whoever may have something to do for a partition now."""
@@ -126,10 +139,21 @@ class FetchEngine:
     def _log_outages(self) -> None:
         """What the application was told by an error is none."""
         now_ms = self._clock.now_ms()
-        held_up = {name: error.message for name, error in self.held_up_by().items() if not self._states[name].error}
-        log_outages(self._outages.look(held_up, now_ms))
-        if self._outages:
+        view = self._cluster.view
+        held_up: dict[TopicPartition | str, OdradekError] = {}
+        held_up |= {name: error for name, error in self.held_up_by().items() if not self._states[name].error}
+        held_up |= {topic: error for topic in self._topics if (error := view.trouble_of(topic)) is not None}
+        unsettled = any(topic not in view.topics or topic in held_up for topic in self._topics)
+        log_outages(self._outages.look({name: _cause(error) for name, error in held_up.items()}, now_ms))
+        if unsettled:
+            self._cluster.request_refresh("a topic of the subscription is not there")
+        if self._outages or unsettled:
             self._watch.arm(now_ms + WATCH_MS)
+
+    def watch_topics(self, topics: Collection[str]) -> None:
+        """The group's topics: nobody reads one that does not exist, and nobody but the log tells (as Java's)."""
+        self._topics = tuple(topics)
+        self._watch.arm(self._clock.now_ms() + WATCH_MS)
 
     def _link(self, broker_id: int) -> FetchLink:
         link = self._links.get(broker_id)
@@ -292,6 +316,10 @@ class FetchEngine:
         for chunk in state.dropped:
             self._links[chunk.broker_id].give_back(chunk.credit)
         state.dropped.clear()
+
+
+def _cause(error: OdradekError) -> str:
+    return str(error) if isinstance(error, UnknownTopic) else error.message
 
 
 def _next_offset(data: memoryview) -> tuple[int, int]:

@@ -135,10 +135,12 @@ class GroupMember:
     def subscribe(self, topics: Collection[str], pattern: str, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
         self._cluster.follow(topics)
+        self._engine.watch_topics(topics)
         self._membership.subscribe(topics, pattern, self._clock.now_ms())
         self._look()
 
     def unsubscribe(self) -> None:
+        self._engine.watch_topics(())
         self._membership.unsubscribe(self._clock.now_ms())
         self._look()
         self._settle()

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
@@ -40,10 +39,6 @@ def _by_leader(cluster: Cluster, partitions: Mapping[TopicPartition, A]) -> dict
     return grouped
 
 
-def _no_leader(partition: TopicPartition) -> OdradekError:
-    return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(partition))
-
-
 async def list_offsets(
     cluster: Cluster,
     timestamps: Mapping[TopicPartition, int],
@@ -55,7 +50,7 @@ async def list_offsets(
 
     async def ask(leader: int, asked: dict[TopicPartition, int]) -> Offsets:
         if leader == NO_LEADER:
-            return {partition: _no_leader(partition) for partition in asked}
+            return {partition: cluster.view.why_leaderless(partition) for partition in asked}
         request = pb.ListOffsetsRequest(replica_id=-1, read_committed=committed)
         for (topic, number), timestamp in asked.items():
             epoch = cluster.view.leader_of(TopicPartition(topic, number)).epoch
@@ -184,7 +179,7 @@ class PositionKeeper:
             )
         try:
             if leader == NO_LEADER:
-                raise _no_leader(next(iter(asked)))
+                raise self._cluster.view.why_leaderless(next(iter(asked)))
             answer = await self._cluster.call_broker(
                 leader,
                 OFFSETS_FOR_LEADER_EPOCH,

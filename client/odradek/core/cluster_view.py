@@ -13,6 +13,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek.core.answers import Metadata, TopicMetadata
+from odradek.shared.errors import OdradekError, UnknownTopic, broker_error, no_such_partition
 
 NO_LEADER = -1
 DEFAULT_LISTENER = "GRPC"
@@ -66,6 +67,24 @@ class ClusterView:
         known = self.topics.get(topic)
         return None if known is None or known.error is not ErrorCode.NONE else sorted(known.leaders)
 
+    def trouble_of(self, topic: str) -> OdradekError | None:
+        """What the brokers said last in place of a topic's partitions; a topic that does not exist may be made yet."""
+        known = self.topics.get(topic)
+        if known is None or known.error is ErrorCode.NONE:
+            return None
+        if known.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return broker_error(known.error, where=topic)
+        return _not_yet(UnknownTopic(f"there is no topic {topic!r}", topic=topic))
+
+    def why_leaderless(self, partition: TopicPartition) -> OdradekError:
+        """Why a partition without a leader has none."""
+        if (error := self.trouble_of(partition.topic)) is not None:
+            return error
+        numbers = self.partitions_of(partition.topic)
+        if numbers is not None and partition.partition not in numbers:
+            return _not_yet(no_such_partition(*partition, len(numbers)))
+        return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(partition))
+
     def update(self, answer: Metadata, answered_by: str) -> None:
         """Take over a broker's answer; `answered_by` is the address under which that broker was asked."""
         self.cluster_id = answer.cluster_id or self.cluster_id
@@ -117,3 +136,9 @@ class ClusterView:
             return False
         topic.leaders[partition.partition] = LeaderAndEpoch(leader_id, epoch)
         return True
+
+
+def _not_yet(error: UnknownTopic) -> UnknownTopic:
+    """For those who wait for what may be made later, or is so new that not every broker knows it."""
+    error.retriable = True
+    return error

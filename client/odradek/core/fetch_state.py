@@ -16,15 +16,14 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
-from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Record
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
 
 from odradek.core.answers import FetchedPartition
-from odradek.core.cluster_view import NO_LEADER, UNKNOWN_LEADER, LeaderAndEpoch
+from odradek.core.cluster_view import UNKNOWN_LEADER, LeaderAndEpoch
 from odradek.shared.config import OffsetReset
-from odradek.shared.errors import LogTruncated, NoOffset, OdradekError, broker_error
+from odradek.shared.errors import LogTruncated, NoOffset, OdradekError
 
 LATEST = -1  # timestamps that ListOffsets gives a meaning
 EARLIEST = -2
@@ -269,11 +268,9 @@ class FetchState:
             self.trouble = trouble
 
     def held_up_by(self, now_ms: int) -> OdradekError | None:
-        """Why no record can come of this partition at the moment; None when it is read, or waits for new ones."""
+        """Why no record can come of this partition, which is led; None when it is read, or waits for new ones."""
         if self.error is not None:
             return self.error
-        if self.leader.leader_id == NO_LEADER:
-            return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(self.name))
         if self.outstanding is not None and now_ms - self.retry_at_ms > REFUSAL_MS:
             return None
         return self.trouble

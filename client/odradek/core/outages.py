@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
@@ -18,6 +19,10 @@ PATIENCE_MS = 2_000  # longer than a new leader takes, shorter than anybody look
 REMIND_MS = 60_000
 LONGEST_REMIND_MS = 3_600_000
 NAMED = 5  # partitions of one line; of the others only the number
+
+Name: TypeAlias = TopicPartition | str
+"""A partition, or a topic that has none."""
+N = TypeVar("N", TopicPartition, Name)
 
 
 class OutageLine(Value, frozen=True):
@@ -41,24 +46,22 @@ class Outages:
 
     def __init__(self, nothing: str) -> None:
         self._nothing = nothing
-        self._outages: dict[TopicPartition, _Outage] = {}
+        self._outages: dict[Name, _Outage] = {}
 
     def __bool__(self) -> bool:
         return bool(self._outages)
 
-    def look(
-        self, held_up: Mapping[TopicPartition, str], now_ms: int, unsettled: Container[TopicPartition] = ()
-    ) -> list[OutageLine]:
+    def look(self, held_up: Mapping[N, str], now_ms: int, unsettled: Container[N] = ()) -> list[OutageLine]:
         """Take over what holds partitions up now, each with its cause; returns what there is to be logged.
 
         `unsettled` partitions have nothing to do now, and had no success since their last error.
         """
-        ended: dict[tuple[str, int], list[TopicPartition]] = {}
+        ended: dict[tuple[str, int], list[Name]] = {}
         for name in [name for name in self._outages if name not in held_up and name not in unsettled]:
             outage = self._outages.pop(name)
             if outage.told:
                 ended.setdefault((outage.cause, outage.since_ms), []).append(name)
-        due: dict[str, list[TopicPartition]] = {}
+        due: dict[str, list[Name]] = {}
         since: dict[str, int] = {}
         for name, cause in held_up.items():
             outage = self._outages.setdefault(name, _Outage(cause, now_ms, now_ms + PATIENCE_MS))
@@ -82,7 +85,7 @@ class Outages:
         ]
 
 
-def _names(partitions: list[TopicPartition]) -> str:
+def _names(partitions: list[Name]) -> str:
     listed = ", ".join(map(str, partitions[:NAMED]))
     more = len(partitions) - NAMED
     return f"{listed} and {more} {noun(more, 'partition')} more" if more > 0 else listed

@@ -23,7 +23,7 @@ from odradek.core.partitioner import partition_for_key
 from odradek.producing.delivery import Delivery, Pause
 from odradek.producing.engine import ProduceEngine, Route
 from odradek.shared.config import BootstrapServers, ProducerConfig, ProducerSettings, build, from_dotted
-from odradek.shared.errors import ClientClosed, OdradekError, RecordTooLarge, RequestTimeout, UnknownTopic
+from odradek.shared.errors import ClientClosed, OdradekError, RecordTooLarge, RequestTimeout, no_such_partition
 from odradek.shared.results import Headers, RecordMetadata
 from odradek.shared.serialization import HeaderInput, as_headers, as_timestamp, serialize
 
@@ -337,11 +337,7 @@ class Producer(Client, Generic[K, V]):
         engine = self._ready_engine()
         batch = self._put(engine, route, partition, timestamp, key, value, headers, size)
         if batch is None:
-            raise UnknownTopic(
-                f"topic {topic!r} has no partition {partition}",
-                topic=topic,
-                hint=f"it has {len(route.partitions)}, counted from 0",
-            )
+            raise no_such_partition(topic, partition, len(route.partitions))
         return batch
 
     def _ready_engine(self) -> ProduceEngine:

@@ -176,6 +176,13 @@ class UnknownTopic(ClientError, LookupError):
         self.topic = topic
 
 
+def no_such_partition(topic: str, partition: int | None, partitions: int) -> UnknownTopic:
+    """The error for a number that is none of a topic's."""
+    return UnknownTopic(
+        f"topic {topic!r} has no partition {partition}", topic=topic, hint=f"it has {partitions}, counted from 0"
+    )
+
+
 class CommitFailed(ClientError):
     """The partitions belong to another member of the group by now, or the consumer has not joined it yet."""
 

@@ -5,7 +5,7 @@ Offsets are exclusive where Kafka's are: high watermark and log end offset are t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn
 
 from odradek_proto.topics import TopicPartition
 from typing_extensions import TypeVar
@@ -29,15 +29,25 @@ class RecordMetadata(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+_NO_FUTURE: Final = (
+    "send() has waited for the acknowledgement already, and this says where the record is; what aiokafka and "
+    "kafka-python call send() is enqueue() here, and returns a Delivery"
+)
+_OF_FUTURES: Final = ("get", "result", "exception", "done", "add_callback", "add_errback", "add_done_callback")
+
+
 def _is_no_future(metadata: RecordMetadata) -> NoReturn:
-    raise TypeError(
-        "send() has waited for the acknowledgement already, and this says where the record is; what aiokafka calls "
-        "send() is enqueue() here, and returns a Delivery to be awaited"
-    )
+    raise TypeError(_NO_FUTURE)
 
 
-if not TYPE_CHECKING:  # type checkers say by themselves that it cannot be awaited
+def _has_no_attribute(metadata: RecordMetadata, name: str) -> NoReturn:
+    why = f": {_NO_FUTURE}" if name in _OF_FUTURES else ""
+    raise AttributeError(f"'RecordMetadata' object has no attribute {name!r}{why}", name=name)
+
+
+if not TYPE_CHECKING:  # type checkers say by themselves that it is no future
     RecordMetadata.__await__ = _is_no_future
+    RecordMetadata.__getattr__ = _has_no_attribute
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
