@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from odradek import ConfigError, RecordMetadata, UnsupportedFeature
 from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, build
-from odradek.shared.kafka import CLASSES, METHODS, NO_TRANSACTIONS
+from odradek.shared.kafka import CLASSES, DELIVERY_METHODS, METHODS, NO_TRANSACTIONS
 
 CLIENTS = [
     (module, kind, name) for module in (odradek, odradek.sync) for kind, names in METHODS.items() for name in names
@@ -41,6 +41,17 @@ def test_a_class_of_another_client_is_answered(name: str) -> None:
     with pytest.raises(ImportError, match=f"its name here is {CLASSES[name]}"):
         importlib.import_module("odradek").__getattr__(name)
     assert hasattr(odradek, CLASSES[name])
+
+
+@pytest.mark.parametrize("module", [odradek, odradek.sync])
+def test_a_method_of_another_future_is_answered(module: Any) -> None:
+    """What `enqueue` returns is no Future of kafka-python's."""
+    delivery = module.Delivery.__new__(module.Delivery)
+    for name, answer in DELIVERY_METHODS.items():
+        with pytest.raises(AttributeError) as caught:
+            getattr(delivery, name)
+        assert answer in str(caught.value)
+        assert hasattr(module.Delivery, answer.partition("(")[0])
 
 
 def parameters_of(client: Any) -> dict[str, Any]:

@@ -7,13 +7,15 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, assert_type
 
 import odradek
 import odradek.sync
 import pytest
 from odradek import (
+    BootstrapError,
     BrokerError,
     ClientClosed,
     ConsumerRecord,
@@ -227,3 +229,59 @@ def test_the_background_loop_refuses_itself() -> None:
 
     with pytest.raises(RuntimeError, match="own background loop"):
         loop.run(nested())
+
+
+def test_a_client_starts_with_its_first_use(served: Any) -> None:
+    """As kafka-python's and librdkafka's do; what needs no cluster does not, and a client that was closed is closed."""
+    [log] = served.topic("orders")
+    uses: list[Callable[[odradek.sync.Producer[Any, Any]], int]] = [
+        lambda producer: producer.send("orders", "a").offset,
+        lambda producer: producer.enqueue("orders", "b").result(60).offset,
+        lambda producer: producer.enqueue_many("orders", "c")[0].result(60).offset,
+    ]
+    for offset, use in enumerate(uses):
+        with closing(odradek.sync.Producer(addresses(served))) as producer:
+            assert use(producer) == offset
+    with closing(odradek.sync.Consumer(addresses(served))) as reader:
+        reader.assign([log.name])
+        reader.seek(log.name, 1)
+        assert [record.value for record in reader.records(until="end")] == [b"b", b"c"]
+    with closing(odradek.sync.Consumer(addresses(served), "orders", auto_offset_reset="earliest")) as reader:
+        assert next(iter(reader)).value == b"a"
+    with closing(odradek.sync.Admin(addresses(served))) as admin:
+        assert admin.list_topics() == ["orders"]
+    for unused in (odradek.sync.Producer("localhost:1"), odradek.sync.Consumer("localhost:1", "orders")):
+        unused.close()
+        with pytest.raises(ClientClosed, match="make a new one"):
+            unused.partitions_for("orders")
+
+
+def test_threads_that_share_a_client_start_it_once(served: Any) -> None:
+    """All of them wait for the same start; one that failed is made again by the next use."""
+    served.topic("orders")
+    producer = odradek.sync.Producer(addresses(served))
+    threads = [threading.Thread(target=producer.send, args=("orders", str(number))) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = [call for broker in served.brokers.values() for call in broker.calls]
+    assert calls.count("InitProducerId") == 1
+    producer.close()
+    lonely = odradek.sync.Producer("localhost:1", bootstrap_timeout_ms=1)
+    for _ in range(2):
+        with pytest.raises(BootstrapError):
+            lonely.send("orders", "x")
+
+
+def test_a_callback_hears_what_became_of_a_record(served: Any) -> None:
+    """On the loop's thread, where the outcome can be asked for without waiting; it counts as having been told."""
+    [log] = served.topic("orders")
+    told: list[Any] = []
+    with odradek.sync.Producer(addresses(served)) as producer:
+        producer.enqueue("orders", "a").add_done_callback(lambda delivery: told.append(delivery.result().offset))
+        producer.flush(60)
+        served.brokers[1].errors.append((log.name, ErrorCode.INVALID_RECORD))
+        producer.enqueue("orders", "b").add_done_callback(lambda delivery: told.append(delivery.exception()))
+    assert told[0] == 0
+    assert "INVALID_RECORD" in str(told[1])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from odradek_proto.words import noun
 
 from odradek.core.batches import Batch
 from odradek.shared.errors import OdradekError
+from odradek.shared.kafka import missing
 from odradek.shared.results import RecordMetadata
 
 
@@ -27,6 +28,11 @@ class Delivery:
         self._index = index
         self._claimed = False
         batch.unclaimed += 1
+
+    if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("Delivery", name)
 
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""

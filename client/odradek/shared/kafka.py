@@ -57,6 +57,13 @@ ADMIN_METHODS: Final = {
     "describe_topic": "describe_topics()",
     "list_offsets": "Consumer.beginning_offsets(), end_offsets() and offsets_for_times()",
 }
+DELIVERY_METHODS: Final = {
+    "get": "result()",
+    "add_callback": "add_done_callback()",
+    "add_errback": "add_done_callback()",
+    "succeeded": "exception(), which is None",
+    "failed": "exception()",
+}
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "Producer": PRODUCER_METHODS,
     "Consumer": CONSUMER_METHODS,
@@ -193,6 +200,6 @@ def settle_foreign(written: str, value: Any, who: str) -> bool:
 
 def missing(kind: str, name: str) -> AttributeError:
     """The error for an attribute that a client does not have, with what Kafka's clients call by that name."""
-    here = METHODS[kind].get(name, "")
+    here = (DELIVERY_METHODS if kind == "Delivery" else METHODS[kind]).get(name, "")
     why = f": {here}" if here == NO_TRANSACTIONS else f"; here it is {here}" if here else ""
     return AttributeError(f"{kind!r} object has no attribute {name!r}{why}", name=name)

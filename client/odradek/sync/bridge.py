@@ -1,11 +1,14 @@
 """How a synchronous client is made of an asynchronous one: each method runs on the background loop, and is waited for.
 
-Rules of this module. A synchronous class names each method of its twin once, by the form that it has there; parameters,
-types and docstrings are the twin's own, for people (`help`), for `inspect` and for type checkers.
+Rules of this module. A client starts with its first use, as those of kafka-python and librdkafka do; `start` and `with`
+only say when. What needs no cluster does not start it. A synchronous class names each method of its twin once, by the
+form that it has there; parameters, types and docstrings are the twin's own, for people (`help`), for `inspect` and for
+type checkers.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import update_wrapper
 from types import MethodType, TracebackType
@@ -22,12 +25,15 @@ R = TypeVar("R")
 class _Derived(Generic[P, R]):
     """A method of a `Facade` that stands for a method of the asynchronous client."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, method: Callable[..., Any], *, starts: bool) -> None:
         self._name = method.__name__
+        self._starts = starts
         update_wrapper(self, method)
 
     def _of(self, facade: Facade) -> Callable[..., Any]:
-        """The method of the client that is behind a facade."""
+        """The method of the client that is behind a facade, started if it has to be."""
+        if self._starts:
+            facade.start()
         method: Callable[..., Any] = getattr(facade._client, self._name)
         return method
 
@@ -45,30 +51,31 @@ class _Derived(Generic[P, R]):
 
 
 class blocking(_Derived[P, R]):
-    """Of a coroutine method: returns when it has returned."""
+    """Of a coroutine method: returns when it has returned. Only `close` does not start the client."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
-        super().__init__(method)
+        super().__init__(method, starts=method.__name__ != "close")
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
         return facade._loop.run(self._of(facade)(*args, **kwargs))
 
 
 class calling(_Derived[P, R]):
-    """Of an ordinary method, which may only be called on the loop."""
+    """Of an ordinary method, which may only be called on the loop. `starts`: it needs the client to run."""
 
-    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
-        super().__init__(method)
+    def __init__(self, method: Callable[Concatenate[Any, P], R], *, starts: bool = False) -> None:
+        super().__init__(method, starts=starts)
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-        return facade._loop.call(lambda: self._of(facade)(*args, **kwargs))
+        method = self._of(facade)
+        return facade._loop.call(lambda: method(*args, **kwargs))
 
 
 class iterating(_Derived[P, Iterator[R]], Generic[P, R]):
     """Of a method that gives an asynchronous iterator."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[R]]) -> None:
-        super().__init__(method)
+        super().__init__(method, starts=True)
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
         return facade._loop.iterate(self._of(facade)(*args, **kwargs))
@@ -82,6 +89,8 @@ class Facade:
     def __init__(self, client: Any) -> None:
         self._loop: BackgroundLoop = background_loop()
         self._client = client
+        self._starting = threading.Lock()
+        self._is_started = False
 
     if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
 
@@ -96,8 +105,13 @@ class Facade:
         return made
 
     def start(self) -> None:
-        """Find the cluster. Raises `BootstrapError`."""
-        self._loop.run(self._client.start())
+        """Find the cluster, if that has not been done: the first use does it, too. Raises `BootstrapError`."""
+        if self._is_started:
+            return
+        with self._starting:  # threads that share a client begin together
+            if not self._is_started:
+                self._loop.run(self._client.start())
+                self._is_started = True
 
     def __enter__(self) -> Self:
         self.start()

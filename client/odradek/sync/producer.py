@@ -14,7 +14,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, Unpack
 
 from odradek_proto.transport.background import BackgroundLoop, background_loop
 from odradek_proto.transport.ports import Clock, Network
@@ -26,6 +26,7 @@ from odradek.producing.producer import NO_HEADERS, K, Prepared, V
 from odradek.producing.producer import Producer as AsyncProducer
 from odradek.shared.config import BootstrapServers, ProducerSettings
 from odradek.shared.errors import ClientClosed, OdradekError, RequestTimeout
+from odradek.shared.kafka import missing
 from odradek.shared.results import RecordMetadata
 from odradek.shared.serialization import HeaderInput
 from odradek.sync.bridge import Facade, blocking
@@ -48,6 +49,11 @@ class Delivery:
         self._error: OdradekError | None = None
         self._claimed = False
 
+    if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("Delivery", name)
+
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""
         return self._error is not None if self._batch is None else self._batch.done
@@ -67,6 +73,10 @@ class Delivery:
         batch = self._batch
         if batch is not None and batch.done and batch.error is None:
             return batch.metadata(self._index)
+        if self._claimed and self.done():  # in a callback, for one, where nobody can wait
+            error = self._error if batch is None else batch.error
+            assert error is not None, "it failed"
+            raise error
 
         async def wait() -> RecordMetadata:
             try:
@@ -79,6 +89,23 @@ class Delivery:
                 raise
 
         return self._producer.loop.run(wait())
+
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Have `callback(self)` called on the background loop's thread, once the record is acknowledged or has failed.
+
+        It counts as having been told. There `result` and `exception` do not wait any more; nothing else that waits may
+        be called. What it raises goes to the loop's exception handler, which logs it.
+        """
+
+        async def tell() -> None:
+            await self._producer.take_in()
+            if self._batch is None:
+                self._claimed = True
+                callback(self)
+            else:
+                self._claim_batch(self._batch).add_done_callback(lambda _: callback(self))
+
+        self._producer.loop.soon(tell)
 
     def put(self, batch: Batch, index: int) -> None:
         """The record is the one at `index` of a batch, from now on."""
@@ -95,14 +122,18 @@ class Delivery:
         return None if self._claimed else self._error
 
     async def _claim(self) -> RecordMetadata:
-        was_claimed, self._claimed = self._claimed, True
         if self._error is not None:
+            self._claimed = True
             raise self._error
         assert self._batch is not None, "it was taken in"
-        delivery = AsyncDelivery(self._batch, self._index)
+        return await self._claim_batch(self._batch)
+
+    def _claim_batch(self, batch: Batch) -> AsyncDelivery:
+        was_claimed, self._claimed = self._claimed, True
+        delivery = AsyncDelivery(batch, self._index)
         if not was_claimed:
-            self._batch.unclaimed -= 1
-        return await delivery
+            batch.unclaimed -= 1
+        return delivery
 
 
 class _Producer(AsyncProducer[K, V]):
@@ -287,9 +318,12 @@ class Producer(Facade, Generic[K, V]):
         timestamp: int | None = None,
     ) -> Delivery:
         """Take a record for sending; returns as soon as there is buffer space. Raises as the asynchronous one does."""
+        if not self._is_started:
+            self.start()
         return self._client.enqueue_from_any_thread(topic, value, key, partition, headers, timestamp)
 
     def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:
         """`enqueue` for many values without keys."""
+        self.start()
         enqueue = self._client.enqueue_from_any_thread
         return [enqueue(topic, value, None, partition, NO_HEADERS, None) for value in values]
