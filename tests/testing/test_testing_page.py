@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
-from odradek_broker.testing import Cluster
+from odradek_broker.testing import AsyncCluster, Cluster
 
 pytest_plugins = ["pytester"]
 
@@ -34,3 +35,12 @@ def test_the_page_names_every_method() -> None:
     text = PAGE.read_text()
     offered = [name for name in dir(Cluster) if not name.startswith("_") and name not in ("open", "close")]
     assert [name for name in offered if f"`{name}" not in text and f"cluster.{name}" not in text] == []
+
+
+def test_the_page_names_what_is_no_coroutine() -> None:
+    """The asynchronous cluster has the methods of the other one, and what is awaited in vain stands on the page."""
+    [named] = re.findall(r"as coroutines \((.*?) only tell", PAGE.read_text(), flags=re.DOTALL)
+    offered = [name for name in dir(AsyncCluster) if not name.startswith("_")]
+    ordinary = [name for name in offered if not inspect.iscoroutinefunction(getattr(AsyncCluster, name))]
+    assert sorted(re.findall(r"`(\w+)", named)) == ordinary
+    assert {*offered} == {name for name in dir(Cluster) if not name.startswith("_")}

@@ -178,15 +178,15 @@ class AsyncCluster:
         for member in lost:
             member.forget_unflushed()
 
-    def freeze(self, broker: int) -> None:
+    async def freeze(self, broker: int) -> None:
         """As SIGSTOP: it takes connections, and neither hears nor says anything until `thaw`. Its clock goes on."""
         self._faults(broker).freeze(broker)
 
-    def thaw(self, broker: int) -> None:
+    async def thaw(self, broker: int) -> None:
         """As SIGCONT: what came meanwhile is heard now."""
         self._faults(broker).thaw(broker)
 
-    def cut(self, broker: int, *others: int) -> None:
+    async def cut(self, broker: int, *others: int) -> None:
         """Cut the network between a broker and others, both ways; without names between it and all others.
 
         Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
@@ -194,11 +194,11 @@ class AsyncCluster:
         for other in others or [each for each in self.brokers if each != broker]:
             self._faults(broker, other).cut(broker, other)
 
-    def slow(self, broker: int, delay_ms: float) -> None:
+    async def slow(self, broker: int, delay_ms: float) -> None:
         """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
         self._faults(broker).slow(broker, delay_ms)
 
-    def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
+    async def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
         """Have a broker do what the next request of an API asks for and lose the connection instead of answering.
 
         `api` is a name of Kafka's protocol. It holds for one answer of the broker, whichever client asks.

@@ -118,29 +118,29 @@ class Cluster:
 
     def freeze(self, broker: int) -> None:
         """As SIGSTOP: it takes connections, and neither hears nor says anything until `thaw`. Its clock goes on."""
-        background_loop().call(lambda: self._cluster.freeze(broker))
+        background_loop().run(self._cluster.freeze(broker))
 
     def thaw(self, broker: int) -> None:
         """As SIGCONT: what came meanwhile is heard now."""
-        background_loop().call(lambda: self._cluster.thaw(broker))
+        background_loop().run(self._cluster.thaw(broker))
 
     def cut(self, broker: int, *others: int) -> None:
         """Cut the network between a broker and others, both ways; without names between it and all others.
 
         Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
         """
-        background_loop().call(lambda: self._cluster.cut(broker, *others))
+        background_loop().run(self._cluster.cut(broker, *others))
 
     def slow(self, broker: int, delay_ms: float) -> None:
         """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
-        background_loop().call(lambda: self._cluster.slow(broker, delay_ms))
+        background_loop().run(self._cluster.slow(broker, delay_ms))
 
     def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
         """Have a broker do what the next request of an API asks for and lose the connection instead of answering.
 
         `api` is a name of Kafka's protocol. It holds for one answer of the broker, whichever client asks.
         """
-        background_loop().call(lambda: self._cluster.lose_next_answer(broker, api))
+        background_loop().run(self._cluster.lose_next_answer(broker, api))
 
     def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """End all faults, start every broker that does not run, and wait until all are ready."""
