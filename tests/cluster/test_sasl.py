@@ -205,7 +205,7 @@ def test_nobody_is_served_before(secured: LocalCluster) -> None:
                 try:
                     size = int.from_bytes(await reader.readexactly(4))
                     answers.append(await reader.readexactly(size))
-                except asyncio.IncompleteReadError:
+                except (asyncio.IncompleteReadError, ConnectionResetError):
                     break
         writer.close()
         return answers

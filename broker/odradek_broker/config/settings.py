@@ -130,7 +130,7 @@ class BrokerSettings:
 
     # --- SASL: see docs/security.md
     sasl_enabled_mechanisms: str = "SCRAM-SHA-256,SCRAM-SHA-512"  # and PLAIN. Kafka: GSSAPI
-    sasl_server_max_receive_size: int = 524_288
+    sasl_server_max_receive_size: int = 65_536  # Kafka: 524288, for tokens of mechanisms that there are not here
     connection_failed_authentication_delay_ms: int = 100
     connections_max_reauth_ms: int = 0  # 0: never
 

@@ -146,6 +146,8 @@ class KafkaConnection:
                 self._start()
         except Malformed as error:
             self._hang_up(str(error))
+            if self.client.has_to_authenticate(self._shared.now_ms()):
+                self.abort()  # to end TLS with a stranger would keep for a while what it has sent
             return
         wait = not self._may_read() or self._frames.wanted > 0
         if wait != self._paused:

@@ -34,7 +34,7 @@ class KafkaLimits(Value, frozen=True):
     max_connections: int = 2_000
     max_connections_per_ip: int = 2_000
     max_answer_bytes: int = 8_388_608  # fetch.max.bytes
-    max_sasl_bytes: int = 524_288  # sasl.server.max.receive.size, until a client has authenticated
+    max_sasl_bytes: int = 65_536  # sasl.server.max.receive.size, until a client has authenticated
 
 
 class Waiting(Protocol):

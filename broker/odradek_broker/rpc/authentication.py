@@ -26,7 +26,7 @@ SERVICE = "odradek.v1.Authentication"
 AUTHENTICATE = f"/{SERVICE}/Authenticate"
 MOST_TOKENS = 20_000  # ten times the connections of a server
 MOST_MESSAGES = 4  # of one conversation
-MOST_BYTES = 524_288  # of one message: sasl.server.max.receive.size, Kafka's default
+MOST_BYTES = 65_536  # of one message: the default of sasl.server.max.receive.size
 PATIENCE_S = 30.0  # for a whole conversation
 
 

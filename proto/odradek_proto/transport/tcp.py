@@ -16,7 +16,7 @@ from odradek_proto.security.tls import NO_CLIENT_AUTH, PeerCertificate, TlsSourc
 from odradek_proto.transport.ports import Accept, Buffer, ByteReceiver
 
 FULL_BYTES = 64 * 1024  # unsent: beyond it the receiver is asked to stop; it goes on when everything has left
-HANDSHAKE_TIMEOUT_S = 5.0  # a connection that does not get through with TLS is dropped after this
+HANDSHAKE_TIMEOUT_S = 5.0  # a connection that does not get through with TLS, or does not end it, is dropped after this
 BACKLOG = 128  # connections that the kernel keeps before they are accepted
 OWN_WRITE_BYTES = 16 * 1024  # buffers from this size on are handed over as they are, smaller ones are joined
 
@@ -133,6 +133,7 @@ class TcpServer:
                 backlog=BACKLOG,
                 ssl=None if tls is None else listening_context(tls, client_auth),
                 ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
             )
         except OSError as error:
             reason = error.strerror or error

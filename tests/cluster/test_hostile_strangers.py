@@ -1,0 +1,102 @@
+"""Whoever cannot authenticate, at the listeners of a secured broker: it costs little, and honest writes go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from odradek.shared.properties import security_from
+from odradek.shared.security import UNSAID, talk_by_default
+from odradek_broker.local.cluster import LocalCluster
+from odradek_proto.command_line import CLIENT_SETTINGS
+from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.cluster.hostile import (
+    BYTES_PER_CONNECTION,
+    CONNECT_S,
+    CONNECTIONS,
+    Broker,
+    attack,
+    fill,
+    write_honestly,
+)
+from tests.cluster.test_hostile_clients import TLS_HELLO, call, message, opening
+from tests.kafka.raw import API_VERSIONS, framed, header
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+MECHANISM = b"SCRAM-SHA-512"
+LARGEST = 524_288  # sasl.server.max.receive.size
+TALKATIVE = header(API_VERSIONS, 0, 1)
+CONVERSATION = framed(header(HANDSHAKE, 1, 1) + struct.pack(">h", len(MECHANISM)) + MECHANISM)
+HALF_A_PROOF = struct.pack(">i", LARGEST) + header(AUTHENTICATE, 0, 2) + struct.pack(">i", LARGEST - 100)
+ASKED = pb.AuthenticateRequest(mechanism=MECHANISM.decode(), data=bytes(60_000)).SerializeToString()
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[tuple[Broker, LocalCluster]]:
+    """With TLS, SASL and ACLs; clients of this process get in."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1, secure=True)
+    talk_by_default(security_from(cluster.directory / CLIENT_SETTINGS))
+    try:
+        cluster.start_all()
+        asyncio.run(fill(cluster.bootstrap))
+        yield Broker(cluster), cluster
+    finally:
+        talk_by_default(UNSAID)
+        cluster.stop_all()
+
+
+def attack_by_tls(address: str, connections: contextlib.ExitStack, data: bytes, alpn: str = "") -> None:
+    """A thousand connections that get through with TLS and say this; one that was cut is as good as one more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if alpn:
+        context.set_alpn_protocols([alpn])
+    host, _, port = address.rpartition(":")
+    for _ in range(CONNECTIONS):
+        plain = socket.create_connection((host, int(port)), timeout=CONNECT_S)
+        with contextlib.suppress(OSError):
+            connection = connections.enter_context(context.wrap_socket(plain))
+            connection.setblocking(False)
+            connection.send(data)
+
+
+ABUSES: dict[str, Callable[[LocalCluster, contextlib.ExitStack], None]] = {
+    "silent": lambda cluster, found: attack(cluster.kafka_bootstrap, found, CONNECTIONS, lambda _: b""),
+    "half a hello": lambda cluster, found: attack(cluster.kafka_bootstrap, found, CONNECTIONS, lambda _: TLS_HELLO),
+    "half a hello over gRPC": lambda cluster, found: attack(cluster.bootstrap, found, CONNECTIONS, lambda _: TLS_HELLO),
+    "TLS and nothing more": lambda cluster, found: attack_by_tls(cluster.kafka_bootstrap, found, b""),
+    "half a conversation": lambda cluster, found: attack_by_tls(cluster.kafka_bootstrap, found, CONVERSATION),
+    "half a proof, too large": lambda cluster, found: attack_by_tls(
+        cluster.kafka_bootstrap, found, CONVERSATION + HALF_A_PROOF + bytes(LARGEST // 2)
+    ),
+    "TLS and nothing more over gRPC": lambda cluster, found: attack_by_tls(cluster.bootstrap, found, b"", "h2"),
+    "half a conversation over gRPC": lambda cluster, found: attack_by_tls(
+        cluster.bootstrap,
+        found,
+        opening() + call("Authenticate").replace(b"Broker", b"Authentication") + message(ASKED, claims=LARGEST),
+        "h2",
+    ),
+}
+
+
+@pytest.mark.parametrize("abuse", ABUSES)
+def test_a_thousand_strangers_cost_little(secured: tuple[Broker, LocalCluster], abuse: str) -> None:
+    """Less than 256 KiB each, and acknowledged writes go on."""
+    broker, cluster = secured
+    before, most = broker.resident_bytes(), 0
+    with contextlib.ExitStack() as connections:
+        ABUSES[abuse](cluster, connections)
+        for _ in range(3):
+            most = max(most, broker.resident_bytes() - before)
+            asyncio.run(write_honestly(broker.bootstrap))
+    print(f"\n{abuse}: {most // CONNECTIONS // 1024} KiB")
+    assert most < CONNECTIONS * BYTES_PER_CONNECTION
