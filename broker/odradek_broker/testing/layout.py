@@ -1,23 +1,28 @@
 """Where a cluster's brokers keep their logs, which ports are theirs, and their settings.
 
 Rules of this module. A directory holds one cluster, whose id and size are written in it: it can be started again, with
-as many brokers as before. A port is held from the cluster's start to its end, also while its broker is down, so that
-nobody else is given the address of a dead broker.
+as many brokers as before. A temporary one holds a lock besides, as long as its process lives: those that a killed
+process has left are removed before the next process makes its first. A port is held from the cluster's start to its
+end, also while its broker is down, so that nobody else is given the address of a dead broker.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import random
+import shutil
 import socket
 import sys
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
@@ -25,6 +30,8 @@ from odradek_broker.local.cluster import ClusterError
 from odradek_broker.local.processes import HOST
 
 IDENTITY_FILE = "cluster-identity.json"
+TEMPORARY_PREFIX = "odradek-"
+IN_USE_FILE = "in-use.lock"  # of a temporary directory
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_BYTES = 1024 * 1024 * 1024  # containers have 64 MiB there unless told otherwise
 FIRST_PORT, LAST_PORT = 20_000, 32_000
@@ -86,11 +93,15 @@ class Layout:
 
     def __init__(self, brokers: int, directory: Path | None) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._in_use: BinaryIO | None = None
         if directory is None:
+            place = _in_memory() or tempfile.gettempdir()
+            _remove_abandoned(place)
             self._temporary = tempfile.TemporaryDirectory(
-                prefix="odradek-", dir=_in_memory(), ignore_cleanup_errors=True
+                prefix=TEMPORARY_PREFIX, dir=place, ignore_cleanup_errors=True
             )
             directory = Path(self._temporary.name)
+            self._in_use = _mark_as_used(directory)
         self.path = directory.absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -109,6 +120,8 @@ class Layout:
         """Remove the directory if we made it. Blocking."""
         if self._temporary is not None:
             self._temporary.cleanup()
+        if self._in_use is not None:
+            self._in_use.close()
 
     def _settle_identity(self, brokers: int) -> str:
         file = self.path / IDENTITY_FILE
@@ -123,6 +136,27 @@ class Layout:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         file.write_text(json.dumps({"cluster_id": cluster_id, "brokers": brokers}) + "\n")
         return cluster_id
+
+
+def _mark_as_used(directory: Path) -> BinaryIO:
+    """Lock the file before it has its name: nobody finds it without its lock while we live."""
+    unnamed = directory / "new.lock"
+    file = open(unnamed, "wb")  # noqa: SIM115  # it is open as long as the directory is used
+    fcntl.flock(file, fcntl.LOCK_EX)
+    unnamed.rename(directory / IN_USE_FILE)
+    return file
+
+
+@cache
+def _remove_abandoned(place: str) -> None:
+    """Once in a process: remove temporary directories whose processes were killed. Others' are not touched."""
+    for found in Path(place).glob(f"{TEMPORARY_PREFIX}*/{IN_USE_FILE}"):
+        try:
+            with open(found, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(found.parent, ignore_errors=True)
+        except OSError:  # it is used, or another user's, or somebody else has just removed it
+            continue
 
 
 def _in_memory() -> str | None:
