@@ -115,6 +115,31 @@ def test_followers_of_a_running_cluster_are_compared(
     odradek_cluster.heal()
 
 
+def test_a_compacted_topic_is_read_again_when_its_logs_have_changed(
+    odradek_cluster: Cluster, kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    """Cleaners change its bytes, so it has no digests: sizes tell whether anybody was there."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "linger.ms": 1})
+    odradek_cluster.create_topic("keys", configs={"cleanup.policy": "compact"})
+
+    def written(first: int, end: int) -> None:
+        for number in range(first, end):
+            producer.produce("keys", b"value", key=f"key {number}")
+        assert producer.flush(60) == 0
+        replicated(kafka_bootstrap, "keys", end)
+
+    def read(*options: str) -> tuple[int, int]:
+        code, document = live(kafka_bootstrap, "keys", "--digests", str(tmp_path / "digests.json"), *options)
+        return code, document["compared_records"]
+
+    written(0, 100)
+    assert [read(), read(), read("--from-start")] == [(0, 200), (0, 0), (0, 200)]
+    written(100, 101)
+    assert [read(), read()] == [(0, 202), (0, 0)]
+
+
 def test_an_old_fetch_is_sent_to_the_leader(odradek_cluster: Cluster, odradek_topic: str) -> None:
     """Before version 11, which brought the rack, a consumer knows leaders alone, as in Kafka."""
     leader = odradek_cluster.leader_of(odradek_topic)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from odradek_audit.inputs.disk import LocalDisk
@@ -21,8 +18,10 @@ from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, writ
 pyarrow = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 from odradek_audit.spark.datasource import KafkaLogReader  # noqa: E402
-from odradek_audit.spark.java import find_java  # noqa: E402
 from odradek_audit.spark.rows import SCHEMAS  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/kafka-4.1.1"
@@ -165,18 +164,16 @@ def test_what_kafka_aborted_is_hidden_from_readers_of_committed_records(tmp_path
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    """All of docs/kafka-log.md, as one program, over a directory with three brokers' copies."""
+def test_the_examples_of_the_page(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of docs/kafka-log.md, as one program, over a directory with three brokers' copies. It gets the session that
+    there is."""
     log = SampleLog().fill(15, epoch=0).fill(30, epoch=2)
     for node in (1, 2, 3):
         sample = {TopicPartition("orders", 0): SamplePartition(log, segment_bytes=9000)}
         write_log_directory(tmp_path / "copies" / f"b{node}", node, sample, clean_shutdown=True)
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/kafka-log.md").read_text()
-    program = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    (tmp_path / "examples.py").write_text(program)
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().home)}
-    done = subprocess.run(
-        [sys.executable, "examples.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("+---") >= 10
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)), {})
+    assert capsys.readouterr().out.count("+---") >= 10

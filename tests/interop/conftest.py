@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import PROGRAMS, NoKafka, classpath_of
 
 ClasspathOf = Callable[[Sequence[str]], str]
+CLEANING = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"}
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +30,14 @@ def java_artifacts() -> ClasspathOf:
 def classpath(java_artifacts: ClasspathOf) -> str:
     """Where Kafka's own programs lie."""
     return java_artifacts(PROGRAMS)
+
+
+@pytest.fixture(scope="session")
+def kafka(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three nodes of Kafka for all tests that want some: each has topics of its own, and starts what does not run."""
+    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster", CLEANING)
+    cluster.format()
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

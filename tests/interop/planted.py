@@ -79,9 +79,17 @@ def batch_of(directory: Path, offset: int) -> int:
     return next((each.base_offset for each in headers if each.base_offset <= offset <= each.last_offset), offset)
 
 
-def plant_all(sources: Mapping[str, Path], partitions: Sequence[TopicPartition], root: Path, seed: int) -> Plantings:
+def plant_all(
+    sources: Mapping[str, Path],
+    partitions: Sequence[TopicPartition],
+    root: Path,
+    seed: int,
+    *,
+    near_everywhere: bool = True,
+) -> Plantings:
     """Copies with everything planted at once, each kind in its own topic, on the first replica (but replica 1, which
-    the others are compared with) and of the first partition where it can be planted; near misses of each partition.
+    the others are compared with) and of the first partition where it can be planted; near misses of each partition, or
+    of the first one, too.
 
     Replicas that were killed before they had the end of the log are left as they are: what is planted would be judged
     with what they lack.
@@ -95,7 +103,7 @@ def plant_all(sources: Mapping[str, Path], partitions: Sequence[TopicPartition],
     for kind in KINDS:
         if kind not in WHOLE_DIRECTORY:
             made.planted[kind] = _plant_kind(kind, sources, partitions, made.replicas, seed)
-            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas)
+            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas, near_everywhere)
     return made
 
 
@@ -137,10 +145,13 @@ def _plant_near(
     sources: Mapping[str, Path],
     partitions: Sequence[TopicPartition],
     replicas: Mapping[str, Path],
+    everywhere: bool,
 ) -> list[TopicPartition]:
     reasons: list[str] = []
-    planted = []
+    planted: list[TopicPartition] = []
     for partition in partitions:
+        if planted and not everywhere:
+            break
         target = TopicPartition(f"{NEAR}{kind}-{partition.topic}-{partition.partition}", 0)
         _copy_partition(sources, partition, replicas, target)
         if _plant_near_miss(NEAR_MISSES[kind], _level(sources, partition), replicas, target, reasons):

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from odradek_proto.records import iter_batches
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.corruption import plant
+from tests.audit.corruption import Planted, plant
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.writing import Writing, create_topic, leaders, whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]
 
-TOPIC, CHANGED, FLIPPED, COMPACTED = "many", "changed", "flipped", "compacted"
+TOPIC, CHANGED, FLIPPED, COMPACTED = "audited", "changed", "flipped", "compacted"
 CLEANED_AT_ONCE = {
     "cleanup.policy": "compact",
     "internal.segment.bytes": "8192",
@@ -32,16 +33,20 @@ CLEANED_AT_ONCE = {
 runner = CliRunner()
 
 
-@pytest.fixture(scope="module")
-def kafka(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    cleaning = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"}
-    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster", cleaning)
-    cluster.format()
+@pytest.fixture(autouse=True)
+def running(kafka: KafkaCluster) -> None:
+    kafka.start()
+
+
+@contextmanager
+def damaged(kind: str, directory: Path, topic: str) -> Iterator[Planted]:
+    """What was planted into the log of a broker that runs, as a disk damages it; taken back at the end."""
+    kept = {path: path.read_bytes() for path in (directory / f"{topic}-0").glob("*.log")}
     try:
-        cluster.start()
-        yield cluster
+        yield plant(kind, directory, TopicPartition(topic, 0), random.Random(4))
     finally:
-        cluster.stop()
+        for path, content in kept.items():
+            path.write_bytes(content)
 
 
 def live(cluster: KafkaCluster, *options: str) -> tuple[int, dict[str, Any]]:
@@ -119,13 +124,11 @@ def test_damage_in_a_replica_is_named(kafka: KafkaCluster) -> None:
     for topic in (CHANGED, FLIPPED):
         asyncio.run(create_topic(kafka.bootstrap, topic, 1, {"segment.bytes": "1048576"}))
         asyncio.run(written(kafka, topic, 1, kill=False))
-    kafka.stop()
-    changed = plant("change-record", kafka.directory(2), TopicPartition(CHANGED, 0), random.Random(4))
-    flipped = plant("flip-byte", kafka.directory(3), TopicPartition(FLIPPED, 0), random.Random(4))
-    kafka.start()
-    for topic in (CHANGED, FLIPPED):
-        asyncio.run(whole(kafka.bootstrap, topic))
-    code, document = live(kafka, "--topics", f"{CHANGED},{FLIPPED}")
+    with (
+        damaged("change-record", kafka.directory(2), CHANGED) as changed,
+        damaged("flip-byte", kafka.directory(3), FLIPPED) as flipped,
+    ):
+        code, document = live(kafka, "--topics", f"{CHANGED},{FLIPPED}")
     assert code == 3
     other = [each for each in document["finding_list"] if each["topic"] == CHANGED]
     assert {each["check"] for each in other} == {"log-matching"}

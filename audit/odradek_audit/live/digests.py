@@ -1,6 +1,7 @@
 """What an audit of a running cluster remembers, in a file of JSON: where it was, and a digest of each 1,024 offsets.
 
-The next audit reads from there on, and with `--from-start` proves that what was compared is still the same.
+The next audit reads from there on, and with `--from-start` proves that what was compared is still the same. Logs of
+compacted topics have no digests, for cleaners change them; what is remembered is how large they were on each broker.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ class CorruptDigests(ValueError):
 
 @dataclass
 class Remembered:
-    """Of one partition: offsets below `end` were compared, in leader epochs up to `epoch`."""
+    """Of one partition: offsets below `end` were compared, in leader epochs up to `epoch`; of a compacted topic when
+    its logs had these sizes in bytes, by broker."""
 
     end: int = 0
     epoch: int = -1
     blocks: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Digests:
                     int(each["end"]),
                     int(each["epoch"]),
                     {int(block): int(digest, 16) for block, digest in each["blocks"].items()},
+                    {int(broker): int(size) for broker, size in each.get("sizes", {}).items()},
                 )
                 for name, each in raw["partitions"].items()
             }
@@ -71,6 +75,7 @@ class Digests:
                     "end": each.end,
                     "epoch": each.epoch,
                     "blocks": {str(block): f"{digest:016x}" for block, digest in sorted(each.blocks.items())},
+                    "sizes": {str(broker): size for broker, size in sorted(each.sizes.items())},
                 }
                 for name, each in sorted(self.partitions.items())
             },

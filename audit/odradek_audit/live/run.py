@@ -162,13 +162,16 @@ def audit_cluster(
         for topic, error in sorted(known.errors.items()):
             report.inconclusive.append(f"the topic {topic} cannot be described: {ErrorCode.from_number(error).name}")
         compacted = _compacted(cluster, known, report)
-        beforehand(_size(cluster, known))
+        sizes = _sizes(cluster, known)
+        beforehand(None if sizes is None else sum(sum(each.values()) for each in sizes.values()))
         for done, state in enumerate(known.partitions):
             name = f"{state.topic}-{state.partition}"
             if progress is not None:
                 progress(Progress(done, len(known.partitions), throttle.received, name))
             before = digests.partitions.get(name) if digests is not None else None
-            after = _Audited(cluster, state, before, request.from_start, state.topic in compacted).into(report)
+            audited = _Audited(cluster, state, before, request.from_start, state.topic in compacted)
+            audited.sizes = (sizes or {}).get((state.topic, state.partition), {})
+            after = audited.into(report)
             if digests is not None and after is not None:
                 digests.partitions[name] = after
     finally:
@@ -179,10 +182,9 @@ def audit_cluster(
     return report, digests
 
 
-def _size(cluster: Cluster, known: wire.Metadata) -> int | None:
-    """Bytes of all replicas' logs that will be compared, if every broker says."""
-    wanted = {(state.topic, state.partition) for state in known.partitions}
-    total = 0
+def _sizes(cluster: Cluster, known: wire.Metadata) -> dict[tuple[str, int], dict[int, int]] | None:
+    """Bytes of the logs that will be compared, by partition and broker, if every broker says."""
+    found: dict[tuple[str, int], dict[int, int]] = {(state.topic, state.partition): {} for state in known.partitions}
     for broker in sorted({replica for state in known.partitions for replica in state.replicas}):
         try:
             sizes = wire.log_sizes(cluster.connection(broker))
@@ -191,8 +193,9 @@ def _size(cluster: Cluster, known: wire.Metadata) -> int | None:
             return None
         if sizes is None:
             return None
-        total += sum(size for place, size in sizes.items() if place in wanted)
-    return total
+        for place in found.keys() & sizes.keys():
+            found[place][broker] = sizes[place]
+    return found
 
 
 def _compacted(cluster: Cluster, known: wire.Metadata, report: Report) -> set[str]:
@@ -223,9 +226,14 @@ class _Audited:
     before: Remembered | None
     from_start: bool
     compacted: bool
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
 
     def into(self, report: Report) -> Remembered | None:
         """Compare, add what was found, and give what is to be remembered; None where nothing was compared."""
+        if self.before is not None and self._is_as_it_was(self.before):
+            report.partitions.append(self._nothing_new(self.before))
+            return self.before
         for attempt in range(ATTEMPTS):
             sink = FindingSink(self.state.topic, self.state.partition)
             try:
@@ -245,7 +253,9 @@ class _Audited:
             return None
         report.partitions.append(self._summary(compared, leader))
         if self.compacted:
-            return None
+            last = compared.epochs[-1][0] if compared.epochs else -1
+            told = sink.findings or sink.notes
+            return None if told or not self.sizes else Remembered(compared.end, last, sizes=self.sizes)
         kept = dict(self.before.blocks) if self.before is not None else {}
         epoch = compared.epochs[-1][0] if compared.epochs else self.before.epoch if self.before is not None else -1
         lost = any(finding.check == DELIVERED_LOST.name for finding in sink.findings)
@@ -265,7 +275,7 @@ class _Audited:
         if error:
             raise OSError(f"its leader, broker {state.leader}, answers {ErrorCode.from_number(error).name}")
         since = begins
-        if self.before is not None and not self.from_start:
+        if self.before is not None and not self.from_start and not self.compacted:
             since = max(begins, self.before.end // BLOCK_OFFSETS * BLOCK_OFFSETS)
         if self.before is not None:
             judge_end = Compared(0, 0)
@@ -281,6 +291,15 @@ class _Audited:
         if not copies:
             sink.note("one-replica", leader.replica, "it has one replica")
         return compared, leader
+
+    def _is_as_it_was(self, before: Remembered) -> bool:
+        """Whether nobody has written to a compacted partition, or cleaned it, since it was compared."""
+        skipped = self.compacted and not self.from_start and self.state.leader >= 0
+        return skipped and bool(self.sizes) and self.sizes == before.sizes
+
+    def _nothing_new(self, before: Remembered) -> PartitionSummary:
+        end, leader = before.end, str(self.state.leader)
+        return PartitionSummary(self.state.topic, self.state.partition, end, end, end, 0, 0, leader)
 
     def _state_now(self) -> wire.PartitionState:
         known = self.cluster.metadata([self.state.topic]).partitions

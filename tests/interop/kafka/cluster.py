@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,10 +60,13 @@ class KafkaCluster:
         self.root.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2 * self.nodes)
         self._ports = {node: (ports[2 * node - 2], ports[2 * node - 1]) for node in range(1, self.nodes + 1)}
-        for node in self._ports:
-            self._properties(node).write_text("".join(f"{name}={value}\n" for name, value in self._all_of(node)))
-            arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties(node))]
-            run_java(self.classpath, "kafka.tools.StorageTool", arguments)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._format, self._ports))
+
+    def _format(self, node: int) -> None:
+        self._properties(node).write_text("".join(f"{name}={value}\n" for name, value in self._all_of(node)))
+        arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties(node))]
+        run_java(self.classpath, "kafka.tools.StorageTool", arguments)
 
     def _properties(self, node: int) -> Path:
         return self.root / f"server-{node}.properties"
@@ -96,14 +100,15 @@ class KafkaCluster:
         return list({**fixed, **self.settings}.items())
 
     def start(self, *nodes: int) -> None:
-        """Start these nodes, all by default, and wait until they listen. Raises `AssertionError`."""
-        for node in nodes or self._ports:
+        """Start these nodes, by default all that do not run, and wait until they listen. Raises `AssertionError`."""
+        wanted = nodes or tuple(node for node in self._ports if node not in self._processes)
+        for node in wanted:
             command = java_command(
                 self.classpath, "kafka.Kafka", [str(self._properties(node))], log_level="info", flags=self.flags
             )
             with open(self.root / f"broker-{node}.out", "ab") as output:
                 self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        for node in nodes or self._ports:
+        for node in wanted:
             self._await_listening(node)
 
     def _await_listening(self, node: int) -> None:

@@ -1,0 +1,256 @@
+"""Apache Kafka under load and kills, audited all the while over the wire and in the end with a full history.
+
+    python -m tests.interop.kills.audited [--minutes 10] [--quota 10]
+
+Three nodes. Idempotent producers write in all codecs, a transactional one commits and aborts (and a consumer reads what
+is committed), another one writes and deletes keys of a compacted topic whose cleaners run at once. Every ten seconds
+the leader of a partition gets kill -9 and starts again, and `odradek audit live` goes through the cluster again and
+again. Then, without kills, the producers run in turns with an audit beside them and without one, which tells what it
+costs them; and an audit that has nothing new to read tells how long it takes. In the end one node is killed and the
+others stop, and `odradek audit run` compares the directories with what every client was told. Nothing may be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
+
+from tests.interop.kafka.cluster import KafkaCluster
+from tests.interop.kafka.java import classpath_of
+from tests.interop.kafka.writing import CODECS, create_topic, leaders, whole
+
+PLAIN, LEDGER, COMPACTED = "plain", "ledger", "compacted"
+PARTITIONS = {PLAIN: 3, LEDGER: 2, COMPACTED: 1}
+SMALL = {"internal.segment.bytes": "262144", "index.interval.bytes": "500"}
+CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
+BROKERS = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "500"}
+AT_ONCE, KEYS, VALUE_BYTES = 300, 500, 100
+KILL_EVERY_S, DOWN_S = 10.0, 3.0
+WINDOW_S, WINDOWS = 10.0, 4
+TRANSACTION_MS = 5_000  # transactions of a producer that died are aborted after that
+FAILURES = (KafkaError, TimeoutError, OSError)
+
+
+@dataclass
+class Load:
+    """Writers and a reader, and what each is told, in a history's lines."""
+
+    bootstrap: Sequence[str]
+    history: TextIO
+    rng: random.Random
+    counts: Counter[str] = field(default_factory=Counter)
+    ended: bool = False
+    values: int = 0
+
+    def tell(self, kind: str, event: Event) -> None:
+        self.counts[f"{event.topic} {kind}"] += 1
+        self.history.write(encode_event(event._replace(type=kind, time_ms=int(time.time() * 1000))) + "\n")
+
+    def event(self, topic: str, client: str, *, key: bytes | None = None, tombstone: bool = False) -> Event:
+        """A record that no other one is like."""
+        self.values += 1
+        value = b"" if tombstone else b"%d " % self.values + self.rng.choice((b"word ", b"x")) * VALUE_BYTES
+        partition = self.rng.randrange(PARTITIONS[topic])
+        return Event(SEND, topic, partition, value, client=client, key=key, tombstone=tombstone)
+
+    async def write(self, topic: str, client: str, codec: str | None) -> None:
+        """Batches of an idempotent producer, until the end; each record is told when it leaves and when it is there."""
+        async with self._producer(enable_idempotence=True, compression_type=codec, linger_ms=3) as producer:
+            while not self.ended:
+                events = []
+                for _ in range(AT_ONCE):
+                    key = b"k%d" % self.rng.randrange(KEYS) if topic == COMPACTED else None
+                    tombstone = topic == COMPACTED and self.rng.random() < 0.1
+                    events.append(self.event(topic, client, key=key, tombstone=tombstone))
+                await asyncio.gather(*[self._send(producer, event) for event in events])
+
+    async def _send(self, producer: Any, event: Event) -> bool:
+        self.tell(SEND, event)
+        try:
+            sent = await producer.send_and_wait(event.topic, event.content, event.key, event.partition)
+        except FAILURES:
+            self.tell(ERROR, event)
+            return False
+        self.tell(ACK, event._replace(offset=sent.offset))
+        return True
+
+    async def transact(self, client: str) -> None:
+        """Transactions of five records, three of four committed. After a failure the producer begins anew."""
+        while not self.ended:
+            with contextlib.suppress(*FAILURES):
+                async with self._producer(
+                    transactional_id=client, transaction_timeout_ms=TRANSACTION_MS, compression_type="lz4"
+                ) as producer:
+                    while not self.ended:
+                        await producer.begin_transaction()
+                        sent = [await self._send(producer, self.event(LEDGER, client)) for _ in range(5)]
+                        if not all(sent):
+                            break
+                        commit = self.rng.random() < 0.75
+                        await (producer.commit_transaction() if commit else producer.abort_transaction())
+                        self.counts["committed" if commit else "aborted"] += 1
+
+    async def read_committed(self, client: str) -> None:
+        consumer = AIOKafkaConsumer(
+            LEDGER,
+            bootstrap_servers=list(self.bootstrap),
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        try:
+            while not self.ended:
+                for batch in (await consumer.getmany(timeout_ms=500)).values():
+                    for each in batch:
+                        told = Event(DELIVER, LEDGER, each.partition, each.value, each.offset, client=client)
+                        self.tell(DELIVER, told)
+        finally:
+            await consumer.stop()
+
+    @contextlib.asynccontextmanager
+    async def _producer(self, **options: Any) -> Any:
+        producer = AIOKafkaProducer(bootstrap_servers=list(self.bootstrap), request_timeout_ms=60_000, **options)
+        try:
+            await producer.start()
+            yield producer
+        finally:
+            with contextlib.suppress(*FAILURES):
+                await producer.stop()
+
+    def clients(self) -> list[Coroutine[Any, Any, None]]:
+        plain = [self.write(PLAIN, f"w-{codec}", codec) for codec in CODECS]
+        return [*plain, self.write(COMPACTED, "c", "zstd"), self.transact("t"), self.read_committed("r")]
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(self.counts[f"{topic} {ACK}"] for topic in PARTITIONS)
+
+
+@dataclass
+class Audits:
+    """What `odradek audit` said, each time it was asked."""
+
+    bootstrap: Sequence[str]
+    folder: Path
+    quota: str
+    findings: list[Any] = field(default_factory=list)
+    runs: int = 0
+
+    async def live(self, *options: str) -> dict[str, Any]:
+        command = ["live", "-b", ",".join(self.bootstrap), "--quota", self.quota]
+        return await self._run(*command, "--digests", str(self.folder / "digests.json"), *options)
+
+    async def directories(self, cluster: KafkaCluster, history: Path) -> dict[str, Any]:
+        named = [word for node in (1, 2, 3) for word in ("--replica", f"{node}={cluster.directory(node)}")]
+        return await self._run("run", *named, "--history", str(history), "--deep")
+
+    async def _run(self, *arguments: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "odradek.cli.main", "audit", *arguments, "--json"]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("nice", *command, stdout=pipe, stderr=pipe)
+        output, errors = await process.communicate()
+        assert process.returncode in (0, 1, 3), errors.decode()
+        document: dict[str, Any] = json.loads(output)
+        self.findings += document["finding_list"]
+        self.runs += 1
+        return document
+
+
+async def killing(cluster: KafkaCluster, load: Load, until_s: float) -> int:
+    """Kill the leader of a partition, again and again, and start it; returns how often."""
+    kills = 0
+    while time.monotonic() < until_s:
+        await asyncio.sleep(KILL_EVERY_S)
+        topic = load.rng.choice(list(PARTITIONS))
+        target = (await leaders(cluster.bootstrap, topic))[0][0]
+        cluster.kill(target)
+        kills += 1
+        await asyncio.sleep(DOWN_S)
+        await asyncio.to_thread(cluster.start, target)
+        for each in PARTITIONS:
+            await whole(cluster.bootstrap, each)
+    return kills
+
+
+async def cost(load: Load, audits: Audits) -> float:
+    """By how much less is acknowledged beside an audit that reads all at the quota: the median of some turns."""
+
+    async def acknowledged() -> int:
+        before = load.acknowledged
+        await asyncio.sleep(WINDOW_S)
+        return load.acknowledged - before
+
+    ratios = []
+    for _ in range(WINDOWS):
+        audit = asyncio.ensure_future(audits.live("--from-start"))
+        beside = await acknowledged()
+        await audit
+        ratios.append(beside / await acknowledged())
+    return 1 - statistics.median(ratios)
+
+
+async def story(cluster: KafkaCluster, load: Load, audits: Audits, minutes: float) -> dict[str, Any]:
+    """Run it all; returns the figures."""
+    for topic, partitions in PARTITIONS.items():
+        await create_topic(cluster.bootstrap, topic, partitions, SMALL | (CLEANED if topic == COMPACTED else {}))
+    clients = [asyncio.ensure_future(each) for each in load.clients()]
+    killer = asyncio.ensure_future(killing(cluster, load, time.monotonic() + 60 * minutes))
+    while not killer.done():
+        await audits.live()
+    told: dict[str, Any] = {"kills": killer.result(), "audits beside kills": audits.runs}
+    told["producers lose beside an audit, %"] = round(100 * await cost(load, audits), 1)
+    load.ended = True
+    await asyncio.gather(*clients)
+    for topic in PARTITIONS:
+        await whole(cluster.bootstrap, topic)
+    first = await audits.live("--from-start", "--topics", f"{PLAIN},{LEDGER}")
+    again = await audits.live("--topics", f"{PLAIN},{LEDGER}")
+    told["records compared over the wire, all and again"] = [first["compared_records"], again["compared_records"]]
+    told["seconds, all and again"] = [round(first["seconds"], 1), round(again["seconds"], 1)]
+    return told | dict(load.counts)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--minutes", type=float, default=10)
+    arguments.add_argument("--quota", default="10", help="MB a second from all brokers")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="odradek-audited-") as folder:
+        root = Path(folder)
+        cluster = KafkaCluster(classpath_of(), root / "cluster", BROKERS)
+        cluster.format()
+        try:
+            cluster.start()
+            audits = Audits(cluster.bootstrap, root, given.quota)
+            with (root / "history.jsonl").open("w") as history:
+                load = Load(cluster.bootstrap, history, random.Random(1))
+                told = asyncio.run(story(cluster, load, audits, given.minutes))
+            cluster.kill(1)
+        finally:
+            cluster.stop()
+        document = asyncio.run(audits.directories(cluster, root / "history.jsonl"))
+        told |= {"events": document["history_events"], "compared in directories": document["compared_records"]}
+    told |= {"losses": document["losses"], "findings": audits.findings, "inconclusive": document["inconclusive"]}
+    print(json.dumps(told, indent=1))
+    return 1 if audits.findings or document["losses"] or document["inconclusive"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
