@@ -121,10 +121,10 @@ def test_a_compacted_topic_is_read_again_when_its_logs_have_changed(
     """Cleaners change its bytes, so it has no digests: sizes tell whether anybody was there."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": kafka_bootstrap, "linger.ms": 1})
     odradek_cluster.create_topic("keys", configs={"cleanup.policy": "compact"})
 
     def written(first: int, end: int) -> None:
+        producer = Producer({"bootstrap.servers": kafka_bootstrap, "linger.ms": 1})
         for number in range(first, end):
             producer.produce("keys", b"value", key=f"key {number}")
         assert producer.flush(60) == 0

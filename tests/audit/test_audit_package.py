@@ -1,4 +1,7 @@
-"""`odradek audit package`: the documented commands, on Spark whose Python has pyspark and nothing else."""
+"""`odradek audit package`: the documented commands, on Spark whose Python has pyspark and nothing else.
+
+`ODRADEK_PYSPARK=DIR` names the site-packages of another environment, whose pyspark is taken instead of ours.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,8 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_S = 240.0
 BARE = ("pyspark", "py4j")
+SITE = Path(os.environ.get("ODRADEK_PYSPARK") or str(metadata.distribution("pyspark").locate_file("")))
+SPARK = SITE / "pyspark"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (site,) = home.glob("lib/python3*/site-packages")
     for name in BARE:
-        (site / name).symlink_to(Path(str(metadata.distribution(name).locate_file(name))))
+        (site / name).symlink_to(SITE / name)
     probe = "import pyspark, importlib.util as u; print([n for n in %r if u.find_spec(n)])"
     foreign = ["odradek_audit", "odradek_proto", "crc32c", "msgspec", "lz4", "zstandard", "cramjam", "pyarrow"]
     python = home / "bin" / "python"
@@ -60,7 +65,7 @@ def environment(python: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
     java = find_java()
     return kept | {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PATH": f"{SPARK / 'bin'}:{BIN}:{os.environ['PATH']}",
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
@@ -112,8 +117,7 @@ class Daemon:
     """A process of Spark's and the lines that it has written so far."""
 
     def __init__(self, name: str, *arguments: str, environment: dict[str, str]) -> None:
-        spark = Path(str(metadata.distribution("pyspark").locate_file("pyspark")))
-        command = [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+        command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
         self.lines: list[str] = []

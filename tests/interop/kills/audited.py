@@ -30,6 +30,7 @@ from typing import Any, TextIO
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
+from odradek_proto.transport.clock import LoopClock
 
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import classpath_of
@@ -41,8 +42,9 @@ SMALL = {"internal.segment.bytes": "262144", "index.interval.bytes": "500"}
 CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
 BROKERS = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "500"}
 AT_ONCE, KEYS, VALUE_BYTES = 300, 500, 100
-KILL_EVERY_S, DOWN_S = 10.0, 3.0
-WINDOW_S, WINDOWS = 10.0, 4
+KILL_EVERY_MS, DOWN_MS = 10_000, 3_000
+PACE_MS = 250  # between a producer's batches under kills: audits are to come round
+WINDOW_MS, WINDOWS = 8_000, 5
 TRANSACTION_MS = 5_000  # transactions of a producer that died are aborted after that
 FAILURES = (KafkaError, TimeoutError, OSError)
 
@@ -55,6 +57,8 @@ class Load:
     history: TextIO
     rng: random.Random
     counts: Counter[str] = field(default_factory=Counter)
+    clock: LoopClock = field(default_factory=lambda: LoopClock(random.Random()))
+    paced: bool = True
     ended: bool = False
     values: int = 0
 
@@ -79,6 +83,8 @@ class Load:
                     tombstone = topic == COMPACTED and self.rng.random() < 0.1
                     events.append(self.event(topic, client, key=key, tombstone=tombstone))
                 await asyncio.gather(*[self._send(producer, event) for event in events])
+                if self.paced:
+                    await self.clock.sleep(PACE_MS)
 
     async def _send(self, producer: Any, event: Event) -> bool:
         self.tell(SEND, event)
@@ -153,8 +159,8 @@ class Audits:
     findings: list[Any] = field(default_factory=list)
     runs: int = 0
 
-    async def live(self, *options: str) -> dict[str, Any]:
-        command = ["live", "-b", ",".join(self.bootstrap), "--quota", self.quota]
+    async def live(self, *options: str, quota: str = "") -> dict[str, Any]:
+        command = ["live", "-b", ",".join(self.bootstrap), "--quota", quota or self.quota]
         return await self._run(*command, "--digests", str(self.folder / "digests.json"), *options)
 
     async def directories(self, cluster: KafkaCluster, history: Path) -> dict[str, Any]:
@@ -165,7 +171,12 @@ class Audits:
         command = [sys.executable, "-m", "odradek.cli.main", "audit", *arguments, "--json"]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec("nice", *command, stdout=pipe, stderr=pipe)
-        output, errors = await process.communicate()
+        try:
+            output, errors = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
         assert process.returncode in (0, 1, 3), errors.decode()
         document: dict[str, Any] = json.loads(output)
         self.findings += document["finding_list"]
@@ -173,16 +184,16 @@ class Audits:
         return document
 
 
-async def killing(cluster: KafkaCluster, load: Load, until_s: float) -> int:
+async def killing(cluster: KafkaCluster, load: Load, minutes: float) -> int:
     """Kill the leader of a partition, again and again, and start it; returns how often."""
-    kills = 0
-    while time.monotonic() < until_s:
-        await asyncio.sleep(KILL_EVERY_S)
+    kills, until_ms = 0, load.clock.now_ms() + int(60_000 * minutes)
+    while load.clock.now_ms() < until_ms:
+        await load.clock.sleep(KILL_EVERY_MS)
         topic = load.rng.choice(list(PARTITIONS))
         target = (await leaders(cluster.bootstrap, topic))[0][0]
         cluster.kill(target)
         kills += 1
-        await asyncio.sleep(DOWN_S)
+        await load.clock.sleep(DOWN_MS)
         await asyncio.to_thread(cluster.start, target)
         for each in PARTITIONS:
             await whole(cluster.bootstrap, each)
@@ -194,14 +205,16 @@ async def cost(load: Load, audits: Audits) -> float:
 
     async def acknowledged() -> int:
         before = load.acknowledged
-        await asyncio.sleep(WINDOW_S)
+        await load.clock.sleep(WINDOW_MS)
         return load.acknowledged - before
 
     ratios = []
     for _ in range(WINDOWS):
         audit = asyncio.ensure_future(audits.live("--from-start"))
         beside = await acknowledged()
-        await audit
+        audit.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await audit
         ratios.append(beside / await acknowledged())
     return 1 - statistics.median(ratios)
 
@@ -211,17 +224,18 @@ async def story(cluster: KafkaCluster, load: Load, audits: Audits, minutes: floa
     for topic, partitions in PARTITIONS.items():
         await create_topic(cluster.bootstrap, topic, partitions, SMALL | (CLEANED if topic == COMPACTED else {}))
     clients = [asyncio.ensure_future(each) for each in load.clients()]
-    killer = asyncio.ensure_future(killing(cluster, load, time.monotonic() + 60 * minutes))
+    killer = asyncio.ensure_future(killing(cluster, load, minutes))
     while not killer.done():
         await audits.live()
     told: dict[str, Any] = {"kills": killer.result(), "audits beside kills": audits.runs}
+    load.paced = False
     told["producers lose beside an audit, %"] = round(100 * await cost(load, audits), 1)
     load.ended = True
     await asyncio.gather(*clients)
     for topic in PARTITIONS:
         await whole(cluster.bootstrap, topic)
-    first = await audits.live("--from-start", "--topics", f"{PLAIN},{LEDGER}")
-    again = await audits.live("--topics", f"{PLAIN},{LEDGER}")
+    first = await audits.live("--from-start", "--topics", f"{PLAIN},{LEDGER}", quota="0")
+    again = await audits.live("--topics", f"{PLAIN},{LEDGER}", quota="0")
     told["records compared over the wire, all and again"] = [first["compared_records"], again["compared_records"]]
     told["seconds, all and again"] = [round(first["seconds"], 1), round(again["seconds"], 1)]
     return told | dict(load.counts)
