@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +13,7 @@ import pytest
 from odradek_broker.testing import Cluster, ClusterError
 
 PATIENCE_S = 60
+API_VERSIONS = 18
 IMPATIENT = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}
 Write = Callable[[str, str, Sequence[bytes], bool], None]  # bootstrap, topic, values, idempotent
 
@@ -120,6 +123,22 @@ def test_a_slow_broker_answers_late(odradek_cluster: Cluster, kafka_bootstrap: s
         assert time.monotonic() - begun >= 0.2, client
     odradek_cluster.heal()
     assert read(kafka_bootstrap, odradek_topic) == [client.encode() for client in CLIENTS]
+
+
+def test_requests_of_two_clients_wait_for_a_slow_broker_apart(odradek_cluster: Cluster) -> None:
+    """All connections of a listener are read into one buffer: what waits must not lie in it."""
+    odradek_cluster.slow(1, 300)
+    host, port = odradek_cluster.kafka_addresses[1].split(":")
+    with socket.create_connection((host, int(port))) as one, socket.create_connection((host, int(port))) as other:
+        clients = {101: one, 202: other}
+        for number, client in clients.items():
+            client.settimeout(PATIENCE_S)
+            request = struct.pack(">hhih", API_VERSIONS, 0, number, -1)
+            client.sendall(struct.pack(">i", len(request)) + request)
+        answered = {
+            number: struct.unpack(">ii", client.recv(8, socket.MSG_WAITALL))[1] for number, client in clients.items()
+        }
+    assert answered == {101: 101, 202: 202}
 
 
 def test_a_lost_answer_writes_twice_without_idempotence_and_once_with_it(

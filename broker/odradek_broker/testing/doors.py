@@ -173,18 +173,25 @@ class KafkaGuard:
         for head in self._requests.feed(self._room[:count]):
             self._asked.append((head[-_SIZE_BYTES:], API_NAMES.get(_HEAD.unpack(head)[1], "")))
         if self._voice.heard.is_clear:
-            self._arrive(count)
+            if not self._voice.is_silent:
+                self.receiver.on_bytes(count)
             return
+        kept = bytes(self._room[:count])  # other connections are read into the same room meanwhile
         self._is_waiting = True
         self._connection.pause()
-        self._voice.heard.deliver(lambda: self._arrive(count))
+        self._voice.heard.deliver(lambda: self._arrive(kept))
 
-    def _arrive(self, count: int) -> None:
+    def _arrive(self, data: bytes) -> None:
         if self._voice.is_silent:
             return
-        was_waiting, self._is_waiting = self._is_waiting, False
-        self.receiver.on_bytes(count)
-        if was_waiting and not self._is_paused:
+        self._is_waiting = False
+        while data:
+            room = self.receiver.room()
+            step = min(len(room), len(data))
+            room[:step] = data[:step]
+            self.receiver.on_bytes(step)
+            data = data[step:]
+        if not self._is_paused:
             self._connection.resume()
 
     def on_full(self) -> None:
