@@ -80,6 +80,7 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
         assert json.loads(odradek("group", "describe", group, "--json").out)[0]["partitions"][0]["committed"] == 4
     assert odradek("group", "delete-offsets", "old", topic, "--yes", "-q").code == 0
     assert json.loads(odradek("group", "describe", "old", "--json").out)[0]["partitions"] == []
+    assert "no offset is committed" in odradek("group", "describe", "old").out
     assert odradek("group", "delete", "old", "new", "--yes", "-q").code == 0
     missing = odradek("group", "describe", "old")
     assert (missing.code, "GROUP_ID_NOT_FOUND" in missing.err) == (1, True)

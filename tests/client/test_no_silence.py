@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import warnings
 from typing import Any
 
 import pytest
-from odradek import Admin, Consumer, DeliveryTimeout, Producer, TopicPartition
+from odradek import Admin, Consumer, DeliveryTimeout, Producer, TopicPartition, UnsupportedFeature
 from odradek.core.outages import OutageLine, Outages
 from odradek.shared.errors import HINTS
+from odradek.sync import Producer as SyncProducer
 from odradek_proto.errors import ErrorCode
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -41,6 +44,17 @@ def test_a_dropped_producer_tells_how_many_records_it_holds(peers: Any) -> None:
     assert [str(warning.message).startswith(said) for warning in caught] == [True]
     assert caught[0].category is ResourceWarning
     assert [context["message"].startswith(said) for context in peers.loop.unhandled] == [True]
+
+
+@pytest.mark.parametrize("kind", [Producer, SyncProducer])
+def test_a_client_whose_settings_are_refused_says_nothing_else(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it is collected in silence."""
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    with pytest.raises(UnsupportedFeature, match="transactional_id"):
+        kind("127.0.0.1:1", transactional_id="x")
+    gc.collect()
+    assert ignored == []
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, Admin])

@@ -104,16 +104,13 @@ async def test_a_group_goes_on_when_its_coordinator_dies(cluster: AsyncCluster) 
         )
         await consumer.poll(10, max_records=5)
         before = await consumer.commit()
-        group = consumer._group
-        assert group is not None
-        coordinator = group._coordinator._broker_id
-        assert coordinator is not None
+        coordinator = await cluster.coordinator_of("g")
         await cluster.kill(coordinator)
         records = [record async for record in consumer.records(until="end")]
         assert len(records) + sum(before.values()) == RECORDS + PARTITIONS
         after = await consumer.commit()
         assert sum(after.values()) == RECORDS + PARTITIONS
-        assert group._coordinator._broker_id != coordinator
+        assert await cluster.coordinator_of("g") != coordinator
         assert told == ["assigned"]
 
 

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Self
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_messages
 
+from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
@@ -263,6 +264,21 @@ class AsyncCluster:
 
         await self._until(leaderless, timeout)
         return self._partition(topic, partition).leader
+
+    async def coordinator_of(self, group: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The running broker that coordinates a group; while there is none, wait until a client asked for it.
+
+        The topic of committed offsets is created for the first group that a client looks for.
+        """
+
+        def unknown() -> str:
+            return (
+                "" if OFFSETS_TOPIC in self._newest_image().topics else f"no client has looked for the group {group!r}"
+            )
+
+        await self._until(unknown, timeout)
+        partitions = self._newest_image().topics[OFFSETS_TOPIC].partitions
+        return await self.leader_of(OFFSETS_TOPIC, partition_for(group, len(partitions)), timeout=timeout)
 
     async def controller(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
         """The broker that is the active controller; while there is none, wait for the election."""

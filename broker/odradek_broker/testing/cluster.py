@@ -173,6 +173,10 @@ class Cluster:
         """
         return background_loop().run(self._cluster.leader_of(topic, partition, timeout=timeout))
 
+    def coordinator_of(self, group: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The running broker that coordinates a group; while there is none, wait until a client asked for it."""
+        return background_loop().run(self._cluster.coordinator_of(group, timeout=timeout))
+
     def controller(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
         """The broker that is the active controller; while there is none, wait for the election."""
         return background_loop().run(self._cluster.controller(timeout=timeout))

@@ -73,7 +73,8 @@ class Client:
             raise ClientClosed("the client was closed")
         if self._cluster is None:
             raise ClientClosed(
-                "the client was not started", hint=f"use `async with {type(self).__name__}(...)`, or await start()"
+                "the client was not started",
+                hint=f"use `async with {type(self).__name__}(...)` (`with` in odradek.sync), or call start() first",
             )
         return self._cluster
 

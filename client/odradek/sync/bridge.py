@@ -84,7 +84,7 @@ class iterating(_Derived[P, Iterator[R]], Generic[P, R]):
 class Facade:
     """A client that lives on the background loop."""
 
-    _client: Any
+    _client: Any = None  # until it is made: its settings may be refused
 
     def __init__(self, client: Any) -> None:
         self._loop: BackgroundLoop = background_loop()

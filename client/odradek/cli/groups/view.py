@@ -92,12 +92,10 @@ def group_text(found: dict[str, Any]) -> str:
     """What people read."""
     members, rows = found["members"], found["partitions"]
     known = [row["lag"] for row in rows if row["lag"] is not None]
-    behind = sum(known) if known or not rows else "unknown"
+    behind = f"lag {sum(known) if known else 'unknown'}" if rows else "no offset is committed"
     count = len(members)
     assignor = f", {found['assignor']}" if found["assignor"] else ""
-    head = (
-        f"{found['group']}: {found['state']} ({found['type']}{assignor}), {count} {noun(count, 'member')}, lag {behind}"
-    )
+    head = f"{found['group']}: {found['state']} ({found['type']}{assignor}), {count} {noun(count, 'member')}, {behind}"
     lines = [head]
     if rows:
         lines.append(table([*HEADINGS.values()], ([row[key] for key in HEADINGS] for row in rows)))
