@@ -26,7 +26,8 @@ test: $(STAMP)  ## everything of every day, about four minutes on two cores
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
 	@$(BIN)/python -m pytest -m "slow and not cluster" -n 2 --dist loadgroup --durations 15
-	@$(BIN)/python -m pytest -m "slow and cluster" --durations 15  # one at a time: they measure what a death costs
+	@$(BIN)/python -m pytest -m "slow and cluster and not alone" -n 2 --dist loadgroup --durations 15
+	@$(BIN)/python -m pytest -m "slow and alone" --durations 15
 
 test-all: test test-slow  ## everything
 

@@ -51,6 +51,7 @@ def audited(cluster: LocalCluster, history: Path) -> Report:
     return audit({name: str(path) for name, path in cluster.replicas().items()}, history=history, settled=True)
 
 
+@pytest.mark.alone
 def test_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
     """Twenty rounds, some of each target; silence: a second at the median, two in all but two (SY-09).
 
@@ -116,6 +117,7 @@ def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
     assert outcome.read_back.sound, report(outcome)
 
 
+@pytest.mark.alone
 def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> None:
     """A silent stream proves nothing: only the session timeout moves the leadership away.
 
@@ -145,6 +147,7 @@ def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, t
     assert outcome.failed == 0, report(outcome)
 
 
+@pytest.mark.alone
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
     """Twenty times all three: the page cache survives, nothing is lost, writes go on within five seconds.
 
