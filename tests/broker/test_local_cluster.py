@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -11,7 +12,7 @@ import pytest
 from odradek_broker.local import cluster as cluster_module
 from odradek_broker.local import ports
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_broker.local.processes import start_time
+from odradek_broker.local.processes import IN_PROCESS_PORTS, LISTENING_PORTS, start_time
 
 
 def made(directory: Path) -> LocalCluster:
@@ -106,3 +107,10 @@ def test_a_port_for_kafkas_clients_that_was_asked_for_is_had_or_refused(
     monkeypatch.setenv("ODRADEK_KAFKA_PORT", "9600")
     other = LocalCluster.load(tmp_path / "a")
     assert (other.renew_ports(), other.kafka_bootstrap) == ([], "127.0.0.1:9600,127.0.0.1:9601")
+
+
+def test_no_two_ways_of_choosing_ports_choose_the_same() -> None:
+    """A cluster inside of a process holds ports on which nobody listens yet: to others they look free."""
+    rows = [range(first, first + ports.ROW * ports.ROWS) for first in ports.FIRST_PORTS.values()]
+    ranges = sorted([*rows, LISTENING_PORTS, IN_PROCESS_PORTS], key=lambda each: each.start)
+    assert all(one.stop <= other.start for one, other in itertools.pairwise(ranges)), ranges

@@ -16,6 +16,7 @@ HOST = "127.0.0.1"
 # we look and that in which a broker listens.
 # And above the rows of ports.py, which are chosen by others at the same moment.
 LISTENING_PORTS = range(22_000, 32_768)
+IN_PROCESS_PORTS = range(10_000, 19_000)  # of clusters inside of a process: they hold ports on which nobody listens yet
 
 
 def free_ports(count: int) -> list[int]:

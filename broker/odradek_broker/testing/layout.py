@@ -27,14 +27,13 @@ from typing import BinaryIO
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.local.cluster import ClusterError
-from odradek_broker.local.processes import HOST
+from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
 
 IDENTITY_FILE = "cluster-identity.json"
 TEMPORARY_PREFIX = "odradek-"
 IN_USE_FILE = "in-use.lock"  # of a temporary directory
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_BYTES = 1024 * 1024 * 1024  # containers have 64 MiB there unless told otherwise
-FIRST_PORT, LAST_PORT = 20_000, 32_000
 OF_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "200",  # 5 s: partitions would change hands in ten
@@ -46,10 +45,10 @@ OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters"
 
 def _each_port() -> Iterator[int]:
     """All of them in turn, without end, from anywhere: processes seldom begin at the same."""
-    begin = random.randrange(FIRST_PORT, LAST_PORT)
+    begin = random.choice(IN_PROCESS_PORTS)
     while True:
-        yield from range(begin, LAST_PORT)
-        begin = FIRST_PORT
+        yield from range(begin, IN_PROCESS_PORTS.stop)
+        begin = IN_PROCESS_PORTS.start
 
 
 _ports = _each_port()
@@ -64,7 +63,7 @@ class HeldPort:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
-        for port in itertools.islice(_ports, LAST_PORT - FIRST_PORT):
+        for port in itertools.islice(_ports, len(IN_PROCESS_PORTS)):
             held = socket.socket()
             try:
                 held.bind((HOST, port))  # without SO_REUSEADDR: one that another process merely holds is not free
@@ -75,7 +74,7 @@ class HeldPort:
             self._socket = held
             self.address = f"{HOST}:{port}"
             return
-        raise ClusterError(f"no port from {FIRST_PORT} to {LAST_PORT} is free")
+        raise ClusterError(f"no port from {IN_PROCESS_PORTS.start} to {IN_PROCESS_PORTS.stop - 1} is free")
 
     def make_way(self) -> None:
         """Its broker is about to listen. Only Linux lets one socket listen on what another one merely holds."""
