@@ -32,6 +32,7 @@ BENCHES = (
     "scale",
     "metrics",
     "groups",
+    "secured",
     "audit",
     "audit_kinds",
     "events",
