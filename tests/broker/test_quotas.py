@@ -9,6 +9,7 @@ from odradek_broker.core.controller import security
 from odradek_broker.core.controller.security import alter_quotas, describe_quotas
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
+from odradek_broker.core.security import quotas
 from odradek_broker.core.security.quotas import BURST_S, MOST_WAIT_MS, QuotaBuckets
 from odradek_broker.requests.quotas import Throttle
 from odradek_proto.errors import ErrorCode
@@ -115,6 +116,19 @@ def test_whoever_owes_days_is_told_an_hour(rate: float) -> None:
     made.update({ORDER[0]: {BYTES: rate}})
     assert made.take("alice", "app", BYTES, 3e9, 0) == MOST_WAIT_MS
     assert made.take("alice", "app", BYTES, 0, MOST_WAIT_MS) == MOST_WAIT_MS
+
+
+def test_a_flood_of_names_takes_bounded_memory_and_frees_nobody_who_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever clients call themselves; of who is not heard meanwhile the debt may go."""
+    monkeypatch.setattr(quotas, "MOST_BUCKETS", 100)
+    made = buckets(ORDER[7])
+    assert made.take("alice", "app", BYTES, 1e9, 0) == MOST_WAIT_MS
+    for number in range(1_000):
+        made.take("mallory", f"name-{number}", BYTES, 1e9, 0)
+        if not number % 50:
+            assert made.take("alice", "app", BYTES, 0, 0) == MOST_WAIT_MS
+    assert len(made._buckets) <= 100
+    assert len(made._found) <= 100
 
 
 def with_quotas(world: World, **rates: float) -> None:
