@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka.errors import TransactionalIdAuthorizationFailed
+from confluent_kafka import KafkaException
+from kafka.errors import KafkaError
 from odradek_broker.testing import Cluster
 
 from tests.interop import kafka_story
+
+PATIENCE_S = 60
 
 
 @pytest.mark.parametrize("client", kafka_story.names())
@@ -74,3 +80,42 @@ def test_a_killed_leader_loses_no_acknowledged_record_of_librdkafka(
         found += [int(message.value() or b"") for message in messages]
     consumer.close()
     assert found == list(range(2_000))
+
+
+def begin_with_aiokafka(settings: dict[str, str]) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def begin() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=settings["bootstrap.servers"], transactional_id="orders")
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    asyncio.run(begin())
+
+
+def begin_with_confluent(settings: dict[str, str]) -> None:
+    from confluent_kafka import Producer
+
+    Producer({**settings, "transactional.id": "orders", "log_level": 0}).init_transactions(PATIENCE_S)
+
+
+def begin_with_kafka_python(settings: dict[str, str]) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=settings["bootstrap.servers"].split(","), transactional_id="orders")
+    try:
+        producer.init_transactions()
+    finally:
+        producer.close()
+
+
+@pytest.mark.parametrize("begin", [begin_with_aiokafka, begin_with_confluent, begin_with_kafka_python])
+def test_a_transactional_producer_is_refused_at_its_start(
+    begin: Callable[[dict[str, str]], None], kafka_bootstrap: str
+) -> None:
+    """With an error that no client asks again for: it would time out without a word."""
+    with pytest.raises((KafkaError, KafkaException, TransactionalIdAuthorizationFailed)) as refused:
+        begin({"bootstrap.servers": kafka_bootstrap})
+    assert "transactionalidauthorizationfailed" in repr(refused.value).replace("_", "").lower()

@@ -79,7 +79,9 @@ class GroupRequests:
         """One answer for each key, in their order. The first that looks for a group's creates the offsets topic."""
         if kind == TRANSACTION:
             self._warn(context, keys)
-            return [FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_TRANSACTIONS) for key in keys]
+            # Every client of Kafka gives up at once on this one; on COORDINATOR_NOT_AVAILABLE it asks on and on.
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return [FoundCoordinator(key, refusal, NO_TRANSACTIONS) for key in keys]
         if kind != GROUP:
             text = f"there are no coordinators of kind {kind}"
             return [FoundCoordinator(key, ErrorCode.INVALID_REQUEST, text) for key in keys]
@@ -112,7 +114,7 @@ class GroupRequests:
         return FoundCoordinator(key, ErrorCode.NONE, broker_id=leader.broker_id)
 
     def _warn(self, context: RequestContext, keys: Sequence[str]) -> None:
-        """A producer takes the answer for "not yet" and tries again without an error that its user would see."""
+        """The error of the answer is of authorization, and few clients show the text that goes with it."""
         for key in (each[:LONGEST_LOGGED] for each in keys):
             if key not in self._warned and len(self._warned) < MOST_WARNED:
                 self._warned.add(key)
