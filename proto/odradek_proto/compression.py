@@ -39,8 +39,10 @@ class CodecUnavailable(RuntimeError):
     """The library for a codec is not installed."""
 
     def __init__(self, codec: Codec, library: str) -> None:
-        super().__init__(f"{codec.name.lower()} needs {library}: pip install 'odradek[compression]'")
         self.codec = codec
+        self.reason = f"{codec.name.lower()} needs {library}"
+        self.remedy = "pip install 'odradek[compression]'"  # pip takes the odradek that is installed
+        super().__init__(f"{self.reason}: {self.remedy}")
 
 
 FIRST_PIECE: Final = 64 * 1024  # how much is decompressed at first; later pieces double

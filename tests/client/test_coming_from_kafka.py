@@ -15,6 +15,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from odradek import ConfigError, RecordMetadata, UnsupportedFeature
 from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, build
 from odradek.shared.kafka import CLASSES, DELIVERY_METHODS, METHODS, NO_TRANSACTIONS
+from odradek_proto.records import encode_batch
 
 CLIENTS = [
     (module, kind, name) for module in (odradek, odradek.sync) for kind, names in METHODS.items() for name in names
@@ -101,6 +102,20 @@ def test_other_names_are_plainly_unknown() -> None:
     assert not hasattr(producer, "__deepcopy__")
     with pytest.raises(AttributeError, match=NO_TRANSACTIONS):
         producer.begin_transaction()
+
+
+async def test_a_poll_that_seems_to_count_milliseconds_is_doubted(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Once: `poll(1000)` of kafka-python's waits for a second."""
+    [log] = peers.topic("orders")
+    log.append(encode_batch([(1_000, None, b"v", ())] * 4))
+    settings: Any = {"clock": peers.clock, "network": peers.network, "auto_offset_reset": "earliest"}
+    async with odradek.Consumer(peers.bootstrap, "orders", max_poll_records=1, **settings) as consumer:
+        for not_doubted in (1000.0, 99):
+            assert len(await consumer.poll(not_doubted)) == 1
+        assert caplog.messages == []
+        for _ in range(2):
+            assert len(await consumer.poll(1000)) == 1
+        assert caplog.messages == ["poll(1000) waits for up to 1000 seconds: kafka-python's counts milliseconds"]
 
 
 async def waited_for_twice(metadata: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from odradek import ClientFailed, ConfigError, Consumer, Producer, SerializationError, TopicPartition
+from odradek_proto.compression import Codec
+from odradek_proto.records import encode_batch
 
 LATEST_TIMESTAMP = (1 << 63) - 1
 
@@ -70,6 +72,22 @@ def test_a_codec_that_is_not_installed_is_a_wrong_setting(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match=r"pip install 'odradek\[compression\]'"):
         Producer("localhost:1", compression_type=codec)
+
+
+async def test_records_of_a_codec_that_is_not_installed_are_named(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to install, by an error of the client's; those before them come first, and seek gets past them."""
+    [log] = peers.topic("orders")
+    for codec in (Codec.NONE, Codec.LZ4, Codec.NONE):
+        log.append(encode_batch([(1_000, None, codec.name.encode(), ())], codec=codec))
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    async with Consumer(
+        peers.bootstrap, "orders", auto_offset_reset="earliest", clock=peers.clock, network=peers.network
+    ) as reader:
+        assert [record.value for record in await reader.poll(1.0)] == [b"NONE"]
+        with pytest.raises(SerializationError, match=r"orders-0 from offset 1: lz4 needs lz4 \(pip install 'odradek"):
+            await reader.poll(1.0)
+        reader.seek(TopicPartition("orders", 0), 2)
+        assert [record.value for record in await reader.poll(1.0)] == [b"NONE"]
 
 
 class Surprise(Exception):

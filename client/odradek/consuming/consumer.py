@@ -10,6 +10,7 @@ group's coordinator says what is read (`odradek.consuming.group`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, Unpack
@@ -30,7 +31,10 @@ from odradek.shared.errors import ClientClosed, ConfigError, NotAssigned, Odrade
 from odradek.shared.results import ConsumerRecord, K, OffsetAndMetadata, OffsetAndTimestamp, V, Watermarks
 
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
+LOOKS_LIKE_MS = 100  # a whole number above it, given to poll()
 UNKNOWN_TOPIC_TIMEOUT_MS = 5_000  # Unlike Kafka, which waits without a limit for a topic that does not exist
+
+logger = logging.getLogger("odradek")
 
 Ends = dict[TopicPartition, int]
 
@@ -76,6 +80,7 @@ class Consumer(Client, Generic[K, V]):
         self._resolved: dict[str, list[int]] | None = None  # what was assigned for the subscription
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
+        self._has_doubted = False
 
     @classmethod
     def from_config(
@@ -306,6 +311,9 @@ class Consumer(Client, Generic[K, V]):
         Raises `LogTruncated`, `NoOffset`, `CorruptRecords`, `SerializationError`, `UnknownTopic`, or a `BrokerError`
         that cannot be retried. All but the last two are raised again until the application seeks.
         """
+        if isinstance(timeout, int) and timeout >= LOOKS_LIKE_MS and not self._has_doubted:
+            self._has_doubted = True
+            logger.warning("poll(%d) waits for up to %d seconds: kafka-python's counts milliseconds", timeout, timeout)
         return await self._poll(timeout, max_records or self._config.max_poll_records, None)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:

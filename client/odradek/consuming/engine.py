@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
+from odradek_proto.compression import CodecUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import CorruptBatch, Record, decode_records, iter_batches, read_header, verify_crc
 from odradek_proto.topics import TopicPartition
@@ -32,6 +33,7 @@ from odradek.shared.errors import (
     ClientFailed,
     CorruptRecords,
     OdradekError,
+    SerializationError,
     UnknownTopic,
     broker_error,
 )
@@ -300,10 +302,14 @@ class FetchEngine:
                 if records and records[0][0] < first:
                     records = [record for record in records if record[0] >= first]
                 state.rows.extend(records)
-        except CorruptBatch as error:
+        except (CorruptBatch, CodecUnavailable) as error:
+            where = f"{state.name} from offset {state.position.offset}"
             state.rewind()
             self._give_back(state)
-            state.park(CorruptRecords(f"{state.name} from offset {state.position.offset}: {error}"))
+            if isinstance(error, CodecUnavailable):
+                state.park(SerializationError(f"{where}: {error.reason}", hint=error.remedy))
+            else:
+                state.park(CorruptRecords(f"{where}: {error}"))
             return
         chunk.at += header.size
         if not state.rows:

@@ -328,8 +328,7 @@ def _require_codec(codec: Codec) -> None:
     try:
         compress(codec, b"")
     except CodecUnavailable as error:
-        sentence, _, install = str(error).partition(": ")
-        raise ConfigError(f"compression_type: {sentence}", hint=install) from None
+        raise ConfigError(f"compression_type: {error.reason}", hint=error.remedy) from None
 
 
 def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> ConfigError:

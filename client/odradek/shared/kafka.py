@@ -40,9 +40,9 @@ PRODUCER_METHODS: Final = {
 }
 CONSUMER_METHODS: Final = {
     "stop": "close()",
-    "getone": "poll(timeout, max_records=1), or `async for record in consumer`",
-    "getmany": "poll(timeout), or batches()",
-    "consume": "poll(timeout), or batches()",
+    "getone": "poll(seconds, max_records=1), or `async for record in consumer`",
+    "getmany": "poll(seconds), or batches()",
+    "consume": "poll(seconds), or batches()",
     "partitions_for_topic": "partitions_for()",
     "topics": "Admin.list_topics()",
     "list_topics": "Admin.list_topics()",
