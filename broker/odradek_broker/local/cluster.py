@@ -29,6 +29,7 @@ from odradek_broker.local.processes import HOST, free_ports, is_free, process_st
 from odradek_broker.local.secured import make_secrets, remove_secrets, secret_environment, secure_settings
 from odradek_broker.process import slow
 
+REBALANCE_DELAY_MS = "100"  # kafka-python joins before it knows its topic's partitions, and would be left without any
 METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines
@@ -316,7 +317,7 @@ class LocalCluster:
             "odradek.log.file": str(self.log_file(node.node_id)),
             "default.replication.factor": str(min(3, len(self.nodes))),
             "min.insync.replicas": "2" if len(self.nodes) >= 3 else "1",
-            "group.initial.rebalance.delay.ms": "0",  # as in the configuration that Kafka comes with
+            "group.initial.rebalance.delay.ms": REBALANCE_DELAY_MS,
         }
 
     def log_file(self, node_id: int) -> Path:

@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.local.cluster import ClusterError
+from odradek_broker.local.cluster import REBALANCE_DELAY_MS, ClusterError
 from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
 
 IDENTITY_FILE = "cluster-identity.json"
@@ -35,7 +35,7 @@ IN_USE_FILE = "in-use.lock"  # of a temporary directory
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_BYTES = 1024 * 1024 * 1024  # containers have 64 MiB there unless told otherwise
 OF_GROUPS = {
-    "group.initial.rebalance.delay.ms": "0",
+    "group.initial.rebalance.delay.ms": REBALANCE_DELAY_MS,
     "group.consumer.heartbeat.interval.ms": "200",  # 5 s: partitions would change hands in ten
     "group.consumer.min.heartbeat.interval.ms": "1",
     "group.consumer.min.session.timeout.ms": "1",
