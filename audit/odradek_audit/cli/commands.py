@@ -23,9 +23,6 @@ from odradek_proto.topics import INTERNAL_TOPICS
 
 from odradek_audit.cli.live import live
 from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json, stop
-from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
-from odradek_audit.inputs.stores import is_uri, local_path, names_in
-from odradek_audit.report import RESULT_FILES, Report
 from odradek_audit.words import plural
 
 if TYPE_CHECKING:
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from odradek_audit.cli.progress import ProgressBar
     from odradek_audit.findings import Note
     from odradek_audit.inputs.history import CorruptHistory, History
+    from odradek_audit.report import Report
 
 app = typer.Typer(
     name="audit",
@@ -137,6 +135,8 @@ def run(
     from rich.console import Console
 
     from odradek_audit.cli.progress import progress_bar
+    from odradek_audit.inputs.brokers import absent_brokers
+    from odradek_audit.inputs.stores import is_uri
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
     in_json.set(shown is not Output.TABLE)
@@ -231,6 +231,8 @@ def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
 
 def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
     """Say now who is writing where the audit will read; the notes belong into its result."""
+    from odradek_audit.inputs.brokers import ADVICE, brokers_at_work
+
     notes = brokers_at_work(replicas)
     if notes:
         names = ", ".join(note.replica for note in notes)
@@ -240,6 +242,9 @@ def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
 
 def _check_out(out: str | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
     """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
+    from odradek_audit.inputs.stores import is_uri, local_path, names_in
+    from odradek_audit.report import RESULT_FILES
+
     if out is None:
         return
     if not is_uri(out):
@@ -253,6 +258,8 @@ def _check_out(out: str | None, overwrite: bool, replicas: dict[str, Path], data
 
 
 def _check_out_here(out: str, place: Path, replicas: dict[str, Path], data: Path | None) -> None:
+    from odradek_audit.inputs.brokers import brokers_file
+
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
             stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")

@@ -6,7 +6,6 @@ interrupted: the sum is that of the pairs that were done.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,6 +57,8 @@ def pairs(
         if found.pairs or not screen.for_people:
             screen.show(_data(found, arguments), lambda: "\n".join(_lines(found, arguments)))
         screen.say(f"interrupted after {found.pairs} of {total} {noun(total, 'pair')}")
+
+    import asyncio
 
     work = run_pairs(
         range(first, last + 1),

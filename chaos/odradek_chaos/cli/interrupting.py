@@ -1,12 +1,17 @@
-"""A command that started brokers must stop them, however it is told to end."""
+"""A command that started brokers must stop them, however it is told to end.
+
+asyncio is loaded when something runs: `--help` needs none of it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 ALL = (signal.SIGINT, *ENDS)
@@ -70,6 +75,8 @@ class Told:
         Raises what it raises, and `asyncio.CancelledError` when it was cancelled.
         """
 
+        import asyncio
+
         async def cancelled_when_told() -> None:
             self._task = asyncio.current_task()
             if self.times:
@@ -99,6 +106,8 @@ def listening() -> Iterator[Told]:
     So whoever tidies up inside is never left half-way, however often Ctrl-C comes. At the end they are
     `KeyboardInterrupt`.
     """
+    import asyncio
+
     told = Told()
     try:
         with _handled(_not_ignored(ALL), told.hear):

@@ -6,7 +6,6 @@ time, 2 usage, 130 interrupted.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from dataclasses import asdict
 from enum import StrEnum
@@ -67,6 +66,8 @@ def rounds(
 
     Each round waits until the cluster has recovered: acknowledgements on every partition, full ISRs.
     """
+    import asyncio
+
     from odradek_broker.local.cluster import LocalCluster
 
     from odradek_chaos.harness.kills import TARGETS, KillHarness, NotRecovered, Plan, report

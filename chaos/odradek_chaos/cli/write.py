@@ -6,7 +6,6 @@ The ledger is what `odradek audit run --history` takes. Exit codes: 0 every reco
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from pathlib import Path
@@ -86,6 +85,8 @@ def write(
     sent, and what was sent is waited for as long as --timeout says; a second one does not wait. The ledger is whole in
     any case. It says with which acks each record went: the audit owes nobody those of acks=1 and 0.
     """
+    import asyncio
+
     screen = Screen(output, as_json, quiet)
     if history is not None and history.is_file() and not overwrite:
         raise CommandFailed(
@@ -130,6 +131,8 @@ async def _write(
     servers: str, load: Load, history: Path | None, timeout_s: float, screen: Screen
 ) -> dict[str, int | str | bool]:
     """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
+    import asyncio
+
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
@@ -188,6 +191,8 @@ async def _run(writer: Writer, screen: Screen) -> bool:
 
     Whoever tells it once more does not keep it from completing the ledger.
     """
+    import asyncio
+
     running = asyncio.create_task(writer.run())
     told = 0
 

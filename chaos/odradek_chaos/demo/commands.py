@@ -102,6 +102,8 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, se
         finally:
             if not kept:
                 shutil.rmtree(directory, ignore_errors=True)
+            if told.times:
+                screen.say(f"interrupted: no broker runs any more{'' if kept else ', and their data is removed'}")
     return f"the directory is {directory}; the audit again: {story.audit_command}" if kept else ""
 
 

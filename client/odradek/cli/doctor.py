@@ -6,7 +6,6 @@ time and each with a deadline.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +119,8 @@ async def examine(servers: Sequence[str], unnamed: str, asked: Asked, timeout_ms
 
 
 async def _examine_cluster(servers: Sequence[str], timeout_ms: float) -> tuple[Addresses, list[Finding]]:
+    import asyncio
+
     from odradek_proto.transport.grpc_options import GrpcOptions
 
     from odradek.cli.checkup import addresses as of_addresses

@@ -6,7 +6,6 @@ longer. What it does then is its own affair; this module only passes on that it 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +24,8 @@ def told_to_stop(on_told: Callable[[], object]) -> Iterator[None]:
 
     A signal that is ignored stays so: SIGINT in a process that a script started with `&`, SIGHUP under `nohup`.
     """
+    import asyncio  # here: no command's help needs it
+
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in TELLING}
     heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
