@@ -72,9 +72,8 @@ class Client:
         if self._closed:
             raise ClientClosed("the client was closed")
         if self._cluster is None:
-            raise ClientClosed(
-                "the client was not started",
-                hint=f"use `async with {type(self).__name__}(...)` (`with` in odradek.sync), or call start() first",
+            raise ClientClosed(  # those of odradek.sync start by themselves
+                "the client was not started", hint=f"use `async with {type(self).__name__}(...)`, or await start()"
             )
         return self._cluster
 
