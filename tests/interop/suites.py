@@ -27,6 +27,7 @@ from odradek_broker.testing import Cluster
 GO = Path(__file__).parent / "scenarios/go"  # names the version of the client that is built
 KGO = "github.com/twmb/franz-go/pkg/kgo"
 BUILD_TIMEOUT_S, TIMEOUT_S = 900, 1_800
+MOST_SAID = 20_000  # characters of a suite that failed, its last
 OUTCOME = re.compile(
     r"^(?:--- )?(PASS|FAIL|SKIP|ERROR)(?:P?ED)?:? (?:\[(\d+)\] )?(\S+)", re.MULTILINE
 )  # Go's, pytest's
@@ -78,6 +79,10 @@ def franz_go(place: Path) -> Outcome:
     program = place / "kgo.test"
     build = ["go", "test", "-c", "-vet=off", "-o", str(program), KGO]
     subprocess.run(build, cwd=GO, check=True, timeout=BUILD_TIMEOUT_S)
+    listed = subprocess.run(
+        ["go", "list", "-f", "{{.Dir}}", KGO], cwd=GO, check=True, stdout=subprocess.PIPE, text=True
+    )
+    package = Path(listed.stdout.strip())  # one test reads a source file beside it
     skipped = "|".join(f"^{name}$" for name in LEFT_OUT["franz-go"])
     with Cluster() as cluster:
         environment = {
@@ -87,7 +92,7 @@ def franz_go(place: Path) -> Outcome:
             "KGO_TEST_STABLE_FETCH": "true",
             "KGO_TEST_MAX_TOPIC_PARTS": "7",
         }
-        return run([str(program), "-test.v", f"-test.skip={skipped}"], place, environment)
+        return run([str(program), "-test.v", f"-test.skip={skipped}"], package, environment)
 
 
 def kafka_python(place: Path) -> Outcome:
@@ -156,7 +161,7 @@ def main() -> int:
         print(f"{name}: {counts['PASS']} passed, {counts['SKIP']} skipped, {len(LEFT_OUT[name])} left out")
         if found.failed:
             failed = True
-            print(f"{found.said}\n{name}: failed: {', '.join(found.failed)}")
+            print(f"{found.said[-MOST_SAID:]}\n{name}: failed: {', '.join(found.failed)}")
     return int(failed)
 
 

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not said to be exported
 
 from tests.interop.kafka.java import NoKafka, classpath_of, java_command
-from tests.interop.scenarios import aiokafka_client, confluent_client, kafka_python_client
+from tests.interop.scenarios import aiokafka_client, confluent_client, kafka_python_client, kcat_client
 from tests.interop.scenarios.telling import (
     COMPACTED,
     FOUR,
@@ -137,6 +137,7 @@ CLIENTS: dict[str, Program] = {
     "confluent": confluent_client.run,
     "aiokafka": aiokafka_client.run,
     "kafka-python": kafka_python_client.run,
+    "kcat": kcat_client.run,
     **{f"java-{each}": partial(run_program, partial(java, each)) for each in ("3.9.2", "4.1.1", "4.4.0")},
     **{each: partial(run_program, partial(go, each)) for each in ("franz-go", "sarama", "segmentio")},
 }
