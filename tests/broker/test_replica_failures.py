@@ -15,6 +15,7 @@ from odradek.administration.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.process.node import Node
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
@@ -166,6 +167,34 @@ def test_a_node_that_failed_writes_nothing_more() -> None:
         disk.heal()
 
     story.run(told)
+
+
+def test_a_start_that_is_thrown_away_does_not_clean_up() -> None:
+    """At whatever moment: that of a process which was killed does nothing more, and cannot wait for anything."""
+    story = Story()
+    cluster, machine = story.cluster, story.machine
+    moments: list[int] = []
+
+    async def thrown_away(ports: NodePorts) -> None:
+        network = cluster.network_of(NODE, ports)
+        node = Node(cluster.settings_of(NODE), clock=ports.clock, files=ports.files, network=network)
+        starting: asyncio.Task[None] = asyncio.ensure_future(node.start())
+        await story.sleep(len(moments))
+        if not starting.done():
+            moments.append(len(moments))
+            coroutine: Any = starting.get_coro()
+            coroutine.close()
+
+    async def told() -> None:
+        before = -1
+        while before < len(moments):
+            before = len(moments)
+            machine.start(thrown_away)
+            await machine.wait()
+            assert machine.failure is None, machine.failure
+
+    story.run(told)
+    assert len(moments) > 1
 
 
 def test_a_log_that_cannot_be_opened_answers_with_a_storage_error() -> None:

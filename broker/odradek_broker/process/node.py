@@ -164,7 +164,7 @@ class Node:
         try:
             await self._start_metrics()
             await self._start_parts(self._directory)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # not GeneratorExit: who is thrown away can wait for nothing
             await self.kill()
             raise
 
