@@ -40,6 +40,15 @@ def test_a_key_that_was_written_again_behind_the_mark_may_be_gone_below_it() -> 
     assert told(compared(of(but(0, 1, 3, 6)), short, compacted=True)[1]) == [("compaction-mismatch", "1", 3)]
 
 
+def test_a_tombstone_that_is_gone_again_may_have_taken_what_was_below_the_mark() -> None:
+    """It stands behind the mark, and on one replica alone: the others have cleaned it and the value below away."""
+    assert told(compared(of(LATER), of(LATER, 4), of(WHOLE), compacted=True)[1]) == []
+    assert told(compared(of(LATER), of(LATER, 4), of(but(4)), compacted=True)[1]) == [
+        ("compaction-mismatch", "1", 1),
+        ("compaction-mismatch", "2", 1),
+    ]
+
+
 def test_a_replica_with_a_broken_batch_is_not_asked_for_its_keys() -> None:
     """The batch is the finding; which keys it held nobody knows."""
     _, sink = compared(of(WHOLE), changed(of(CLEANED), 3, 66), compacted=True)

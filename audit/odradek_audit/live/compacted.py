@@ -3,8 +3,9 @@ batches cannot be laid beside each other (K-89).
 
 Replicas are read side by side. Where two have a record at one offset it is the same one, and each key has the same
 newest record below the smallest high watermark; `checks.compaction` says what is no violation. A cluster that runs goes
-on meanwhile: a key that was written again behind that mark may be cleaned away below it, so the leader's log is read on
-before a key is missed, and what differs is read a second time. Memory hangs on the number of keys.
+on meanwhile: a key that was written again behind that mark may be cleaned away below it, and then what was written, if
+that was a tombstone. So all logs are read on before a key is missed, and what differs must do so a second time. Memory
+hangs on the number of keys.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from odradek_proto.records import CorruptBatch, Record, decode_records, read_hea
 
 from odradek_audit.catalogue import BATCH_UNREADABLE, COMPACTION_MISMATCH
 from odradek_audit.checks.compaction import (
-    DELETED,
     Difference,
     NewestRecords,
     by_kind,
@@ -33,9 +33,6 @@ from odradek_audit.checks.compaction import (
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.records import CONTROL_BIT
 from odradek_audit.live.partition import Batch, Compared, Stream, Unanswered, begun, tell_problem
-
-MOST_READ_AGAIN = 10
-"""Of one kind and replica; what differs at more offsets is believed when these still do."""
 
 
 @dataclass
@@ -91,17 +88,29 @@ class _Copy:
             )
         return header.attributes, records
 
-    def content_at(self, offset: int) -> bytes | None:
-        """What stands at an offset now; None for nothing."""
-        batch = self.stream.again(offset)
-        if batch is None or batch.problem or not batch.base_offset <= offset <= batch.last_offset:
-            return None
-        found = decode_records(batch.data, read_header(batch.data))
-        return next((content_of(record) for record in found if record.offset == offset), None)
-
 
 def compare_compacted(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink) -> Compared:
     """Lay the records of each replica beside the leader's. Raises `OSError`."""
+    compared, found = _laid_beside(leader, others, since, sink)
+    if found:
+        anew = [Stream(stream.replica, stream.source) for stream in (leader, *others)]
+        _, again = _laid_beside(anew[0], anew[1:], since, FindingSink(sink.topic, sink.partition))
+        found = [each for each in found if each in set(again)]
+    for (name, what), offsets in by_kind(found).items():
+        sink.report(
+            COMPACTION_MISMATCH,
+            name,
+            differing(name, what, offsets),
+            offset=offsets[0],
+            end_offset=offsets[-1] + 1,
+            records=len(offsets),
+        )
+    return compared
+
+
+def _laid_beside(
+    leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink
+) -> tuple[Compared, list[Difference]]:
     compared = begun(leader, others, since)
     copies = {stream.replica: _Copy(stream) for stream in (leader, *others)}
     end = min(compared.high_watermarks.values())
@@ -113,18 +122,7 @@ def compare_compacted(leader: Stream, others: Sequence[Stream], since: int, sink
         compared.records += sum(content == leaders for name, content in held.items() if name != leader.replica)
         found += other_record(offset, held, leader.replica)
     compared.batches = sum(copies[stream.replica].batches for stream in others)
-    found += _other_newest(copies, copies[leader.replica], end, sink)
-    for (name, what), offsets in by_kind(found).items():
-        if still := [*_differing_still(copies, name, what, offsets[:MOST_READ_AGAIN]), *offsets[MOST_READ_AGAIN:]]:
-            sink.report(
-                COMPACTION_MISMATCH,
-                name,
-                differing(name, what, still),
-                offset=still[0],
-                end_offset=still[-1] + 1,
-                records=len(still),
-            )
-    return compared
+    return compared, [*found, *_other_newest(copies, copies[leader.replica], end, sink)]
 
 
 def _other_newest(copies: Mapping[str, _Copy], leader: _Copy, end: int, sink: FindingSink) -> list[Difference]:
@@ -136,10 +134,12 @@ def _other_newest(copies: Mapping[str, _Copy], leader: _Copy, end: int, sink: Fi
     newest = {name: copy.newest.by_key for name, copy in copies.items() if copy.is_whole}
     if not any(other_newest(newest, 0, end)) or not leader.is_whole:
         return []
+    for copy in copies.values():
+        if copy.is_whole:
+            copy.read_on(end, sink)
     for key in set().union(*(copy.newest.undecided() for copy in copies.values())):
         for each in newest.values():
             each.pop(key, None)  # the marker behind the end may already have let a cleaner take what was before
-    leader.read_on(end, sink)
     starts = []
     for name, copy in copies.items():
         error, start = copy.stream.source.earliest()
@@ -147,12 +147,3 @@ def _other_newest(copies: Mapping[str, _Copy], leader: _Copy, end: int, sink: Fi
             raise Unanswered(f"replica {name} does not say where its log begins: {ErrorCode.from_number(error).name}")
         starts.append(start)
     return list(other_newest(newest, max(starts), end))
-
-
-def _differing_still(copies: Mapping[str, _Copy], name: str, what: str, offsets: Sequence[int]) -> Iterator[int]:
-    """Those offsets at which it is so when they are read a second time."""
-    for offset in offsets:
-        held = {each: copy.content_at(offset) for each, copy in copies.items()}
-        own = held.pop(name)
-        if own is not None if what == DELETED else any(content not in (None, own) for content in held.values()):
-            yield offset
