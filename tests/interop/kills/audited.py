@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalOperation, KafkaError
 from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
 from odradek_proto.transport.clock import LoopClock
 
@@ -46,7 +46,8 @@ KILL_EVERY_MS, DOWN_MS = 10_000, 3_000
 PACE_MS = 250  # between a producer's batches under kills: audits are to come round
 WINDOW_MS, WINDOWS = 8_000, 5
 TRANSACTION_MS = 5_000  # transactions of a producer that died are aborted after that
-FAILURES = (KafkaError, TimeoutError, OSError)
+FAILURES = (KafkaError, IllegalOperation, TimeoutError, OSError)
+"""The second one: the transaction's time was over."""
 
 
 @dataclass
