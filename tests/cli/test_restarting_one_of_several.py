@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
+from odradek_proto.command_line import TIMED_OUT
 
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
@@ -29,6 +30,6 @@ def test_the_one_that_was_named_is_waited_for(odradek: Run, odradek_process: Run
     cluster = LocalCluster.load(place)
     assert (cluster.running(2), cluster.running(3)) == (True, False)
     too_soon = odradek_process("chaos", "restart", "--wait", "--timeout", "0.001")
-    assert too_soon.code == 1
+    assert too_soon.code == TIMED_OUT
     assert "the brokers are not ready after 0.001 s" in too_soon.err
     assert LocalCluster.load(place).running(3)

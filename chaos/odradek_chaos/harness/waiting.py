@@ -8,11 +8,18 @@ from collections.abc import Callable, Collection
 
 from odradek import Admin, OdradekError
 from odradek_broker.local.cluster import ClusterError
+from odradek_proto.command_line import TIMED_OUT
 
 from odradek_chaos.worlds.real import Watched
 
 POLL_S = 0.03  # between two questions to a cluster of real brokers, whatever is awaited of it
 LAST_LINES = 12
+
+
+class NotReadyInTime(ClusterError):
+    """The time was over before the brokers were ready; none of them has ended."""
+
+    exit_code = TIMED_OUT
 
 
 async def wait_until_ready(
@@ -35,7 +42,7 @@ async def wait_until_ready(
                 ready = await _ready_through(cluster, wanted, down, on_progress)
     except TimeoutError:
         missed = f"; down since before: {', '.join(map(str, down))}" if down else ""
-        raise ClusterError(
+        raise NotReadyInTime(
             f"the brokers are not ready after {timeout_s:g} s{missed}",
             hint=f"what they say: {', '.join(str(cluster.log_file(node_id)) for node_id in sorted(wanted))}",
         ) from None
