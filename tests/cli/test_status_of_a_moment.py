@@ -7,7 +7,9 @@ import contextlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
+import odradek
 import pytest
 from odradek import (
     Admin,
@@ -18,12 +20,13 @@ from odradek import (
     RemoteReplicaDescription,
     ReplicaDescription,
 )
+from odradek.cli.clusters import commands, status
 from odradek.cli.clusters.status import NO_MAJORITY, ClusterStatus, PartitionStatus, at_one_moment, gather_status
 from odradek.cli.clusters.view import replica_cell, status_text
 from odradek.cli.main import main
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
-from odradek_proto.command_line import FINDINGS
+from odradek_proto.command_line import FINDINGS, TIMED_OUT, CommandFailed
 from odradek_proto.topics import OFFSETS_TOPIC
 
 from tests.waiting import until
@@ -97,6 +100,39 @@ def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path, capfd: pyt
     assert len(followers) > SAMPLES  # something was looked at
     assert {1: "dead"} in [sample.silent for sample in samples]
     assert "dead" in status_text(samples[-1])
+
+
+class Undecided:
+    """An `Admin` of a cluster without a majority, or, `busy`, of one that has no time for anybody."""
+
+    busy = False
+
+    def __init__(self, servers: str, **settings: object) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def describe_cluster(self) -> None:
+        if self.busy:
+            await asyncio.Event().wait()
+
+    async def describe_quorum(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_order_that_nobody_decides_about_says_so(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    """More time would not help; where brokers are merely busy it may."""
+    monkeypatch.setattr(odradek, "Admin", Undecided, raising=False)
+    monkeypatch.setattr(Undecided, "busy", busy)
+    monkeypatch.setattr(commands, "LOOKING_MOST_MS", 1)
+    monkeypatch.setattr(status, "QUORUM_ANSWER_S", 0.1)
+    with pytest.raises(CommandFailed, match="not done after") as failed:
+        commands.ask("127.0.0.1:1", 0.1, lambda admin: admin.describe_quorum())
+    assert failed.value.exit_code == TIMED_OUT
+    assert (NO_MAJORITY in str(failed.value)) is not busy
 
 
 def test_internal_partitions_that_are_well_have_one_line() -> None:

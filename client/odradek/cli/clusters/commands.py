@@ -57,18 +57,21 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
 
 
 async def _decides(servers: str) -> bool:
-    """Whether a majority of the controllers answers, which an order waits for; also when nobody can be asked."""
+    """Whether a majority of the controllers answers, which an order waits for; also where a broker is merely busy."""
     import asyncio
 
     from odradek import Admin, OdradekError
     from odradek.cli.clusters.status import QUORUM_ANSWER_S
 
     try:
-        async with asyncio.timeout(QUORUM_ANSWER_S), Admin(servers) as admin:
-            await admin.describe_quorum()
-    except TimeoutError:
-        return False
-    except OdradekError:
+        async with Admin(servers, bootstrap_timeout_ms=round(QUORUM_ANSWER_S * 1000)) as admin:
+            await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)
+            try:
+                await asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S)
+            except TimeoutError:
+                await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)  # it is not too busy for that
+                return False
+    except (OdradekError, TimeoutError):
         pass
     return True
 
