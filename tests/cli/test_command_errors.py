@@ -283,7 +283,7 @@ def test_a_start_that_fails_leaves_the_logs_that_it_names(
     """Also those of a temporary directory, with how to remove it; the brokers do not stay."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     outcome = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "0.001")
-    assert outcome.code == 1
+    assert outcome.code == command_line.TIMED_OUT
     said, _, removal = outcome.err.rpartition("; ")
     named = Path(said.rpartition("what they say: ")[2])
     assert named.is_file(), outcome.err
