@@ -1,7 +1,8 @@
 """docker-compose.yml as an operator uses it: brought up, written to from the host, struck, audited, taken down.
 
-All of it in the clear, and with TLS, SASL and ACLs (ops/docker/secure.yml). The tests stand in the order in which they
-run: they share one cluster, and the last one stops it. Each writes to a topic of its own.
+All of it in the clear, and the ways that go elsewhere with TLS, SASL and ACLs (ops/docker/secure.yml) once more so.
+The tests stand in the order in which they run: they share one cluster, and the last one stops it. Each writes to a
+topic of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from odradek_proto.transport.clock import LoopClock
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
+in_the_clear = pytest.mark.parametrize("project", ["open"], indirect=True, scope="module")  # TLS adds nothing to it
 
 FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built, on a machine at rest
 AT_REST_S = 1.0  # what such a machine takes for one container with Python in it, from its start to its end
@@ -126,6 +128,7 @@ def test_a_write_is_acknowledged_soon_after_up(project: Project, container_s: Ca
     assert any(took < allowed for took, allowed in tries), said
 
 
+@in_the_clear
 def test_the_image_is_small(project: Project, docker_size: Any) -> None:
     """Less than 200 MB lie above the base image."""
     over = docker_size(project.image) - docker_size(project.base_image)
@@ -133,6 +136,7 @@ def test_the_image_is_small(project: Project, docker_size: Any) -> None:
     assert 0 < over < IMAGE_BYTES
 
 
+@in_the_clear
 def test_a_host_that_says_localhost_is_served(project: Project, world: ComposeWorld) -> None:
     """`localhost` may stand for ::1 first, where nobody listens: the client goes on to 127.0.0.1."""
     asyncio.run(create_and_write(f"localhost:{project.ports[0]}", "by-name"))
@@ -145,6 +149,7 @@ def test_nothing_is_lost_when_containers_are_killed(world: ComposeWorld) -> None
     assert outcome.read_back.acknowledged > WRITTEN
 
 
+@in_the_clear
 @pytest.mark.parametrize(("fault", "target"), [("pause", "leader"), ("cut", "leader"), ("cut", "controller")])
 def test_nothing_is_lost_when_a_container_falls_silent(world: ComposeWorld, fault: str, target: str) -> None:
     """A frozen or cut-off container is replaced; made good again, it is back in every ISR, and all records are there.
@@ -156,6 +161,7 @@ def test_nothing_is_lost_when_a_container_falls_silent(world: ComposeWorld, faul
     assert outcome.read_back.acknowledged > WRITTEN
 
 
+@in_the_clear
 def test_nothing_is_lost_when_all_containers_are_killed(world: ComposeWorld) -> None:
     """All three at once, and up again: the page cache survives."""
     outcome = play(world, Plan(rounds=1, seed=7, targets=("all",), topic="all-killed"))
@@ -199,6 +205,7 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
     return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
 
 
+@in_the_clear
 @pytest.mark.parametrize(
     ("topic", "steps"), [("replaced", [SERVICES] * REPLACED), ("upgraded", [(service,) for service in SERVICES])]
 )
@@ -219,6 +226,7 @@ def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: Compose
     assert outcome.failed == 0
 
 
+@in_the_clear
 def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: ComposeWorld) -> None:
     """kill -9 of the process, not by Docker: the restart policy brings it back, and it rejoins the ISR."""
     if os.geteuid() != 0:
