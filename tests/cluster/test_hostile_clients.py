@@ -130,6 +130,7 @@ ABUSES: Abuses = {
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
     """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
@@ -137,6 +138,7 @@ def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
     """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""

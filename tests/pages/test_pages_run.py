@@ -25,7 +25,9 @@ def log_directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three brokers' directories, with the clients' history, from a cluster whose leader was killed once."""
     place = tmp_path_factory.mktemp("stopped")
     rounds = ["chaos", "rounds", "--rounds", "1", "--target", "leader", "--data", str(place / "data")]
-    subprocess.run([sys.executable, "-m", "odradek.cli.main", *rounds], check=True, capture_output=True, timeout=900)
+    command = [sys.executable, "-m", "odradek.cli.main", *rounds]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
     shutil.copy(place / "data" / "history.jsonl", place)
     for number in (1, 2, 3):
         shutil.copytree(place / "data" / f"broker-{number}", place / "copies" / f"b{number}")
