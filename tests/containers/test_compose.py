@@ -205,7 +205,6 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
     return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
 
 
-@in_the_clear
 @pytest.mark.parametrize(
     ("topic", "steps"), [("replaced", [SERVICES] * REPLACED), ("upgraded", [(service,) for service in SERVICES])]
 )

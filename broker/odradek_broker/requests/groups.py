@@ -79,7 +79,7 @@ class GroupRequests:
         """One answer for each key, in their order. The first that looks for a group's creates the offsets topic."""
         if kind == TRANSACTION:
             self._warn(context, keys)
-            # Every client of Kafka gives up at once on this one; on COORDINATOR_NOT_AVAILABLE it asks on and on.
+            # Unlike Kafka: every client gives up at once on this one; on COORDINATOR_NOT_AVAILABLE it asks on and on.
             refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return [FoundCoordinator(key, refusal, NO_TRANSACTIONS) for key in keys]
         if kind != GROUP:
