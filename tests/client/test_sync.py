@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, assert_type
 
 import odradek
@@ -21,10 +22,12 @@ from odradek import (
     ConsumerRecord,
     RecordMetadata,
     RecordTooLarge,
+    RequestTimeout,
     SerializationError,
     TopicPartition,
     UnknownTopic,
 )
+from odradek.core.batches import Batch, SendQueue
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -254,6 +257,11 @@ def test_a_client_starts_with_its_first_use(served: Any) -> None:
         unused.close()
         with pytest.raises(ClientClosed, match="make a new one"):
             unused.partitions_for("orders")
+    admin = odradek.sync.Admin(addresses(served))
+    with admin:
+        pass
+    with pytest.raises(ClientClosed, match="make a new one"):
+        admin.start()
 
 
 def test_threads_that_share_a_client_start_it_once(served: Any) -> None:
@@ -272,6 +280,78 @@ def test_threads_that_share_a_client_start_it_once(served: Any) -> None:
     for _ in range(2):
         with pytest.raises(BootstrapError):
             lonely.send("orders", "x")
+
+
+def test_a_callback_cannot_start_a_client() -> None:
+    """Nor can it wait for the thread that does, which waits for the loop."""
+    loop, failures = background_loop(), list[BaseException]()
+
+    def start() -> None:
+        with pytest.raises(BootstrapError) as caught:
+            admin.start()
+        failures.append(caught.value)
+
+    async def in_callback() -> None:
+        admin.list_topics()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        admin = odradek.sync.Admin(f"127.0.0.1:{silent.getsockname()[1]}", bootstrap_timeout_ms=500)
+        thread = threading.Thread(target=start)
+        thread.start()
+        connection, _ = silent.accept()  # the start is on its way
+        with connection, pytest.raises(RuntimeError, match="own background loop"):
+            loop.run(in_callback())
+        thread.join()
+    assert len(failures) == 1
+
+
+class Looked(Batch):
+    """Another thread looks at it after each step of the loop's, or the loop finishes it after so many looks."""
+
+    __slots__ = ("finishes_after", "is_done", "outcomes")
+
+    def __init__(self, finishes_after: int) -> None:
+        self.is_done, self.finishes_after = False, -1
+        self.outcomes: list[object] = []
+        super().__init__(SendQueue(TopicPartition("orders", 0)), 0, 0)
+        self.records.append((7, None, b"a", ()))
+        self.finishes_after = finishes_after
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name != "outcomes" and self.is_done:
+            self.outcomes.append(self.error or self.metadata(0))
+
+    @property
+    def done(self) -> bool:
+        was_done, self.finishes_after = self.is_done, self.finishes_after - 1
+        if self.finishes_after == 0:
+            self.finish(None)
+        return was_done
+
+    @done.setter
+    def done(self, value: bool) -> None:
+        self.is_done = value
+
+
+def test_a_delivery_can_be_looked_at_at_any_moment(served: Any) -> None:
+    """Other threads see it undone or as it will be, wherever the loop is."""
+    for error in (None, ClientClosed("closed")):
+        batch = Looked(0)
+        batch.finish(error)
+        assert {*map(type, batch.outcomes)} == {RecordMetadata if error is None else ClientClosed}
+    with odradek.sync.Producer(addresses(served)) as producer:
+        for looks in range(1, 6):
+            delivery = odradek.sync.Delivery(producer._client)
+            batch = Looked(looks)
+            delivery.put(batch, 0)
+            delivery._claimed = True  # it has a callback, or somebody has asked before
+            with suppress(RequestTimeout):
+                assert delivery.exception(0) is None
+            if not batch.is_done:
+                batch.finishes_after = 0
+                batch.finish(None)
+            assert delivery.result().timestamp == 7
 
 
 def test_a_callback_hears_what_became_of_a_record(served: Any) -> None:

@@ -124,11 +124,11 @@ class Batch:
         """Let go of the records. Returns the bytes of buffer memory that are free again."""
         assert not self.done, (self.owner.name, self.number)
         self.close()
-        self.done = True
         self.error = error
         self.timestamps = [record[0] for record in self.records]
         self.records = []
         self.encoded = b""
+        self.done = True  # at last: other threads look at it, and then at the rest
         return self.size - HEADER_SIZE
 
 

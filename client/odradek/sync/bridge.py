@@ -8,7 +8,7 @@ type checkers.
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import update_wrapper
 from types import MethodType, TracebackType
@@ -89,7 +89,7 @@ class Facade:
     def __init__(self, client: Any) -> None:
         self._loop: BackgroundLoop = background_loop()
         self._client = client
-        self._starting = threading.Lock()
+        self._starting = asyncio.Lock()  # held on the loop alone: a thread that waited for it could be the loop's own
         self._is_started = False
 
     if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
@@ -106,11 +106,17 @@ class Facade:
 
     def start(self) -> None:
         """Find the cluster, if that has not been done: the first use does it, too. Raises `BootstrapError`."""
-        if self._is_started:
-            return
-        with self._starting:  # threads that share a client begin together
-            if not self._is_started:
-                self._loop.run(self._client.start())
+        if not self._is_running:
+            self._loop.run(self._start())
+
+    @property
+    def _is_running(self) -> bool:
+        return self._is_started and not self._client._closed
+
+    async def _start(self) -> None:
+        async with self._starting:  # threads that share a client begin together
+            if not self._is_running:
+                await self._client.start()  # which refuses one that was closed
                 self._is_started = True
 
     def __enter__(self) -> Self:

@@ -63,7 +63,7 @@ class Delivery:
         try:
             self.result(timeout)
         except OdradekError as error:
-            if not self.done():
+            if error is not (self._error if self._batch is None else self._batch.error):
                 raise
             return error
         return None
@@ -71,12 +71,13 @@ class Delivery:
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait, and return where the record is. Raises its error, or `RequestTimeout` after `timeout` seconds."""
         batch = self._batch
-        if batch is not None and batch.done and batch.error is None:
-            return batch.metadata(self._index)
-        if self._claimed and self.done():  # in a callback, for one, where nobody can wait
-            error = self._error if batch is None else batch.error
-            assert error is not None, "it failed"
-            raise error
+        if batch is not None and batch.done:  # looked at once: the loop may finish it meanwhile
+            if batch.error is None:
+                return batch.metadata(self._index)
+            if self._claimed:  # in a callback, for one, where nobody can wait
+                raise batch.error
+        elif batch is None and self._error is not None and self._claimed:
+            raise self._error
 
         async def wait() -> RecordMetadata:
             try:
