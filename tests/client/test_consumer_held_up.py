@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from odradek import BrokerUnreachable, Consumer, TopicPartition, UnknownTopic
-from odradek.broker_errors import KafkaStorageError, LeaderNotAvailable
+from odradek.broker_errors import KafkaStorageError, LeaderNotAvailable, TopicAuthorizationFailed
 from odradek.shared.results import OffsetAndTimestamp
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
+from odradek_proto.transport.ports import CallContext, Handlers
+from odradek_proto.v1 import broker_pb2 as pb
 
 ONE, TWO, THREE = (TopicPartition("orders", number) for number in range(3))
 
@@ -105,3 +107,37 @@ async def test_a_partition_that_the_topic_does_not_have_is_named(peers: Any) -> 
         filled_later = peers.topic("nope")
         filled_later[0].append(encode_batch([(1_000, b"k", b"v", ())]))
         assert [record.topic for record in await reader.poll(60.0)] == ["nope"]
+
+
+async def test_a_topic_that_is_refused_parks_no_other(peers: Any) -> None:
+    """Both have no leader when their positions are to be validated; each is told with its own reason."""
+    names = [TopicPartition("denied", 0), TopicPartition("leaderless", 0)]
+    logs = [log for name in names for log in peers.topic(name.topic)]
+    refused: list[str] = []
+
+    for broker in peers.brokers.values():
+
+        async def answer(request: bytes, context: CallContext, broker: Any = broker) -> bytes:
+            answer = pb.MetadataResponse.FromString(await broker.Metadata(request, context))
+            for topic in answer.topics:
+                if topic.topic in refused:
+                    topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return answer.SerializeToString()
+
+        broker.more_handlers = Handlers({"/odradek.v1.Broker/Metadata": answer}, {})
+    for log in logs:
+        log.append(encode_batch([(1_000, b"k", b"v", ())]))
+    async with consumer(peers, *(name.topic for name in names)) as reader:
+        assert len([record for _ in range(2) for record in await reader.poll(1.0)]) == 2
+        for log in logs:
+            log.lead(-1)
+        await peers.until(lambda: {*reader.held_up_by} == {*names})
+        refused.append("denied")
+        await peers.until(lambda: isinstance(reader.held_up_by[names[0]], TopicAuthorizationFailed))
+        engine: Any = reader._engine
+        await engine._keeper._validate({state.name: state for state in engine.states()})  # else jitter parts them
+        assert isinstance(reader.held_up_by[names[1]], LeaderNotAvailable)
+        logs[1].append(encode_batch([(1_000, b"k", b"v", ())]))
+        logs[1].lead(2)
+        reader.assign(names[1:])
+        assert [record.topic for record in await reader.poll(60.0)] == ["leaderless"]

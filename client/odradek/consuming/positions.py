@@ -168,6 +168,10 @@ class PositionKeeper:
         self, leader: int, asked: dict[TopicPartition, Position], states: dict[TopicPartition, FetchState]
     ) -> None:
         """R-266: where does the epoch of our position end, on this leader?"""
+        if leader == NO_LEADER:
+            for name in asked:
+                self._failed(states[name], self._cluster.view.why_leaderless(name))
+            return
         epochs = {name: states[name].leader.epoch for name in asked}
         request = pb.OffsetsForLeaderEpochRequest(replica_id=-1)
         for name, position in asked.items():
@@ -178,8 +182,6 @@ class PositionKeeper:
                 leader_epoch=position.epoch,
             )
         try:
-            if leader == NO_LEADER:
-                raise self._cluster.view.why_leaderless(next(iter(asked)))
             answer = await self._cluster.call_broker(
                 leader,
                 OFFSETS_FOR_LEADER_EPOCH,
