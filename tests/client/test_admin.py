@@ -285,17 +285,28 @@ def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> Non
 
 async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) -> None:
     """As other clients take them, or nearly right; one name is not a list of letters."""
-    peers.topic("orders")
+    peers.topic("orders", partitions=2)
+    deletions: list[bytes] = []
+
+    async def delete(request: bytes, context: CallContext) -> bytes:
+        deletions.append(request)
+        raise AssertionError("nothing was to be deleted")
+
+    for broker in peers.brokers.values():
+        broker.more_handlers = Handlers({"/odradek.v1.Broker/DeleteRecords": delete}, {})
     async with Admin(peers.bootstrap, clock=peers.clock, network=peers.network) as client:
         wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
             (client.create_topics, ["a.b"], r"'a\.b' is no NewTopic \(for example NewTopic\('a\.b', 3\)\)"),
             (client.create_topics, "a.b", r"'a\.b' is no NewTopic"),
             (client.delete_records, {"orders": 5}, "'orders' is no partition"),
-            (client.delete_records, {("orders", 0): "all"}, "orders-0: offset 'all' is not a whole number"),
+            (client.delete_records, {("orders", 0): 5, ("orders", 1): "all"}, "orders-1: offset 'all' is not a whole"),
+            (client.delete_topics, None, "None is no name"),
+            (client.describe_topics, [b"orders"], "b'orders' is no name"),
         ]
         for call, argument, words in wrong:
             with pytest.raises(ConfigError, match=words):
                 await call(argument)
-        with pytest.raises(UnknownTopic, match=r"has no partition 7 \(it has 1, counted from 0\)"):
-            await client.delete_records({TopicPartition("orders", 7): 5})
+        with pytest.raises(UnknownTopic, match=r"has no partition 7 \(it has 2, counted from 0\)"):
+            await client.delete_records({TopicPartition("orders", 0): 5, TopicPartition("orders", 7): 5})
+        assert deletions == []
         assert [topic.name for topic in await client.describe_topics("orders")] == ["orders"]

@@ -560,11 +560,17 @@ async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) ->
     async with consumer(peers, group_id="g") as reader:
         wrong: list[tuple[Callable[[], Any], str]] = [
             (lambda: reader.subscribe("^ord.*"), r"subscribe\(pattern='\^ord\.\*'\)"),
-            (lambda: reader.subscribe([1]), "1 is no name of a topic"),  # type: ignore[list-item]
+            (lambda: reader.subscribe([1]), "1 is no name"),  # type: ignore[list-item]
             (lambda: reader.assign(cast(Any, ["orders"])), r"'orders' is no partition \(for example TopicPartition\("),
             (lambda: reader.seek(tp, "5"), "seek: offset '5' is not a whole number"),  # type: ignore[arg-type]
+            (lambda: reader.assign([TopicPartition("orders", 2**31)]), r"partition=2147483648\) is no partition"),
+            (lambda: reader.seek(tp, 2**63), "seek: offset 9223372036854775808 is more than 64 bits hold"),
             (lambda: reader.seek(tp, -1), r"seek: offset -1 is negative \(seek_to_beginning"),
             (lambda: reader.commit({tp: "5"}), "commit: orders-0: offset '5' is not"),  # type: ignore[dict-item]
+            *(
+                (lambda each=each: reader.commit({tp: each}), "commit: orders-0: .* is no OffsetAndMetadata")
+                for each in ((), (1, None), (1, "text", 2**31), (1, "text", -1, 4))
+            ),
             (lambda: reader.commit(7), r"commit: 7 is no mapping"),  # type: ignore[arg-type]
             (lambda: reader.offsets_for_times({tp: "now"}), "timestamp 'now' is not .* since 1970"),  # type: ignore[dict-item]
             (lambda: reader.end_offsets(cast(Any, ["orders"])), "'orders' is no partition"),

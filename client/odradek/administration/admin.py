@@ -188,15 +188,19 @@ class Admin(GroupAdmin):
         """
         cluster = self._require_running()
         timeout_ms = self._config.request_timeout_ms
-        low_watermarks: dict[TopicPartition, int] = {}
+        wanted: dict[TopicPartition, int] = {}  # all of it is looked at first: nothing brings records back
         for given, offset in offsets.items():
-            topic, number = partition = as_partition(given)
+            wanted[partition := as_partition(given)] = UP_TO_HIGH_WATERMARK
             if offset != UP_TO_HIGH_WATERMARK:
-                as_number(f"delete_records: {partition}: offset", offset, "-1: up to the high watermark")
+                what = f"delete_records: {partition}: offset"
+                wanted[partition] = as_number(what, offset, "-1: up to the high watermark")
+        for partition in wanted:
             await cluster.require(partition, self._config.default_api_timeout_ms)
+        low_watermarks: dict[TopicPartition, int] = {}
+        for partition, offset in wanted.items():
             waits_ms = max(timeout_ms - ANSWER_MS, timeout_ms // 2)  # of the leader for its followers: it must answer
             request = broker_pb2.DeleteRecordsRequest(timeout_ms=waits_ms)
-            request.partitions.add(topic=topic, partition=number, offset=offset)
+            request.partitions.add(topic=partition.topic, partition=partition.partition, offset=offset)
 
             async def ask(
                 partition: TopicPartition = partition, request: broker_pb2.DeleteRecordsRequest = request

@@ -213,7 +213,7 @@ class Consumer(Client, Generic[K, V]):
 
         Raises `NotAssigned`.
         """
-        as_number("seek: offset", offset, "seek_to_beginning() and seek_to_end() exist")
+        offset = as_number("seek: offset", offset, "seek_to_beginning() and seek_to_end() exist")
         self._state(partition).seek(offset, leader_epoch)
         self._touched(partition)
 
@@ -484,9 +484,9 @@ class Consumer(Client, Generic[K, V]):
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds since 1970); None where there is none."""
-        for timestamp in timestamps.values():
-            as_number("offsets_for_times: timestamp", timestamp, TIMES)
-        found = await self._list_offsets(timestamps)
+        what = "offsets_for_times: timestamp"
+        asked = {partition: as_number(what, timestamp, TIMES) for partition, timestamp in timestamps.items()}
+        found = await self._list_offsets(asked)
         return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
 
     async def offsets_or_errors(
