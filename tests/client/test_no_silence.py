@@ -247,3 +247,28 @@ def test_a_group_whose_topic_does_not_exist_tells_the_log(peers: Any, caplog: py
             assert text.startswith("ordres: goes on after ")
 
     peers.run(story())
+
+
+@pytest.mark.parametrize("change", ["unsubscribe", "subscribe", "pause"])
+def test_what_is_no_longer_asked_for_does_not_go_on(peers: Any, caplog: pytest.LogCaptureFixture, change: str) -> None:
+    """Neither a topic that does not exist, nor a partition that nobody leads."""
+    caplog.set_level(logging.INFO, "odradek")
+
+    async def story() -> None:
+        [log] = peers.topic("orders")
+        topics, group = (["orders"], {}) if change == "pause" else (["ordres"], {"group_id": "g"})
+        log.lead(-1)
+        async with made(peers, Consumer, *topics, **group) as reader:
+            assert await reader.poll(10.0) == []
+            assert len([text for _, text in lines(caplog) if "nothing is read" in text]) == 1
+            if change == "unsubscribe":
+                reader.unsubscribe()
+            elif change == "subscribe":
+                log.lead(2)
+                reader.subscribe(["orders"])
+            else:
+                reader.pause(ZERO)
+            await peers.clock.sleep(10_000)
+            assert [text for _, text in lines(caplog) if "goes on" in text] == []
+
+    peers.run(story())

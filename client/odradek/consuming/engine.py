@@ -142,8 +142,10 @@ class FetchEngine:
         """What the application was told by an error is none."""
         now_ms = self._clock.now_ms()
         view = self._cluster.view
+        read = {name for name, state in self._states.items() if not state.paused and state.error is None}
+        self._outages.forget_all_but({*read, *self._topics})
         held_up: dict[TopicPartition | str, OdradekError] = {}
-        held_up |= {name: error for name, error in self.held_up_by().items() if not self._states[name].error}
+        held_up |= {name: error for name, error in self.held_up_by().items() if name in read}
         held_up |= {topic: error for topic in self._topics if (error := view.trouble_of(topic)) is not None}
         unsettled = any(topic not in view.topics or topic in held_up for topic in self._topics)
         log_outages(self._outages.look({name: _cause(error) for name, error in held_up.items()}, now_ms))

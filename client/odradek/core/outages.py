@@ -51,6 +51,10 @@ class Outages:
     def __bool__(self) -> bool:
         return bool(self._outages)
 
+    def forget_all_but(self, names: Container[Name]) -> None:
+        """What is no longer asked for neither lasts nor goes on."""
+        self._outages = {name: outage for name, outage in self._outages.items() if name in names}
+
     def look(self, held_up: Mapping[N, str], now_ms: int, unsettled: Container[N] = ()) -> list[OutageLine]:
         """Take over what holds partitions up now, each with its cause; returns what there is to be logged.
 
