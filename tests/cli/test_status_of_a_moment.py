@@ -165,8 +165,10 @@ def test_the_first_line_says_what_keeps_writers_waiting() -> None:
     waiting = at_one_moment(before, [replace(leader, remote_replicas=[late])])
     assert "1 partition with acks=all waits for in-sync followers that are behind" in first_line(waiting)
     soon = at_one_moment(before, [replace(leader, remote_replicas=[replace(late, lag_ms=10)])])
-    assert "healthy" in first_line(soon)
-    assert "broker 1 does not answer; the leaders of 1 of 1 partitions are silent" in first_line(soon, b1="frozen")
+    assert first_line(soon) == "cluster id: controller 1; the quorum does not answer"
+    silent = "the leaders of 1 of 1 partition are silent"
+    assert f"; broker 1 does not answer; {silent}; " in first_line(soon, b1="frozen")
+    assert f"controller 1; {silent}; " in first_line(replace(soon, leader_id=9), b9="gone")  # not among the brokers
 
 
 def replica(broker: int, end: int, watermark: int, *, epoch: int = 4, role: str = "follower") -> ReplicaDescription:

@@ -41,23 +41,26 @@ def _heading(status: ClusterStatus) -> str:
     controller = f"controller {status.controller_id}" if status.controller_id >= 0 else "no controller"
     epoch = f", quorum epoch {status.quorum.leader_epoch}" if status.quorum is not None else ""
     trouble = [partition for partition in status.partitions if not partition.fully_replicated]
-    health = f"{len(trouble)} of {len(status.partitions)} partitions not fully replicated" if trouble else "healthy"
-    if any(broker.fenced for broker in status.brokers) and not trouble:
-        health = "brokers are missing"
+    of_all = f"of {len(status.partitions)} {noun(len(status.partitions), 'partition')}"
+    clauses = []
+    if trouble:
+        clauses.append(f"{len(trouble)} {of_all} not fully replicated")
+    elif any(broker.fenced for broker in status.brokers):
+        clauses.append("brokers are missing")
     silent = [each.broker_id for each in status.brokers if each.broker_id in status.unreachable and not each.fenced]
     if silent:
         whom = f"broker {silent[0]} does" if len(silent) == 1 else f"brokers {', '.join(map(str, silent))} do"
-        health = f"{'' if health == 'healthy' else health + '; '}{whom} not answer"
+        clauses.append(f"{whom} not answer")
     unusable = sum(each.leader_id in status.unreachable for each in status.partitions)
     if unusable:
-        health = f"{health}; the leaders of {unusable} of {len(status.partitions)} partitions are silent"
+        clauses.append(f"the leaders of {unusable} {of_all} are silent")
     held_up = sum(_waits_for_followers(each) for each in status.partitions)
     if held_up:
-        health = f"{'' if health == 'healthy' else health + '; '}{held_up} {noun(held_up, 'partition')} with acks=all "
-        health += f"{noun(held_up, 'waits', 'wait')} for in-sync followers that are behind"
+        waits = f"{noun(held_up, 'partition')} with acks=all {noun(held_up, 'waits', 'wait')}"
+        clauses.append(f"{held_up} {waits} for in-sync followers that are behind")
     if status.quorum is None:
-        health = f"{health}; {status.quorum_error or 'the quorum does not answer'}"
-    return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {health}"
+        clauses.append(status.quorum_error or "the quorum does not answer")
+    return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {'; '.join(clauses) or 'healthy'}"
 
 
 def _waits_for_followers(partition: PartitionStatus) -> bool:
