@@ -103,7 +103,7 @@ def _sound_ahead(window: _Window, part: SegmentPart, position: int) -> Iterator[
     unpack, facts_of, length = HEADER.unpack_from, partial(tuple.__new__, BatchFacts), len(data)
     at, end = position - start, min(part.end - start, length)
     while 0 <= at < end and at + HEADER_SIZE <= length:
-        (base, size, epoch, magic, crc, attributes, delta, _, time, producer, generation, sequence, count) = unpack(
+        (base, size, epoch, magic, crc, attributes, delta, _, time, producer, generation, sequence, records) = unpack(
             data, at
         )
         size += LOG_OVERHEAD
@@ -112,12 +112,12 @@ def _sound_ahead(window: _Window, part: SegmentPart, position: int) -> Iterator[
             or not HEADER_SIZE <= size <= MAX_BATCH_BYTES
             or at + size > length
             or not (0 <= base <= LAST_OFFSET - delta and delta >= 0)
-            or not 0 <= count <= delta + 1
+            or not 0 <= records <= delta + 1
             or crc32c(view[at + CRC_START : at + size]) != crc
         ):
             return
         where, what = (segment, start + at, size), (base, base + delta, epoch, crc, attributes, time)
-        yield facts_of((*where, *what, producer, generation, sequence, count, "", ""))
+        yield facts_of((*where, *what, producer, generation, sequence, records, "", ""))
         at += size
 
 

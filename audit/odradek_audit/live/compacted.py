@@ -94,8 +94,8 @@ def compare_compacted(leader: Stream, others: Sequence[Stream], since: int, sink
     compared, found = _laid_beside(leader, others, since, sink)
     if found:
         anew = [Stream(stream.replica, stream.source) for stream in (leader, *others)]
-        _, again = _laid_beside(anew[0], anew[1:], since, FindingSink(sink.topic, sink.partition))
-        found = [each for each in found if each in set(again)]
+        again = set(_laid_beside(anew[0], anew[1:], since, FindingSink(sink.topic, sink.partition))[1])
+        found = [each for each in found if each in again]
     for (name, what), offsets in by_kind(found).items():
         sink.report(
             COMPACTION_MISMATCH,
