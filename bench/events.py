@@ -87,7 +87,7 @@ def figures(quick: bool) -> list[Figure]:
     rate = {way: max(each[way].mb_per_s for each in rows) for way in WAYS}
     return [
         *(
-            Figure("events", f"a line of progress, {count:,} partitions", cost * 1e6, "us CPU")
+            Figure("events", f"a line of progress, {count:,} partitions", cost, "us CPU")
             for count, cost in lines.items()
         ),
         Figure("events", "brokers' CPU for a batch, without events", cpu["without"], "us"),
