@@ -33,7 +33,9 @@ Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only data and errors.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
-Timeout = Annotated[float, seconds("--timeout", "Give up after so long (exit code 5).")]
+Timeout = Annotated[
+    float, seconds("--timeout", "Give up after so long (exit code 5). To find out why may take up to 8 s more.")
+]
 DataDirectory = Annotated[
     str | None,
     typer.Option(
