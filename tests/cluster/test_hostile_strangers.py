@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from odradek.shared.properties import security_from
 from odradek.shared.security import UNSAID, talk_by_default
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.command_line import CLIENT_SETTINGS
 from odradek_proto.v1 import broker_pb2 as pb
@@ -27,17 +28,22 @@ from tests.cluster.hostile import (
     write_honestly,
 )
 from tests.cluster.test_hostile_clients import TLS_HELLO, call, message, opening
-from tests.kafka.raw import API_VERSIONS, framed, header
+from tests.kafka.raw import API_VERSIONS, METADATA, framed, header
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 MECHANISM = b"SCRAM-SHA-512"
-LARGEST = 524_288  # sasl.server.max.receive.size
-TALKATIVE = header(API_VERSIONS, 0, 1)
+LARGEST = BrokerSettings().sasl_server_max_receive_size
+MORE = framed(header(API_VERSIONS, 0, 1)) * 18_000  # 300 KB, more than TLS takes of a connection at a time
 CONVERSATION = framed(header(HANDSHAKE, 1, 1) + struct.pack(">h", len(MECHANISM)) + MECHANISM)
-HALF_A_PROOF = struct.pack(">i", LARGEST) + header(AUTHENTICATE, 0, 2) + struct.pack(">i", LARGEST - 100)
+WRONG_PROOF = framed(header(AUTHENTICATE, 0, 2) + struct.pack(">i", 5) + b"wrong")
 ASKED = pb.AuthenticateRequest(mechanism=MECHANISM.decode(), data=bytes(60_000)).SerializeToString()
+
+
+def half_a_proof(size: int) -> bytes:
+    """A frame that claims so many bytes."""
+    return struct.pack(">i", size) + header(AUTHENTICATE, 0, 2) + struct.pack(">i", size - 100) + bytes(size // 2)
 
 
 @pytest.fixture
@@ -75,14 +81,23 @@ ABUSES: dict[str, Callable[[LocalCluster, contextlib.ExitStack], None]] = {
     "half a hello over gRPC": lambda cluster, found: attack(cluster.bootstrap, found, CONNECTIONS, lambda _: TLS_HELLO),
     "TLS and nothing more": lambda cluster, found: attack_by_tls(cluster.kafka_bootstrap, found, b""),
     "half a conversation": lambda cluster, found: attack_by_tls(cluster.kafka_bootstrap, found, CONVERSATION),
+    "half a proof": lambda cluster, found: attack_by_tls(
+        cluster.kafka_bootstrap, found, CONVERSATION + half_a_proof(LARGEST)
+    ),
     "half a proof, too large": lambda cluster, found: attack_by_tls(
-        cluster.kafka_bootstrap, found, CONVERSATION + HALF_A_PROOF + bytes(LARGEST // 2)
+        cluster.kafka_bootstrap, found, CONVERSATION + half_a_proof(8 * LARGEST)
+    ),
+    "another API, with more behind it": lambda cluster, found: attack_by_tls(
+        cluster.kafka_bootstrap, found, framed(header(METADATA, 1, 1) + struct.pack(">i", -1)) + MORE
+    ),
+    "a wrong proof, with more behind it": lambda cluster, found: attack_by_tls(
+        cluster.kafka_bootstrap, found, CONVERSATION + WRONG_PROOF + MORE
     ),
     "TLS and nothing more over gRPC": lambda cluster, found: attack_by_tls(cluster.bootstrap, found, b"", "h2"),
     "half a conversation over gRPC": lambda cluster, found: attack_by_tls(
         cluster.bootstrap,
         found,
-        opening() + call("Authenticate").replace(b"Broker", b"Authentication") + message(ASKED, claims=LARGEST),
+        opening() + call("Authenticate").replace(b"Broker", b"Authentication") + message(ASKED, claims=8 * LARGEST),
         "h2",
     ),
 }

@@ -146,8 +146,6 @@ class KafkaConnection:
                 self._start()
         except Malformed as error:
             self._hang_up(str(error))
-            if self.client.has_to_authenticate(self._shared.now_ms()):
-                self.abort()  # to end TLS with a stranger would keep for a while what it has sent
             return
         wait = not self._may_read() or self._frames.wanted > 0
         if wait != self._paused:
@@ -332,7 +330,7 @@ class KafkaConnection:
                 self._count_untaken(self._connection.unsent_bytes)
         self._shared.unreserve(reserved)
         if self._closing and not slots:
-            self._connection.close()
+            self._end()
         else:
             self.resume_reading()
 
@@ -377,6 +375,13 @@ class KafkaConnection:
             self._queue.clear()
             self._connection.pause()
             self._flush_soon()
+
+    def _end(self) -> None:
+        """Everything is written. To end TLS with a stranger would keep for a while what it has sent: it is cut off."""
+        if self.client.has_to_authenticate(self._shared.now_ms()):
+            asyncio.get_running_loop().call_soon(self.abort)  # uvloop sends what was written at the end of this turn
+        else:
+            self._connection.close()
 
     def abort(self) -> None:
         """End it now: whoever takes no answers will not take these."""
