@@ -13,6 +13,7 @@ from odradek_broker.requests.access import MOST_NAMED, Access
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.context import Principal, RequestContext
 from odradek_broker.rpc.authentication import Identities
+from odradek_proto.errors import ErrorCode
 from odradek_proto.security.scram import PLAIN, credential_of, plain_message, salted_password
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
@@ -73,7 +74,7 @@ def test_a_connection_has_one_token_at_a_time() -> None:
     async def work() -> None:
         authentication = with_passwords(OsFiles())
         tokens = iter("123456789")
-        identities = Identities(authentication, lambda: next(tokens))
+        identities = Identities(authentication, lambda: next(tokens), 65_536)
 
         async def authenticate(peer: str, name: str) -> str:
             data = plain_message(name, name)
@@ -89,6 +90,20 @@ def test_a_connection_has_one_token_at_a_time() -> None:
         assert identities.principal(CallContext("other", token=other)) == Principal("User", "bob")
         with pytest.raises(CallRejected):
             identities.principal(CallContext("here", token=first))
+
+    asyncio.run(work())
+
+
+def test_a_message_before_sasl_is_as_large_as_the_setting_says() -> None:
+    """Over gRPC, too."""
+
+    async def work() -> None:
+        message = pb.AuthenticateRequest(mechanism=PLAIN, data=plain_message("bob", "bob")).SerializeToString()
+        for most_bytes, error in ((len(message), ErrorCode.NONE), (len(message) - 1, ErrorCode.ILLEGAL_SASL_STATE)):
+            dialogue = Dialogue(message)
+            identities = Identities(with_passwords(OsFiles()), lambda: "1", most_bytes)
+            await identities.authenticate(dialogue, CallContext("here"))
+            assert dialogue.said[-1].error_code == error
 
     asyncio.run(work())
 

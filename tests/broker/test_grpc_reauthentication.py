@@ -40,6 +40,7 @@ class Served:
                 refusal_delay_ms=0, session_ms=session_ms,
             ),
             lambda: next(tokens),
+            65_536,
         )  # fmt: skip
 
     def handlers(self) -> Handlers:

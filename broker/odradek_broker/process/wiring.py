@@ -152,7 +152,8 @@ def identities(name: str, requests: Requests, settings: BrokerSettings) -> Ident
     """Of the callers of a gRPC listener, if they have to authenticate."""
     if not protocol_of(name, settings).sasl:
         return None
-    return Identities(requests.authentication, lambda: secrets.token_urlsafe(SECRET_BYTES))
+    most_bytes = settings.sasl_server_max_receive_size
+    return Identities(requests.authentication, lambda: secrets.token_urlsafe(SECRET_BYTES), most_bytes)
 
 
 def kafka_listener(

@@ -26,7 +26,6 @@ SERVICE = "odradek.v1.Authentication"
 AUTHENTICATE = f"/{SERVICE}/Authenticate"
 MOST_TOKENS = 20_000  # ten times the connections of a server
 MOST_MESSAGES = 4  # of one conversation
-MOST_BYTES = 65_536  # of one message: the default of sasl.server.max.receive.size
 PATIENCE_S = 30.0  # for a whole conversation
 
 
@@ -41,8 +40,10 @@ class _Known(Value, frozen=True):
 class Identities:
     """Who has authenticated, by token."""
 
-    def __init__(self, authentication: Authentication, new_token: Callable[[], str]) -> None:
+    def __init__(self, authentication: Authentication, new_token: Callable[[], str], most_bytes: int) -> None:
+        """`most_bytes` are of one message (`sasl.server.max.receive.size`)."""
         self._authentication = authentication
+        self._most_bytes = most_bytes
         self._new_token = new_token
         self._known: dict[str, _Known] = {}  # by token
         self._of_peer: OrderedDict[str, str] = OrderedDict()  # tokens by connection, the oldest first
@@ -71,7 +72,7 @@ class Identities:
         conversation = None
         for _ in range(MOST_MESSAGES):
             message = await stream.recv()
-            if len(message) > MOST_BYTES:
+            if len(message) > self._most_bytes:
                 break
             asked = pb.AuthenticateRequest.FromString(message)
             if conversation is None:
