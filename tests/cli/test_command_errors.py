@@ -385,13 +385,6 @@ def test_what_listens_and_is_no_broker_is_told_in_plain_words(odradek: Run, clos
     assert len(outcome.err) < 250
 
 
-def test_a_name_that_nobody_knows_is_said_to_be_one(odradek: Run) -> None:
-    """`.invalid` has no addresses anywhere (RFC 2606)."""
-    outcome = odradek("topic", "list", "-b", "nobody.invalid:50051")
-    assert outcome.code == command_line.UNREACHABLE
-    assert "not reachable: unknown host nobody.invalid\n" in outcome.err
-
-
 @pytest.mark.parametrize("words", ASKS_THE_CLUSTER_OF_THIS_MACHINE)
 def test_no_cluster_was_started_here(odradek: Run, words: str) -> None:
     """The same code when there is no cluster of this machine."""

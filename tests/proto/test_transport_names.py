@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.grpc_network import GrpcNetwork, plain
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, DialResult, Handlers
 
@@ -101,6 +101,22 @@ def test_a_dial_to_what_can_be_no_address_proves_nothing(peer: str) -> None:
         return await GrpcNetwork().dial(peer, PATIENCE_MS)
 
     assert asyncio.run(story()) is DialResult.SILENT
+
+
+REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9: Failed to connect to remote host: "
+
+
+@pytest.mark.parametrize(("details", "said"), [
+    ("errors resolving nobody.invalid:50051: [field:hostname lookup error:address lookup failed for "
+     "nobody.invalid:50051: Domain name not found]", "unknown host nobody.invalid"),
+    ("DNS resolution failed for nobody.invalid:50051: C-ares status is not ARES_SUCCESS qtype=A name=nobody.invalid "
+     "is_balancer=0: Domain name not found", "unknown host nobody.invalid"),
+    (REFUSED + "Connection refused", "Failed to connect to remote host: Connection refused"),
+    ("what nobody knows", "what nobody knows"),
+])  # fmt: skip
+def test_why_a_connection_failed_is_said_in_plain_words(details: str, said: str) -> None:
+    """gRPC's words, by version and resolver. No resolver is asked: it may know every name, or none in time."""
+    assert plain(details) == said
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])

@@ -320,7 +320,7 @@ def _cancelled_from_outside() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _plain(details: str) -> str:
+def plain(details: str) -> str:
     """Why a connection failed, without gRPC's story around it."""
     if "before receiving SETTINGS frame" in details:
         return "it takes the connection and says nothing"
@@ -333,7 +333,7 @@ def _plain(details: str) -> str:
 
 
 def _translate(peer: str, method: str, code: grpc.StatusCode, details: str) -> NetworkError:
-    message = f"{peer} {method}: {_plain(details) or code.name}"
+    message = f"{peer} {method}: {plain(details) or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE:
         undelivered = details.startswith(NEVER_SENT)  # elsewhere in the details a broker may speak of its own peers
         refused = undelivered and "Connection refused" in details
