@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from odradek_broker.rpc.caller import Callers, stream, unary
 from odradek_proto.security.scram import credential_of, salted_password
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_login import Login
-from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.grpc_network import LEAST_PAUSE_S, GrpcNetwork
 from odradek_proto.transport.ports import CallContext, Handlers, PeerUnavailable, Stream, StreamClosed
 
 from tests.kafka.by_hand import HandClock
@@ -22,6 +23,7 @@ from tests.kafka.by_hand import HandClock
 SCRAM = "SCRAM-SHA-256"
 ECHO, ECHO_STREAM = "/test.Echo/Call", "/test.Echo/Stream"
 PATIENCE_MS = 60_000
+SHORTEST_MS = 1_200  # a session that can be renewed in time
 Story = Callable[["Served", GrpcNetwork], Awaitable[None]]
 
 
@@ -87,15 +89,15 @@ def test_a_stream_in_use_lives_through_many_sessions() -> None:
 
     async def story(served: Served, client: GrpcNetwork) -> None:
         opened = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
-        for message in (b"1", b"2", b"3", b"4", b"5", b"6"):  # for three sessions
+        for message in (b"1", b"2", b"3", b"4"):  # for two sessions
             served.clock.turn(served.session_ms // 2 - 1)
             assert await answered(opened, message) == message
             served.conversed.clear()
             await served.conversed.wait()
-        assert await client.call(served.address, ECHO, b"7", PATIENCE_MS) == b"7"
+        assert await client.call(served.address, ECHO, b"5", PATIENCE_MS) == b"5"
         opened.close()
 
-    played(500, story)
+    played(SHORTEST_MS, story)
 
 
 def test_a_session_that_is_over_ends_streams_and_refuses_calls() -> None:
@@ -114,6 +116,50 @@ def test_a_session_that_is_over_ends_streams_and_refuses_calls() -> None:
         assert await client.call(served.address, ECHO, b"3", PATIENCE_MS) == b"3"
 
     played(10 * PATIENCE_MS, story)
+
+
+def noted_timers() -> list[tuple[float, asyncio.TimerHandle]]:
+    """Those of this loop from now on, with their delays in seconds: nothing but renewals has such ones."""
+    loop, found = asyncio.get_running_loop(), list[tuple[float, asyncio.TimerHandle]]()
+    call_later = loop.call_later
+
+    def noted(delay: float, *args: Any, **named: Any) -> asyncio.TimerHandle:
+        found.append((delay, call_later(delay, *args, **named)))
+        return found[-1][1]
+
+    loop.call_later = noted  # type: ignore[assignment, method-assign]
+    return found
+
+
+def test_of_each_connection_one_renewal_is_due() -> None:
+    """Not another one after each conversation, and none of a client that is closed: it would be kept as long."""
+
+    async def story(served: Served, client: GrpcNetwork) -> None:
+        timers = noted_timers()
+        assert await client.call(served.address, ECHO, b"1", PATIENCE_MS) == b"1"
+        served.clock.turn(served.session_ms)
+        with pytest.raises(PeerUnavailable):
+            await client.call(served.address, ECHO, b"2", PATIENCE_MS)
+        assert await client.call(served.address, ECHO, b"2", PATIENCE_MS) == b"2"
+        assert [timer.cancelled() for _, timer in timers] == [True, False]
+        await client.close()
+        assert all(timer.cancelled() for _, timer in timers)
+
+    played(10 * PATIENCE_MS, story)
+
+
+@pytest.mark.parametrize(("session_ms", "timers"), [(-1, 0), (1, 1)])
+def test_no_lifetime_makes_a_client_converse_without_a_pause(session_ms: int, timers: int) -> None:
+    """Whatever a server says; a negative one is none."""
+
+    async def story(served: Served, client: GrpcNetwork) -> None:
+        found = noted_timers()
+        with contextlib.suppress(PeerUnavailable):
+            await client.call(served.address, ECHO, b"1", PATIENCE_MS)
+        assert len(found) == timers
+        assert all(delay >= LEAST_PAUSE_S for delay, _ in found)
+
+    played(session_ms, story)
 
 
 def test_without_the_setting_a_session_has_no_end() -> None:

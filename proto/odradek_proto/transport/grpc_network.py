@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # generic only in the stubs
 
 CLOSE_GRACE_S = 0.5  # how long the other side may take to answer the end of a stream before the call is cancelled
 RENEWED_AFTER = 0.85  # of a session: Kafka's clients authenticate again between that and 0.95 of it (KIP-368)
+LEAST_PAUSE_S = 1.0  # between two conversations, however short a session the server names; Kafka's refuse more
 UNRESOLVED = re.compile(r"(?:errors resolving|DNS resolution failed for) (\S+):\d+")
 NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
@@ -121,14 +122,13 @@ class GrpcNetwork:
     async def _log_in(self, login: Login, channel: _Peer) -> None:
         session = await log_in(login, lambda method: self.open(channel.address, method))
         channel.token = session.token
-        if session.lifetime_ms:
-            delay_s = session.lifetime_ms * RENEWED_AFTER / 1000
-            asyncio.get_running_loop().call_later(delay_s, self._renew, login, channel, session.token)
+        channel.renew_no_more()
+        if session.lifetime_ms > 0:
+            delay_s = max(LEAST_PAUSE_S, session.lifetime_ms * RENEWED_AFTER / 1000)
+            channel.renewal = asyncio.get_running_loop().call_later(delay_s, self._renew, login, channel)
 
-    def _renew(self, login: Login, channel: _Peer, token: str) -> None:
+    def _renew(self, login: Login, channel: _Peer) -> None:
         """A session is over soon: those of streams go on if there is another conversation; a call can wait for one."""
-        if channel.token != token:
-            return  # another one was begun meanwhile
 
         async def renew() -> None:
             async with channel.logging_in:
@@ -197,6 +197,8 @@ class GrpcNetwork:
         peers = (*self._peers.values(), *self._put_aside)
         self._peers, self._put_aside = {}, set()
         for peer in peers:
+            peer.renew_no_more()
+        for peer in peers:
             await peer.channel.close()
 
     @contextlib.contextmanager
@@ -225,6 +227,7 @@ class GrpcNetwork:
     def _close_if_unused(self, peer: _Peer) -> None:
         if not peer.calls:
             self._put_aside.discard(peer)
+            peer.renew_no_more()
             self._in_background(peer.channel.close())
 
     def _close_gracefully(self, stream: GrpcStream, call: StreamCall) -> None:
@@ -251,6 +254,7 @@ class _Peer:
         self.address = address
         self.token = ""  # of this channel; empty: has to authenticate
         self.logging_in = asyncio.Lock()
+        self.renewal: asyncio.TimerHandle | None = None  # when the next conversation is due
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(address, options=options.client())
         else:
@@ -258,6 +262,10 @@ class _Peer:
         self.calls = 0  # and streams, that have not ended
         self._unary: dict[str, Unary] = {}
         self._streaming: dict[str, Streaming] = {}
+
+    def renew_no_more(self) -> None:
+        if self.renewal is not None:
+            self.renewal.cancel()
 
     def unary(self, method: str) -> Unary:
         found = self._unary.get(method)
