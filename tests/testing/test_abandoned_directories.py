@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from odradek_broker.testing.layout import IDENTITY_FILE
+import pytest
+from odradek_broker.testing.layout import IDENTITY_FILE, IN_USE_FILE
 
 MAKE = "from odradek_broker.testing.layout import Layout; layout = Layout(1, None); print(layout.path, flush=True); "
 
@@ -29,7 +30,7 @@ def said(process: subprocess.Popen[str]) -> Path:
 
 
 def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    """Not what another process uses, nor a directory of the user's own, whatever its name."""
+    """Not what another process uses, nor a directory of the user's own, whatever its name; and no pipe is opened."""
     with start(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as killed:
         abandoned = said(killed)
     assert killed.returncode == -signal.SIGKILL
@@ -37,6 +38,7 @@ def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     own = tmp_path / "odradek-own"
     own.mkdir()
     (own / IDENTITY_FILE).write_text("{}")
+    os.mkfifo(own / IN_USE_FILE)
     with start(tmp_path, "input()") as living:
         used = said(living)
         with start(tmp_path, "layout.remove_temporary()") as after:
@@ -47,3 +49,15 @@ def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         assert not gone.exists()
         living.communicate("\n")
     assert [each.name for each in tmp_path.iterdir()] == [own.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root can neither make nor remove another user's directory")
+def test_what_another_user_has_left_is_not_removed(tmp_path: Path) -> None:
+    """Root could."""
+    others = tmp_path / "odradek-others"
+    others.mkdir()
+    (others / IN_USE_FILE).touch()
+    os.chown(others, 65_534, 65_534)
+    with start(tmp_path, "layout.remove_temporary()") as process:
+        said(process)
+    assert [each.name for each in tmp_path.iterdir()] == [others.name]

@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import uuid
@@ -148,13 +149,18 @@ def _mark_as_used(directory: Path) -> BinaryIO:
 
 @cache
 def _remove_abandoned(place: str) -> None:
-    """Once in a process: remove temporary directories whose processes were killed. Others' are not touched."""
+    """Once in a process: remove temporary directories whose processes were killed.
+
+    Anybody may make such names there: other users' directories and what is no file are not touched, nor opened.
+    """
     for found in Path(place).glob(f"{TEMPORARY_PREFIX}*/{IN_USE_FILE}"):
         try:
+            if found.parent.lstat().st_uid != os.geteuid() or not stat.S_ISREG(found.lstat().st_mode):
+                continue
             with open(found, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(found.parent, ignore_errors=True)
-        except OSError:  # it is used, or another user's, or somebody else has just removed it
+        except OSError:  # it is used, or somebody else has just removed it
             continue
 
 
