@@ -35,14 +35,17 @@ class Swallower:
         host, _, port = target.rpartition(":")
 
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            back, forth = await asyncio.open_connection(host, int(port))
+            pipe = asyncio.current_task()
+            assert pipe is not None
+            self._pipes.add(pipe)
+            try:
+                back, forth = await asyncio.open_connection(host, int(port))
+            except OSError:  # it does not listen yet: neither do we
+                writer.close()
+                return
             await asyncio.gather(self._pipe(reader, forth, inwards=True), self._pipe(back, writer, inwards=False))
 
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            pipe = asyncio.ensure_future(pass_on(reader, writer))
-            self._pipes.add(pipe)
-
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
         self._servers.append(server)
         return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
