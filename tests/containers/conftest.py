@@ -185,4 +185,5 @@ def project(
             yield made
         finally:
             talk_by_default(UNSAID)
+            os.environ.pop(COMMAND_CONFIG, None)  # who comes next talks to other clusters
             made.remove()
