@@ -106,7 +106,9 @@ def _commit(consumer: Consumer, messages: Sequence[Message]) -> None:
     except KafkaException as error:
         say("offsets_committed", success=False, error=str(error), offsets=[])
         return
-    offsets = [{"partition": each.partition, "offset": each.offset} for each in done if each.error is None]
+    # Partitions of which nothing was read since the last commit stand among them, with an offset that is none (-1001).
+    committed = [each for each in done if each.error is None and each.offset >= 0]
+    offsets = [{"partition": each.partition, "offset": each.offset} for each in committed]
     say("offsets_committed", success=True, offsets=offsets)
 
 
