@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek_proto.words import noun
-
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
 from odradek_audit.findings import Finding
-from odradek_audit.words import count, plural
+from odradek_audit.words import count, plural, replicas_have
 
 FEW_BYTES = 16
 """Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
@@ -130,7 +128,7 @@ def cause_of_loss(finding: Finding) -> str:
     if held:
         return (
             "the record was acknowledged, and cut off or overwritten at a change of leader; "
-            f"{noun(len(held), 'replica')} {', '.join(held)} still {noun(len(held), 'has', 'have')} it"
+            f"{replicas_have(held, 'still ')} it"
         )
     ends = excerpt is not None and all(side.absent.startswith("the log ends") for side in excerpt.sides)
     if ends:
@@ -264,9 +262,8 @@ def headline_of_loss(finding: Finding, where: str) -> str:
     record = f"{what} {told} at {_offsets(finding)}{where} {'is' if one else 'are'} lost"
     held = finding.evidence.get("held_by", [])
     if held:
-        names = f"replica {held[0]} has" if len(held) == 1 else f"replicas {', '.join(held)} have"
         it = "it" if one else "them"
-        return f"{record}: only {names} {it}, and replica {finding.replica}'s log is the one that counts."
+        return f"{record}: only {replicas_have(held)} {it}, and replica {finding.replica}'s log is the one that counts."
     return f"{record}: replica {finding.replica}, whose log counts, does not have {'it' if one else 'them'}."
 
 

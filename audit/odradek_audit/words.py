@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
-from odradek_proto.words import plural
+from odradek_proto.words import noun, plural
 
-__all__ = ["count", "plain", "plural"]
+__all__ = ["count", "plain", "plural", "replicas_have"]
 
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -16,6 +17,12 @@ _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def count(number: int) -> str:
     """A number for people."""
     return f"{number:,}"
+
+
+def replicas_have(replicas: Sequence[str], adverb: str = "") -> str:
+    """Who has something: `replica 1 has`, `replicas 1, 3 still have`."""
+    number = len(replicas)
+    return f"{noun(number, 'replica')} {', '.join(replicas)} {adverb}{noun(number, 'has', 'have')}"
 
 
 def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:

@@ -13,8 +13,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from odradek_proto.words import noun
-
 from odradek_audit.catalogue import (
     ACKNOWLEDGED_LOST,
     DELIVERED_LOST,
@@ -37,7 +35,7 @@ from odradek_audit.inputs.facts import (
 from odradek_audit.inputs.history import PartitionHistory, value_digest
 from odradek_audit.inputs.records import iter_decoded, record_at
 from odradek_audit.results import Loss
-from odradek_audit.words import plural
+from odradek_audit.words import plural, replicas_have
 
 HOLDERS_LOOKED_UP = 20
 NO_VALUE = value_digest(None)
@@ -308,11 +306,7 @@ def _check_acknowledged(
         holders = _holders(partition, tables, reference_replica, offset, digest, reader) if asked else []
         found = log.first_place.get(digest)
         what = _what_stands_there(inputs.replica, log, offset, log_end_offset(inputs, table))
-        where = (
-            f"; {noun(len(holders), 'replica')} {', '.join(holders)} still {noun(len(holders), 'has', 'have')} it"
-            if holders
-            else ""
-        )
+        where = f"; {replicas_have(holders, 'still ')} it" if holders else ""
         moved = f"; the value stands at offset {found.offset}" if found is not None else ""
         sink.report(
             ACKNOWLEDGED_LOST,

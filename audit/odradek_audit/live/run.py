@@ -169,8 +169,8 @@ def audit_cluster(
             if progress is not None:
                 progress(Progress(done, len(known.partitions), throttle.received, name))
             before = digests.partitions.get(name) if digests is not None else None
-            audited = _Audited(cluster, state, before, request.from_start, state.topic in compacted)
-            audited.sizes = (sizes or {}).get((state.topic, state.partition), {})
+            of_logs = (sizes or {}).get((state.topic, state.partition), {})
+            audited = _Audited(cluster, state, before, request.from_start, state.topic in compacted, of_logs)
             after = audited.into(report)
             if digests is not None and after is not None:
                 digests.partitions[name] = after
@@ -226,7 +226,7 @@ class _Audited:
     before: Remembered | None
     from_start: bool
     compacted: bool
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, int]
     """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
 
     def into(self, report: Report) -> Remembered | None:
