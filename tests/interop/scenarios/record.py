@@ -11,10 +11,16 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import classpath_of
 from tests.interop.scenarios.clients import CLIENTS, KILLED, RECORDED, SETTINGS, run
+
+
+def one_a_line(told: dict[str, Any]) -> str:
+    """JSON with a line for each scenario: a difference between two versions is a line, too."""
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in told.items()) + "\n}\n"
 
 
 def record(names: list[str]) -> None:
@@ -25,7 +31,7 @@ def record(names: list[str]) -> None:
         try:
             for name in names:
                 told = run(name, cluster, name)
-                (RECORDED / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+                (RECORDED / f"{name}.json").write_text(one_a_line(told))
                 cluster.start(KILLED)
         finally:
             cluster.stop()
