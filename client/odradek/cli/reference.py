@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from copy import copy
+from textwrap import fill
 from typing import Any, Final
 
 WIDTH: Final = 100
+MANY: Final = 20  # an option that so many commands have is explained once
 INTRODUCTION: Final = """\
 # The command `odradek`
 
@@ -27,6 +31,8 @@ none was started, or the one that was started last is gone, there is none to rea
 Without `-b` and `ODRADEK_BOOTSTRAP` a command talks to the cluster that `odradek cluster up` started last on this
 machine (`~/.odradek/current`; `ODRADEK_HOME` names another place). `ODRADEK_DEBUG=1` shows where an error came from,
 `NO_COLOR=1` turns colours off. `odradek --install-completion` teaches your shell the commands.
+
+Every command has `-h, --help`. Options that many have are named at the end of a command's help, and explained here:
 """
 
 
@@ -39,16 +45,35 @@ def commands(command: Any, path: tuple[str, ...], parent: Any = None) -> Iterato
             yield from commands(command.get_command(context, name), (*path, name), context)
 
 
+def help_of(command: Any, context: Any, common: frozenset[Any]) -> str:
+    """The help of a command, with the common options by name alone."""
+    context.terminal_width = context.max_content_width = WIDTH
+    named = [each for each in command.params if each.get_help_record(context) in common]
+    shown = copy(command)
+    shown.add_help_option = False
+    shown.params = [each for each in command.params if each not in named]
+    text = "\n".join(line.rstrip() for line in shown.get_help(context).splitlines()).strip()
+    return f"{text}\n\nCommon options: {', '.join(min(each.opts, key=len) for each in named)}" if named else text
+
+
 def page() -> str:
-    """The whole page, Markdown."""
+    """The whole page, Markdown. Commands of one group that differ in name and first sentence alone share one help."""
     from odradek.cli.main import command_tree
 
-    parts = [INTRODUCTION]
-    for path, command, context in commands(command_tree(), ("odradek",)):
-        context.terminal_width = context.max_content_width = WIDTH
-        lines = [line.rstrip() for line in command.get_help(context).splitlines()]
-        heading = "#" * min(len(path) + 1, 4)
-        parts.append(f"{heading} {' '.join(path)}\n\n```\n" + "\n".join(lines).strip() + "\n```\n")
+    every = list(commands(command_tree(), ("odradek",)))
+    records = Counter(each.get_help_record(context) for _, command, context in every for each in command.params)
+    common = frozenset(each for each, count in records.items() if each is not None and count >= MANY)
+    lines = [fill(f"- `{names}`: {meaning}", 120, subsequent_indent="  ") for names, meaning in sorted(common)]
+    parts = [INTRODUCTION, "\n".join(lines) + "\n"]
+    alike = None
+    for path, command, context in every:
+        text = help_of(command, context, common)
+        _, title, *rest = text.split("\n\n", 2)
+        told = fill(f"{' '.join(title.split())} The rest is as for the command before.", 120)
+        if (path[:-1], rest) != alike:
+            told = f"```\n{text}\n```"
+        parts.append(f"{'#' * min(len(path) + 1, 4)} {' '.join(path)}\n\n{told}\n")
+        alike = (path[:-1], rest)
     return "\n".join(parts)
 
 
