@@ -45,8 +45,7 @@ TYPED := broker quorum  # used as Google's library has them
 VALUES := admin controller groups metadata  # used as values: odradek_proto.messages
 proto: $(STAMP)  ## generate code from the .proto files
 	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto proto/odradek_proto/v1/*.proto
-	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
-		--mypy_out=proto $(TYPED:%=proto/odradek_proto/v1/%.proto)
+	@$(BIN)/python -m grpc_tools.protoc -I proto --pyi_out=proto $(TYPED:%=proto/odradek_proto/v1/%.proto)
 	@$(BIN)/python ops/proto/values.py proto $(VALUES:%=odradek_proto/v1/%.proto)
 
 LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
