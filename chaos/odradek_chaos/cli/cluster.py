@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from odradek.cli.clusters import commands as looking
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, Yes, seconds
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DataDirectory, Settings, Yes, seconds
 from odradek.cli.terminal.screen import Screen, first_of
-from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 from odradek_proto.words import noun
 
 if TYPE_CHECKING:
     from odradek_broker.local.cluster import LocalCluster
 
-app = typer.Typer(
-    help="Start a cluster on this machine; look into any cluster.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Start a cluster on this machine; look into any cluster.")
 MOST_BROKERS = 9
 SETTINGS_HINT = "`odradek docs configuration` lists all settings"
 NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"
@@ -64,9 +60,7 @@ def up(
         bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster stop` stops them.")
     ] = False,
     timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Start brokers as processes of this machine.
 
@@ -81,7 +75,6 @@ def up(
     if new and data is not None:
         raise CommandFailed("--new is for a cluster without --data", hint="name an empty directory", exit_code=USAGE)
     writable_home()  # before a broker has been started that nobody could find
-    screen = Screen(output, as_json, quiet)
     cluster = _lay_out(data, new, brokers, checked_settings(settings or []), secure, screen)
     raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
 
@@ -200,14 +193,12 @@ def checked_settings(settings: list[str]) -> dict[str, str]:
 
 
 @app.command("stop")
-def stop(
-    data: DataDirectory = None, output: Output = OutputFormat.TABLE, as_json: Json = False, quiet: Quiet = False
-) -> None:
+def stop(data: DataDirectory = None, screen: QuietScreen = SCREEN) -> None:
     """Stop a cluster of this machine and keep its data.
 
     `odradek cluster up` starts it again, at the same addresses.
     """
-    _end(data, Screen(output, as_json, quiet), remove=False, down=False)
+    _end(data, screen, remove=False, down=False)
 
 
 @app.command("down")
@@ -215,9 +206,7 @@ def down(
     data: DataDirectory = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the data of a directory that was named.")] = False,
     yes: Yes = False,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Stop a cluster of this machine and forget it.
 
@@ -225,7 +214,7 @@ def down(
     would be lost it asks first; elsewhere than on a terminal it needs --yes. A cluster that was started before it and
     still runs is the default again.
     """
-    _end(data, Screen(output, as_json, quiet), remove=remove, down=True, yes=yes)
+    _end(data, screen, remove=remove, down=True, yes=yes)
 
 
 def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: bool = False) -> NoReturn:
@@ -270,7 +259,7 @@ def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: boo
 
 
 @app.command("list")
-def list_clusters(output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
+def list_clusters(screen: ToScreen = SCREEN) -> None:
     """List the clusters of this machine, also stopped ones; the first is the default.
 
     DOWN: whether `odradek cluster down` removes its data, or keeps it.
@@ -292,7 +281,6 @@ def list_clusters(output: Output = OutputFormat.TABLE, as_json: Json = False) ->
                 "temporary": cluster.temporary,
             }
         )
-    screen = Screen(output, as_json)
     if not screen.for_people or not rows:
         screen.show_rows(rows, {})
         screen.say("" if rows else "no cluster was started on this machine: `odradek cluster up` starts one")

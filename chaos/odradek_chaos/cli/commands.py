@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, Quiet, seconds
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, DataDirectory, seconds
 from odradek.cli.terminal.parsing import parse_partition
 from odradek.cli.terminal.screen import Screen
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek_chaos.cli import campaigns as campaigns_cli
 from odradek_chaos.cli import coverage as coverage_cli
@@ -35,12 +36,7 @@ if TYPE_CHECKING:
     from odradek_chaos.cli.selecting import Target
     from odradek_chaos.worlds.real import Fault, RealWorld
 
-app = typer.Typer(
-    help="Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.")
 
 
 class World(StrEnum):
@@ -138,13 +134,11 @@ def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> N
         world: Where = World.PROCESSES,
         data: DataDirectory = None,
         project: Project = None,
-        output: Output = OutputFormat.TABLE,
-        as_json: Json = False,
-        quiet: Quiet = False,
+        screen: QuietScreen = SCREEN,
     ) -> None:
         choice = Choice(leader, follower, controller, broker)
         choice.check(optional=choice_optional)
-        act(_world(world, data, project), choice, Screen(output, as_json, quiet), Place(world, data, project))
+        act(_world(world, data, project), choice, screen, Place(world, data, project))
 
     app.command(name, help=help_text)(command)
 
@@ -206,9 +200,7 @@ def slow(
     world: Where = World.PROCESSES,
     data: DataDirectory = None,
     project: Project = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Let a broker fetch late from leaders, as a follower on a slow machine does; its session goes on.
 
@@ -217,7 +209,7 @@ def slow(
     """
     choice = Choice(leader, follower, controller, broker)
     choice.check(optional=False)
-    found, screen, place = _world(world, data, project), Screen(output, as_json, quiet), Place(world, data, project)
+    found, screen, place = _world(world, data, project), screen, Place(world, data, project)
     target = _chosen(found, choice)
     found.slow(target.broker, round(delay * 1000), round(for_seconds * 1000))
     how = f"each of its fetches from a leader is {delay:g} s late, for {for_seconds:g} s"
@@ -238,9 +230,7 @@ def restart(
     project: Project = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
     timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Start stopped brokers. With --broker, restart that one (with a controlled shutdown if it is running).
 
@@ -248,7 +238,7 @@ def restart(
     """
     from odradek_chaos.cli.selecting import Target
 
-    screen, found = Screen(output, as_json, quiet), _world(world, data, project)
+    screen, found = screen, _world(world, data, project)
     because = "was not running"
     if broker is not None:
         because = "was stopped cleanly before" if found.running(broker) else because

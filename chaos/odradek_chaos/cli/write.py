@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.records.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, seconds
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, seconds
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
-from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.writable import must_be_writable
@@ -73,9 +74,7 @@ def write(
     acks: Whose = Acks.ALL,
     delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Write unique records, and keep a ledger for the audit. With acks=all the producer is idempotent.
 
@@ -87,7 +86,6 @@ def write(
     """
     import asyncio
 
-    screen = Screen(output, as_json, quiet)
     if history is not None and history.is_file() and not overwrite:
         raise CommandFailed(
             f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.terminal.options import Json, Output, Quiet, is_given
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
+from odradek.cli.terminal.options import is_given
 from odradek.cli.terminal.screen import Screen
-from odradek_proto.command_line import FINE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FINE, USAGE, CommandFailed
 
 from odradek_chaos.lessons.commands import mount
 
 if TYPE_CHECKING:
     from odradek_chaos.demo.state import DemoState, Happening
 
-app = typer.Typer(
-    help="Three brokers, a killed leader, and an audit of what survived.", add_completion=False, rich_markup_mode=None
-)
+app = CommandGroup("Three brokers, a killed leader, and an audit of what survived.", no_args_is_help=False)
 FRAMES_PER_S = 8
 BROKERS = 3
 OF_LESSONS = ("data", "as_json")  # options that lessons have as well
@@ -41,9 +40,7 @@ def demo(
         Path | None, typer.Option("--data", metavar="DIR", help="Use this new directory, and keep it.")
     ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Three brokers, a killed leader, and an audit of what survived.
 
@@ -59,7 +56,6 @@ def demo(
 
     from odradek_chaos.demo.state import DemoState
 
-    screen = Screen(output, as_json, quiet)
     state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), BROKERS)
     where = _play(state, screen, data, keep=keep, secure=secure)
     if state.report:

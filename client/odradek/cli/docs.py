@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import Json, Output
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, ToScreen
 
-app = typer.Typer(
-    help="Read the documents and the examples of this version.", add_completion=False, rich_markup_mode=None
-)
+app = CommandGroup("Read the documents and the examples of this version.", no_args_is_help=False)
 IN_A_WHEEL = "pages"  # beside this package: pyproject.toml puts them there
 FOLDERS = {"docs": "*.md", "examples": "*.py"}
 
@@ -24,8 +21,7 @@ def docs(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="A page or a program; without it they are listed.")
     ] = "",
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
 ) -> None:
     """Read the documents and the examples of this version.
 
@@ -33,7 +29,6 @@ def docs(
     mine.py`. The list says which file each is.
     """
     found = pages()
-    screen = Screen(output, as_json)
     if name:
         path = found.get(name.removeprefix("docs/").removesuffix(".md"))
         if path is None:

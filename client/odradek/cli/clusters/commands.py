@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from odradek_proto.command_line import FINDINGS, FINE, TIMED_OUT, CommandFailed, OutputFormat
+from odradek_proto.command_line import FINDINGS, FINE, TIMED_OUT, CommandFailed
 
 from odradek.cli.clusters.current import bootstrap_servers
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen, as_line, can_move_cursor
 
@@ -82,8 +83,7 @@ def status(
         bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C; --json: an object a line.")
     ] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show leaders, in-sync replicas, log ends.
@@ -94,7 +94,6 @@ def status(
     from odradek.cli.clusters.status import gather_status
     from odradek.cli.clusters.view import status_text
 
-    screen = Screen(output, as_json)
     if watch:
         run(_watch(bootstrap_servers(bootstrap), topics, screen))
         return
@@ -141,8 +140,7 @@ async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None
 
 def describe(
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the brokers: addresses, epochs, state."""
@@ -160,13 +158,12 @@ def describe(
     ]
     headings = {"broker": "BROKER", "address": "ADDRESS", "rack": "RACK", "fenced": "FENCED",
                 "broker_epoch": "EPOCH", "controller": "CONTROLLER"}  # fmt: skip
-    Screen(output, as_json).show_rows(rows, headings)
+    screen.show_rows(rows, headings)
 
 
 def quorum(
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show the metadata quorum.
@@ -193,7 +190,6 @@ def quorum(
         "snapshot_end_offset": found.snapshot_end_offset,
         "members": members,
     }
-    screen = Screen(output, as_json)
     if not screen.for_people:
         screen.show(facts, str)
         return
@@ -208,9 +204,7 @@ def quorum(
 
 def health(
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Check that all is replicated (exit 3 if not).
@@ -219,10 +213,9 @@ def health(
     """
     from odradek.cli.clusters.health import check_health
 
-    screen = Screen(output, as_json, quiet)
     found: dict[str, Any] = ask(bootstrap, timeout, check_health)
     if screen.for_people:
-        if not quiet:
+        if not screen.quiet:
             screen.show_rows(found["brokers"], {"broker": "BROKER", "address": "ADDRESS", "state": "STATE",
                                                 "latency_ms": "LATENCY (MS)"})  # fmt: skip
             print()
@@ -235,9 +228,7 @@ def health(
 def unregister(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=LARGEST_INT32, help="Its id.")],
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Forget a broker that is gone for good.
@@ -246,5 +237,4 @@ def unregister(
     registers as a new one.
     """
     ask(bootstrap, timeout, lambda admin: admin.unregister_broker(broker))
-    screen = Screen(output, as_json, quiet)
     screen.show({"broker": broker, "unregistered": True}, lambda: f"broker {broker} unregistered")

@@ -5,27 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import OutputFormat
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.groups.reset import reset_offsets
 from odradek.cli.groups.view import described, group_text
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
 
     from odradek import Admin
 
-app = typer.Typer(
-    help="Consumer groups: members, lag, and where they go on.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Consumer groups: members, lag, and where they go on.")
 app.command("reset-offsets")(reset_offsets)
 
 HEADINGS = {"group": "GROUP", "type": "TYPE", "state": "STATE", "protocol_type": "PROTOCOL"}
@@ -41,8 +35,7 @@ def list_groups(
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic ones, or only consumer (KIP-848).")
     ] = None,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List all groups with their state."""
@@ -51,7 +44,6 @@ def list_groups(
         {"group": each.group_id, "type": each.type, "state": each.state, "protocol_type": each.protocol_type}
         for each in found
     ]
-    screen = Screen(output, as_json)
     screen.show_rows(rows, HEADINGS)
     if screen.for_people and not rows:
         screen.say("no groups")
@@ -61,8 +53,7 @@ def list_groups(
 def describe(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show members, and for each partition what is committed, where it ends, and the lag between them.
@@ -74,7 +65,6 @@ def describe(
         return [await described(admin, bootstrap, each) for each in groups]
 
     found = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json)
     if screen.for_people:
         print("\n\n".join(map(group_text, found)))
     else:
@@ -86,16 +76,13 @@ def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete groups without members, with all that they have committed. Elsewhere than on a terminal it needs --yes."""
     if not yes:
         confirm("deleting groups", f"deletes {', '.join(groups)} with all committed offsets", groups[0])
     ask(bootstrap, timeout, lambda admin: admin.delete_consumer_groups(groups))
-    screen = Screen(output, as_json, quiet)
     if screen.for_people:
         screen.say(f"deleted {', '.join(groups)}")
     else:
@@ -108,9 +95,7 @@ def delete_offsets(
     words: Annotated[list[str], typer.Argument(metavar="TOPIC[-PARTITION]...", help="Of what.")],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Forget what a group has committed for topics that its members do not read."""
@@ -125,7 +110,6 @@ def delete_offsets(
         return partitions
 
     gone = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
     if screen.for_people:
         screen.say(f"forgot {len(gone)} {noun(len(gone), 'partition')} of {group}")
     else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.groups.view import chosen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import Start, parse_start
-from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.offsets import places
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def reset_offsets(
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Move what a group has committed. Shows what it would do; --execute does it, for a group without members.
@@ -65,7 +63,6 @@ def reset_offsets(
         return rows
 
     rows = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
     screen.show_rows(rows, HEADINGS)
     if not execute:
         screen.say("nothing was changed: --execute does it")

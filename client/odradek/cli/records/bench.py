@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.current import bootstrap_servers
@@ -27,7 +27,8 @@ from odradek.cli.records.produce import (
     producer_settings,
     send,
 )
-from odradek.cli.terminal.options import Bootstrap, Json, Output, Quiet, seconds
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
+from odradek.cli.terminal.options import Bootstrap, seconds
 from odradek.cli.terminal.parsing import check_topic_name, parse_size
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen, human_bytes
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from odradek.cli.records.outgoing import Outgoing
 
-app = typer.Typer(help="Measure a cluster.", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = CommandGroup("Measure a cluster.")
 
 DEFAULT_COUNT: Final = 100_000
 READ_AT_ONCE: Final = 5_000  # records of a poll
@@ -65,9 +66,7 @@ def produce(
     batch_size: BatchSize = "16KiB",
     delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Write records as fast as the cluster takes them, or at --rate: records/s, bytes/s, latencies.
 
@@ -78,7 +77,6 @@ def produce(
 
     check_topic_name(topic)
     limit = DEFAULT_COUNT if count is None and for_seconds is None else count or 0
-    screen = Screen(output, as_json, quiet)
     settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout)
     source: AsyncIterator[Outgoing] = generated_records(limit, parse_size(size), (), partition)
     if for_seconds is not None:
@@ -98,9 +96,7 @@ def consume(
     count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="Stop after N records.")] = None,
     for_seconds: Seconds = None,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Read a topic from its beginning to its end, as fast as it comes: records/s, bytes/s.
 
@@ -108,7 +104,6 @@ def consume(
     machines need clocks that agree for it.
     """
     check_topic_name(topic)
-    screen = Screen(output, as_json, quiet)
     facts = run(_read(bootstrap_servers(bootstrap), topic, screen, live=live, count=count, for_seconds=for_seconds))
     _show(screen, facts, "read")
     raise typer.Exit(INTERRUPTED if facts["interrupted"] else FINE)

@@ -10,12 +10,13 @@ import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.current import bootstrap_servers
+from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.options import LARGEST_INT32, Bootstrap, Quiet, seconds
 from odradek.cli.terminal.parsing import Span, Start, parse_span
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen
 
-app = typer.Typer(help="Read records.", add_completion=False, rich_markup_mode=None)
+app = CommandGroup("Read records.", no_args_is_help=False)
 
 Topics = Annotated[
     list[str],

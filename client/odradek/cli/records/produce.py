@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.failures import did_you_mean, explain
-from odradek.cli.terminal.options import LARGEST_INT32, MOST_SECONDS, Bootstrap, Json, Output, Quiet, seconds
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
+from odradek.cli.terminal.options import LARGEST_INT32, MOST_SECONDS, Bootstrap, seconds
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen, human_bytes
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from odradek.cli.records.outgoing import Outgoing
     from odradek.cli.records.sending import Sent
 
-app = typer.Typer(
-    help="Write records: lines, files, JSON, or generated ones.", add_completion=False, rich_markup_mode=None
-)
+app = CommandGroup("Write records: lines, files, JSON, or generated ones.", no_args_is_help=False)
 UNKNOWN_TOPIC_MS = 2_000  # before the cluster is asked whether there is such a topic at all
 KNOWN_TOPIC_TRIES = 10  # so often, as long as it says that there is
 WAITING_BYTES = 4 << 20  # less than buffer.memory's default: after Ctrl-C a moment's records are waited for
@@ -113,9 +112,7 @@ def produce(
     create: Create = False,
     delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
 ) -> None:
     """Write records: lines, files, JSON, or generated ones.
 
@@ -132,7 +129,6 @@ def produce(
 
     _check(topic, key_separator)
     _check_source(key, key_separator, input_format, file is not None, tombstone=tombstone, counted=count is not None)
-    screen = Screen(output, as_json, quiet)
     settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout, create=create)
     fixed, bytes_each = parse_headers(headers or ()), parse_size(size)
     servers = bootstrap_servers(bootstrap)

@@ -6,21 +6,17 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.security.acls import ANY_NAME, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.screen import Screen
 
-app = typer.Typer(
-    help="ACLs: list, add and remove them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("ACLs: list, add and remove them.")
 
 WORDS = {operation.name.lower().replace("_", "-"): operation for operation in Operation if operation != Operation.ANY}
 
@@ -43,8 +39,7 @@ def list_acls(
     topic: Topic = None,
     group: Group = None,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List ACLs: all, or those that speak of a principal, a topic or a group, by whichever pattern."""
@@ -53,7 +48,7 @@ def list_acls(
     kind, name = _resource(topic, group, False) if topic or group else (ResourceType.ANY, None)
     pattern = PatternType.ANY if name is None else PatternType.MATCH
     wanted = AclFilter(kind, name, pattern, principal)
-    found, screen = ask(bootstrap, timeout, lambda admin: admin.describe_acls(wanted)), Screen(output, as_json)
+    found, screen = ask(bootstrap, timeout, lambda admin: admin.describe_acls(wanted)), screen
     _show(found, screen)
     if not found:
         screen.say("no ACLs")
@@ -70,9 +65,7 @@ def add(
     host: Host = None,
     deny: Deny = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Let a principal do something with a resource, or forbid it."""
@@ -92,7 +85,6 @@ def add(
         for each in _operations(operation) or [Operation.ALL]
     ]
     ask(bootstrap, timeout, lambda admin: admin.create_acls(acls))
-    screen = Screen(output, as_json, quiet)
     if screen.for_people:
         screen.say(f"{len(acls)} {noun(len(acls), 'ACL')} added")
     else:
@@ -110,8 +102,7 @@ def remove(
     host: Host = None,
     deny: Deny = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Remove what allows it, or with --deny what forbids it; prints what was removed."""
@@ -124,7 +115,6 @@ def remove(
     for each in _operations(operation) or [Operation.ANY]:
         wanted = AclFilter(kind, name, pattern, principal, host, each, permission)
         gone += ask(bootstrap, timeout, lambda admin, wanted=wanted: admin.delete_acls(wanted))  # type: ignore[misc]
-    screen = Screen(output, as_json)
     _show(gone, screen)
     if not gone:
         screen.say("no ACL is so: nothing was removed (`odradek acl list` shows those that there are)")

@@ -5,20 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.security.quotas import DEFAULT, KEYS, QuotaEntity
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.screen import Screen
 
-app = typer.Typer(
-    help="Quotas of users and client ids: list, set and remove them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Quotas of users and client ids: list, set and remove them.")
 
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user, without `User:`.")]
 OtherUsers = Annotated[bool, typer.Option("--user-defaults", help="Every user who has no quota by name.")]
@@ -33,8 +29,7 @@ def list_quotas(
     client_id: ClientId = None,
     client_defaults: OtherIds = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List quotas: all, or those of a user or a client id."""
@@ -43,7 +38,6 @@ def list_quotas(
     rows = [{**_row(entity), "quota": key, "value": value} for entity, quotas in found.items()
             for key, value in quotas.items()]  # fmt: skip
     headings = {name: name.upper().replace("_", "-") for name in ("user", "client_id", "quota", "value")}
-    screen = Screen(output, as_json)
     screen.show_rows(rows, headings)
     if not rows:
         screen.say("no quotas")
@@ -59,16 +53,14 @@ def set_quotas(
     client_id: ClientId = None,
     client_defaults: OtherIds = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Say how much all clients of a user, of a client id, or of both together may take, from each broker."""
     values = {_key(text.partition("=")[0]): _number(text) for text in quotas}
     entity = _named(_entity(user, user_defaults, client_id, client_defaults))
     ask(bootstrap, timeout, lambda admin: admin.alter_client_quotas(entity, dict(values)))
-    _done(entity, {"set": values}, Screen(output, as_json, quiet))
+    _done(entity, {"set": values}, screen)
 
 
 @app.command("remove")
@@ -79,9 +71,7 @@ def remove(
     client_id: ClientId = None,
     client_defaults: OtherIds = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Remove quotas; what remains is that of the defaults, if there are any."""
@@ -91,7 +81,7 @@ def remove(
     gone = [key for key in gone if key in found]
     if gone:
         ask(bootstrap, timeout, lambda admin: admin.alter_client_quotas(entity, dict.fromkeys(gone)))
-    _done(entity, {"removed": gone}, Screen(output, as_json, quiet))
+    _done(entity, {"removed": gone}, screen)
 
 
 def _entity(user: str | None, users: bool, client_id: str | None, ids: bool) -> QuotaEntity:

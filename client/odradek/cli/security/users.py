@@ -7,23 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
 from odradek.cli.terminal.screen import Screen
 
 UNCHECKED = (
     "nobody checks it: this cluster took the command without asking who gives it; `odradek cluster up --secure` starts "
     "one that asks"
 )
-app = typer.Typer(
-    help="Users who authenticate by SASL: list them, set a password, delete one.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Users who authenticate by SASL: list them, set a password, delete one.")
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User:USER.")]
 
@@ -31,14 +27,12 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User
 @app.command("list")
 def list_users(
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List users and the mechanisms that each may use."""
     found = ask(bootstrap, timeout, lambda admin: admin.describe_user_scram_credentials())
     rows = [{"user": name, "mechanisms": list(credentials)} for name, credentials in found.items()]
-    screen = Screen(output, as_json)
     screen.show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
     screen.say("" if rows else "no users")
 
@@ -51,15 +45,12 @@ def set_password(
         typer.Option("--password-file", metavar="FILE", help="Its first line is the password; - is standard input."),
     ] = None,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Make a user, or change the password of one. Without a file the password is asked for."""
     password = _password(name, password_file)
     ask(bootstrap, timeout, lambda admin: admin.upsert_user_scram_credentials(name, password))
-    screen = Screen(output, as_json, quiet)
     _done({"user": name, "set": True}, f"user {name} can authenticate with this password", screen)
     if not _talks_with_sasl():
         screen.say(UNCHECKED)
@@ -70,9 +61,7 @@ def delete(
     name: Name,
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete a user's credentials; connections that are open go on.
@@ -85,7 +74,7 @@ def delete(
     _done(
         {"user": name, "deleted": True},
         f"user {name} can authenticate no more",
-        Screen(output, as_json, quiet),
+        screen,
     )
 
 

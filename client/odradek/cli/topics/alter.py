@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import parse_settings
-from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.min_isr import warnings_for_topic
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def alter(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether the settings could be.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Change settings while the topic is used, or add partitions.
@@ -66,7 +64,6 @@ def alter(
             await admin.create_partitions(name, partitions, timeout=timeout)
 
     ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
     screen.say_each(warnings)
     if not screen.for_people:
         changed = {"topic": name, "set": values, "unset": unset, "partitions": partitions, "dry_run": dry_run}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 
 from odradek.cli.clusters.commands import ask
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import bounded, parse_settings
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.alter import alter
@@ -22,12 +23,7 @@ from odradek.cli.topics.reassign import reassign
 if TYPE_CHECKING:
     from odradek import Admin, ConfigEntry, TopicDescription
 
-app = typer.Typer(
-    help="Create, list, describe, change and delete topics.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Create, list, describe, change and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 BROKERS_DEFAULT = -1  # as in CreateTopics of Kafka's protocol
@@ -52,9 +48,7 @@ def create(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be created.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Create topics."""
@@ -64,7 +58,6 @@ def create(
         if value is not None:
             bounded(str(value), LARGEST_INT32, what)
     settings = parse_settings(config or [], "--config")
-    screen = Screen(output, as_json, quiet)
 
     rows: list[dict[str, Any]] = []
     left = list(names)
@@ -120,8 +113,7 @@ def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool, min
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics, too.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only.")] = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -138,7 +130,6 @@ def list_topics(
         for topic in sorted(found, key=lambda topic: topic.name)
         if internal or not topic.internal
     ]
-    screen = Screen(output, as_json, quiet)
     if quiet and screen.for_people:
         for row in rows:
             print(row["topic"])
@@ -174,8 +165,7 @@ def describe(
     ] = False,
     configs: Annotated[bool, typer.Option("--configs", help="Settings of the topics instead.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show partitions with leader, replicas and in-sync replicas; or settings."""
@@ -186,7 +176,6 @@ def describe(
         return topics, {topic.name: await admin.describe_configs("topic", topic.name) for topic in needed}
 
     topics, settings = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json)
     if configs:
         rows = [
             {"topic": topic, "name": entry.name, "value": entry.value, "source": entry.source}

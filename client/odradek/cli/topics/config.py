@@ -5,26 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import parse_settings
-from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.min_isr import warnings_for_brokers, warnings_for_topic
 
 if TYPE_CHECKING:
     from odradek import Admin, ConfigEntry
     from odradek.administration.admin import ResourceType
 
-app = typer.Typer(
-    help="Show and change the settings of topics and brokers.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup("Show and change the settings of topics and brokers.")
 
 OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
 OfBroker = Annotated[
@@ -46,8 +41,7 @@ def describe(
     broker_logger: OfLogger = None,
     everything: Annotated[bool, typer.Option("--all", help="Settings at their default, too.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show what holds, and where it comes from.
@@ -63,7 +57,6 @@ def describe(
         if wanted not in known:
             raise CommandFailed(f"there is no {kind} setting {wanted!r}{did_you_mean(wanted, known)}", exit_code=USAGE)
     shown = [entry for entry in entries if (entry.name in names if names else everything or not entry.is_default)]
-    screen = Screen(output, as_json)
     screen.show_rows(
         [_row(entry, for_people=screen.for_people) for entry in shown],
         {"name": "SETTING", "value": "VALUE", "source": "SOURCE", "synonyms": "SYNONYMS"},
@@ -85,9 +78,7 @@ def alter(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be.")] = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
@@ -111,7 +102,6 @@ def alter(
             warnings.extend(await warnings_for_brokers(admin, values))
 
     ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
     screen.say_each(warnings)
     if not screen.for_people:
         changed = {"resource": kind, "name": name or "default", "set": values, "unset": unset, "dry_run": dry_run}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import CommandFailed, OutputFormat
+from odradek_proto.command_line import CommandFailed
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
 
 if TYPE_CHECKING:
     from odradek import Admin, TopicDescription
@@ -22,9 +22,7 @@ def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
@@ -45,7 +43,6 @@ def delete(
         return found
 
     deleted = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
     if screen.for_people:
         screen.say(f"deleted {', '.join(names)}")
     else:

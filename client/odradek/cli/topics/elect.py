@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Timeout, Yes
+from odradek.cli.terminal.grouping import SCREEN, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
 from odradek.cli.terminal.parsing import parse_partition
-from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.plan import select
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ def elect(
     ] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Give leadership back to the preferred replica.
@@ -61,7 +60,6 @@ def elect(
     rows = [
         {"partition": str(partition), "result": _words(partition, error)} for partition, error in sorted(found.items())
     ]
-    screen = Screen(output, as_json)
     screen.show_rows(rows, {"partition": "PARTITION", "result": "RESULT"})
     if not rows and screen.for_people:
         screen.say(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Timeout, Yes
+from odradek.cli.terminal.grouping import SCREEN, ToScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
 from odradek.cli.terminal.parsing import Start, parse_start, parse_time
-from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.plan import select
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def offsets(
         typer.Option("--time", metavar="TIME", help="The first offset at or after this time, too (ISO or ms)."),
     ] = None,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show where logs begin and end: log start offset, high watermark and log end offset, as the leaders know them.
@@ -59,7 +58,6 @@ def offsets(
         return list(rows.values())
 
     rows = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json)
     screen.show_rows(rows, HEADINGS if time is None else HEADINGS | TIME_HEADINGS)
     silent = [f"{row['topic']}-{row['partition']}" for row in rows if row["log_end_offset"] is None]
     if silent:
@@ -78,8 +76,7 @@ def trim(
     ],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
+    screen: ToScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete the oldest records of partitions (DeleteRecords). It asks on a terminal; elsewhere it needs --yes.
@@ -99,7 +96,7 @@ def trim(
 
     moved = ask(bootstrap, timeout, work)
     rows = [{"topic": tp.topic, "partition": tp.partition, "log_start_offset": at} for tp, at in moved.items()]
-    Screen(output, as_json).show_rows(rows, {key: HEADINGS[key] for key in ("topic", "partition", "log_start_offset")})
+    screen.show_rows(rows, {key: HEADINGS[key] for key in ("topic", "partition", "log_start_offset")})
 
 
 async def _chosen(admin: Admin, words: Sequence[str] | None) -> list[TopicPartition]:

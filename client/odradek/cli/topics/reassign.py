@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
 from odradek.cli.clusters.commands import ask
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Json, Output, Quiet, seconds
+from odradek.cli.terminal.grouping import SCREEN, QuietScreen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, seconds
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.plan import Plan, as_line, current_plan, parse_brokers, plan_as_json, read_plan, select, spread
 from odradek.cli.topics.progress import follow, look, row, show
@@ -69,9 +70,7 @@ def reassign(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is complete, and show what is left.")] = False,
     bootstrap: Servers = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: QuietScreen = SCREEN,
     timeout: Annotated[
         float | None,
         seconds("--timeout", "Give up after so long (exit code 5). [default: 15; --wait: no]"),
@@ -81,7 +80,6 @@ def reassign(
 
     The present state is printed as a plan on standard error: with it, --file goes back. Throttles are not supported.
     """
-    screen = Screen(output, as_json, quiet)
     limit = timeout if timeout is not None else (None if wait else DEFAULT_TIMEOUT_S)
     _check(topics, to, file, brokers, generate=generate, execute=execute, verify=verify, cancel=cancel)
     wanted = read_plan(file) if file is not None else None
