@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import itertools
 import os
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from odradek_broker.local import cluster as local_cluster
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
-from odradek_broker.local.processes import HOST, is_free
+from odradek_broker.local.processes import HOST, LISTENING_PORTS, is_free
 
 from tests.playing import play
 
@@ -25,7 +26,7 @@ settings.register_profile("odradek", deadline=None, derandomize=True, suppress_h
 settings.load_profile("odradek")
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes
-FIRST_PORT, PORTS_OF_A_WORKER, WORKERS = 20_000, 3_000, 4  # below what systems give to sockets that ask for any port
+PORTS_OF_A_WORKER = 500  # of `LISTENING_PORTS`
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
 ROOM_IN_MEMORY = 2 << 30  # bytes; the everyday run has some 100 MB at a time
 
@@ -74,12 +75,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ports_of_its_own(request: pytest.FixtureRequest) -> Generator[None, None, None]:
-    """Clusters of processes get ports that the system gives to nobody else between their choice and their start."""
-    worker = int(getattr(request.config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw"))
-    ports = itertools.count(FIRST_PORT + worker % WORKERS * PORTS_OF_A_WORKER)
-    free = (port for port in ports if is_free(f"{HOST}:{port}"))
-    with pytest.MonkeyPatch.context() as patch:
+def ports_of_its_own() -> Generator[None, None, None]:
+    """Clusters of processes get ports that nobody else takes between their choice and their start: neither the system
+    nor another worker, of this run or of one beside it."""
+    with contextlib.ExitStack() as stack:
+        ports = stack.enter_context(claimed_ports())
+        free = (port for port in itertools.cycle(ports) if is_free(f"{HOST}:{port}"))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(local_cluster, "free_ports", lambda count: list(itertools.islice(free, count)))
         patch.setenv(KAFKA_PORT_VARIABLE, "0")
         yield
+
+
+@contextlib.contextmanager
+def claimed_ports() -> Generator[range, None, None]:
+    """The first ports of `LISTENING_PORTS` that no other worker has; a lock that ends with its process."""
+    for first in LISTENING_PORTS[::PORTS_OF_A_WORKER]:
+        with Path(f"/tmp/odradek-test-ports-{os.getuid()}-{first}.lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield range(first, min(first + PORTS_OF_A_WORKER, LISTENING_PORTS.stop))
+            return
+    raise OSError(f"{len(LISTENING_PORTS) // PORTS_OF_A_WORKER} workers of tests run already: no ports are left")
