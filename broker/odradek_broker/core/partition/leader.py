@@ -361,7 +361,11 @@ class LeaderPartition:
         return effects
 
     def on_time(self, now_ms: int) -> list[Effect]:
-        """Look for members that have fallen behind, every half lag time (R-43), and retry a proposal that is due."""
+        """Look for members that have fallen behind, every half lag time (R-43), and retry a proposal that is due.
+
+        The high watermark may have waited for one that is no member and has fallen behind since (R-20): in Kafka until
+        the next append or news of a follower, which may never come.
+        """
         effects: list[Effect] = []
         self.replicas.retry(now_ms, effects)
         if now_ms >= self._next_isr_check_ms:
@@ -370,6 +374,7 @@ class LeaderPartition:
             self._next_isr_check_ms = now_ms - late_ms + period_ms  # keeps its rhythm: a late call delays no later one
             self.replicas.shrink(now_ms, effects)
             self._expand(now_ms, effects)
+            self._try_high_watermark(now_ms, effects)
         return effects
 
     def next_deadline_ms(self) -> int | None:
