@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_every_event_has_a_line_and_no_line_is_without_an_event() -> None:
 
 
 def test_a_line_names_only_facts_that_its_event_has(caplog: pytest.LogCaptureFixture) -> None:
-    """Each fact in a sentence is one of those in the event's row of docs/events.md."""
+    """Each fact in a sentence is one of those in the event's row of docs/events.md; no noun stands twice."""
     set_levels({ROOT: "DEBUG"})
     known = events_on_page()
     for logger, lines in LINES.items():
@@ -186,6 +187,7 @@ def test_a_line_names_only_facts_that_its_event_has(caplog: pytest.LogCaptureFix
             log_event(logger, event, ME, {"rule": "R-1", **dict.fromkeys(known[event], 1)})
     assert len(caplog.records) == sum(map(len, LINES.values()))
     assert [entry.getMessage() for entry in caplog.records if "?" in entry.getMessage()] == []
+    assert [entry.getMessage() for entry in caplog.records if re.search(r"\b(\w+) \1\b", entry.getMessage())] == []
 
 
 @pytest.mark.parametrize(

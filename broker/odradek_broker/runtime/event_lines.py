@@ -80,10 +80,8 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         ),
         "log_not_cleaned": _warning("{partition}: not compacted: {reason}"),
         "replica_mended": _info("{partition}: no records are missing here any more, the log ends at {log_end_offset}"),
-        "leader_unreachable": _warning(
-            "broker {leader}, which leads partitions that are followed here, does not answer"
-        ),
-        "leader_reachable": _info("broker {leader} answers again"),
+        "leader_unreachable": _warning("{leader}, which leads partitions that are followed here, does not answer"),
+        "leader_reachable": _info("{leader} answers again"),
         "replica_deleted": _info("{partition}: no replica here any more, its log will be removed"),
         "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside as *-stray"),
     },
