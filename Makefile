@@ -53,7 +53,8 @@ LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11
 lock: $(STAMP)  ## pin what is installed by CI and the images, with hashes
 	@$(LOCK) --extra dev -o ops/dev.lock
 	@$(LOCK) --extra fast --extra compression --extra metrics --extra security -o ops/docker/broker.lock
-	@$(LOCK) --extra fast --extra compression --extra metrics --extra security --extra audit -o ops/docker/audit.lock
+	@$(LOCK) --extra fast --extra compression --extra metrics --extra security --extra audit -o ops/docker/audit.lock \
+		$$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' ops/docker/broker.lock)  # its image has them
 	@$(LOCK:pyproject.toml=ops/docs/requirements.in) -o ops/docs/requirements.lock
 
 DOCS := $(VENV)/docs

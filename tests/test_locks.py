@@ -12,7 +12,11 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 IMAGE = ("fast", "compression", "metrics", "security")
-LOCKS = {"ops/dev.lock": ("dev",), "ops/docker/broker.lock": IMAGE, "ops/docker/audit.lock": (*IMAGE, "audit")}
+LOCKS = {  # by the files that are installed one after the other
+    ("ops/dev.lock",): ("dev",),
+    ("ops/docker/broker.lock",): IMAGE,
+    ("ops/docker/broker.lock", "ops/docker/audit.lock"): (*IMAGE, "audit"),
+}
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)[^\n]*\\\n\s+--hash=sha256:[0-9a-f]{64}", re.MULTILINE)
 
 
@@ -25,17 +29,18 @@ def wanted(extras: tuple[str, ...]) -> list[Requirement]:
     return found
 
 
-def unmet(requirements: list[Requirement], lock: str) -> set[str]:
-    pins = {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer((ROOT / lock).read_text())}
+def unmet(requirements: list[Requirement], *locks: str) -> set[str]:
+    text = "".join((ROOT / lock).read_text() for lock in locks)
+    pins = {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(text)}
     return {
         str(each) for each in requirements if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))
     }
 
 
-@pytest.mark.parametrize("lock", sorted(LOCKS))
-def test_a_lock_fits_the_project(lock: str) -> None:
+@pytest.mark.parametrize("locks", sorted(LOCKS), ids=lambda locks: locks[-1])
+def test_a_lock_fits_the_project(locks: tuple[str, ...]) -> None:
     """A requirement that was added or raised is pinned, too."""
-    assert unmet(wanted(LOCKS[lock]), lock) == set()
+    assert unmet(wanted(LOCKS[locks]), *locks) == set()
 
 
 def test_the_lock_of_the_documents_fits() -> None:
