@@ -6,13 +6,14 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncIterator
-from typing import BinaryIO
+from collections.abc import AsyncIterator, Iterable
+from typing import BinaryIO, TypeVar
 
 import pytest
 from odradek import ConsumerRecord
 from odradek.cli.records.format import compile_format, json_line
 from odradek.cli.records.outgoing import (
+    CHUNK_BYTES,
     Outgoing,
     generated_records,
     lines_of,
@@ -26,6 +27,7 @@ from odradek.cli.terminal.screen import human_bytes, table
 from odradek_proto.command_line import CommandFailed
 from odradek_proto.topics import TopicPartition
 
+T = TypeVar("T")
 RECORD: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
     "orders", 2, 41, 1735689600000, b"k", b"v\xff", (("h", b"x"),), 3
 )
@@ -127,30 +129,30 @@ def test_json_lines_keep_what_is_no_text() -> None:
     assert facts["headers"] == [{"key": "h", "value": "x"}]
 
 
-def collect(source: AsyncIterator[Outgoing]) -> list[Outgoing]:
-    async def work() -> list[Outgoing]:
-        return [record async for record in source]
+def collect(source: AsyncIterator[Iterable[T]], found: list[T] | None = None) -> list[T]:
+    """All of all portions; what came before an error is in `found`."""
+    found = [] if found is None else found
 
-    return asyncio.run(work())
+    async def work() -> None:
+        async for portion in source:
+            for each in portion:
+                found.append(each)
+
+    asyncio.run(work())
+    return found
 
 
 def test_lines_of_any_ending() -> None:
     """A last line needs no newline, a carriage return is dropped, an empty line is an empty record."""
-
-    async def work() -> list[bytes]:
-        return [line async for line in lines_of(io.BytesIO(b"one\r\n\ntwo"))]
-
-    assert asyncio.run(work()) == [b"one", b"", b"two"]
+    assert collect(lines_of(io.BytesIO(b"one\r\n\ntwo"))) == [b"one", b"", b"two"]
 
 
 def test_long_input_is_cut_into_lines_across_chunks() -> None:
     """Lines that straddle the chunks in which a pipe is read come out whole."""
     wanted = [b"%d" % number * (number % 700) for number in range(2000)]
-
-    async def work() -> list[bytes]:
-        return [line async for line in lines_of(io.BytesIO(b"\n".join(wanted)))]
-
-    assert asyncio.run(work()) == wanted
+    assert collect(lines_of(io.BytesIO(b"\n".join(wanted)))) == wanted
+    at_the_border = b"x" * (CHUNK_BYTES - 1)
+    assert collect(lines_of(io.BytesIO(at_the_border + b"\r\nnext\n"))) == [at_the_border, b"next"]
 
 
 def test_lines_of_a_pipe_without_waiting() -> None:
@@ -166,7 +168,7 @@ def test_lines_of_a_pipe_without_waiting() -> None:
         first = await found
         os.write(writing, b"o\n" + b"x" * 10_000)
         os.close(writing)
-        return [first, *[line async for line in lines]]
+        return [*first, *[line async for more in lines for line in more]]
 
     with open(reading, "rb") as file:
         assert asyncio.run(work(file)) == [b"one", b"two", b"x" * 10_000]
@@ -218,9 +220,11 @@ def test_what_consume_prints_can_be_produced() -> None:
     ids=lambda line: line[:24].decode(),
 )
 def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
-    """Wrong JSON is refused with the number of its line."""
+    """Wrong JSON is refused with the number of its line; what stands before it is sent."""
+    found: list[Outgoing] = []
     with pytest.raises(CommandFailed, match="input line 2"):
-        collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line), (), None))
+        collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line), (), None), found)
+    assert [record.value for record in found] == [b"v"]
 
 
 @pytest.mark.parametrize(

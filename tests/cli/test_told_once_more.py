@@ -62,6 +62,9 @@ class ProducerWithoutAnswers(Generic[K, V]):
     async def partitions_for(self, topic: str) -> list[int]:
         return [0]
 
+    def _append(self, *record: object) -> None:
+        """There is never room at once."""
+
     async def enqueue(self, topic: str, value: bytes, **settings: object) -> Any:
         self.taken += 1
         if self.taken == 3:

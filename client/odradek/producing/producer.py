@@ -351,6 +351,14 @@ class Producer(Client, Generic[K, V]):
         return engine
 
 
+def appending(producer: Producer[K, V]) -> Callable[..., Batch | None]:
+    """How records get into batches without a coroutine for each: None for one that has to go through `enqueue`.
+
+    For those who count the records of a batch together; nobody else asks what became of them.
+    """
+    return producer._append
+
+
 def _size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """About what a record takes in a batch; batch.size and buffer.memory are counted in it."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")

@@ -36,7 +36,7 @@ from odradek.cli.terminal.screen import Screen, human_bytes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from odradek.cli.records.outgoing import Outgoing
+    from odradek.cli.records.outgoing import Portion
 
 app = CommandGroup("Measure a cluster.")
 
@@ -78,7 +78,7 @@ def produce(
     check_topic_name(topic)
     limit = DEFAULT_COUNT if count is None and for_seconds is None else count or 0
     settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout)
-    source: AsyncIterator[Outgoing] = generated_records(limit, parse_size(size), (), partition)
+    source: AsyncIterator[Portion] = generated_records(limit, parse_size(size), (), partition)
     if for_seconds is not None:
         source = until(for_seconds, source)
     sent = run(send(bootstrap_servers(bootstrap), topic, screen, source, settings, rate=rate, total=limit))

@@ -1,5 +1,8 @@
 """What `odradek produce` sends: lines, JSON lines, or records that it makes up itself.
 
+They come in portions: what one read has brought, or so many that others on the loop have their turn. A portion is
+iterated once, and lazily where a record may be bad: those before it are sent.
+
 Input is read by a thread of its own, so that a slow pipe or a person at a keyboard holds up nobody; the thread is a
 daemon, since a read from a terminal cannot be called off.
 """
@@ -9,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import itertools
 import json
 import os
 import queue
 import select
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -25,6 +29,7 @@ from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.options import LARGEST_INT64
 
 CHUNK_BYTES: Final = 65_536
+PORTION: Final = 500  # of the records that are made up
 MOST_SHOWN: Final = 80  # characters of what is refused
 FIELDS: Final = (
     "value", "value_b64", "key", "key_b64", "headers", "timestamp",
@@ -44,8 +49,12 @@ class Outgoing(NamedTuple):
     timestamp: int | None = None
 
 
-async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of a file or pipe without their newline; a last line may lack it. Raises `OSError`."""
+Portion = Iterable[Outgoing]
+_NEW: Final = tuple.__new__  # a call of the class costs as much as all the rest of a record
+
+
+async def lines_of(file: BinaryIO) -> AsyncIterator[list[bytes]]:
+    """The lines of a file or pipe without their newline, by read; a last line may lack it. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     read = _reader(file)
     wishes: queue.SimpleQueue[asyncio.Future[bytes]] = queue.SimpleQueue()
@@ -79,13 +88,13 @@ async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
         chunk = await wish
         if not chunk:
             break
-        piece, *more = chunk.split(b"\n")
-        pieces.append(piece)
-        for piece in more:
-            yield b"".join(pieces).removesuffix(b"\r")
-            pieces = [piece]
+        first, *lines = chunk.split(b"\n")
+        pieces.append(first)
+        if lines:
+            whole, pieces = [b"".join(pieces), *lines[:-1]], lines[-1:]
+            yield [line.removesuffix(b"\r") for line in whole] if b"\r" in chunk or whole[0][-1:] == b"\r" else whole
     if rest := b"".join(pieces):
-        yield rest
+        yield [rest]
 
 
 def _reader(file: BinaryIO) -> Callable[[], bytes]:
@@ -111,24 +120,24 @@ def _reader(file: BinaryIO) -> Callable[[], bytes]:
 
 async def records_of_lines(
     file: BinaryIO, key_separator: str | None, headers: Headers, partition: int | None, key: bytes | None = None
-) -> AsyncIterator[Outgoing]:
+) -> AsyncIterator[Portion]:
     """A record per line. With a separator, what stands before its first occurrence is the key; else it is `key`."""
     separator = key_separator.encode() if key_separator else None
-    async for line in lines_of(file):
-        if separator is not None and separator in line:
-            own, _, value = line.partition(separator)
-            yield Outgoing(own, value, headers, partition)
+    async for lines in lines_of(file):
+        if separator is None:
+            yield [_NEW(Outgoing, (key, line, headers, partition, None)) for line in lines]
         else:
-            yield Outgoing(key, line, headers, partition)
+            parted = [line.partition(separator) for line in lines]
+            yield [Outgoing(own if found else key, value if found else own, headers, partition)
+                   for own, found, value in parted]  # fmt: skip
 
 
-async def records_of_json(file: BinaryIO, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
+async def records_of_json(file: BinaryIO, headers: Headers, partition: int | None) -> AsyncIterator[Portion]:
     """A record per JSON object: value, key, headers, timestamp; as `odradek consume -J` prints them."""
-    number = 0
-    async for line in lines_of(file):
-        number += 1
-        if line.strip():
-            yield _from_json(line, number, headers, partition)
+    number = 1
+    async for lines in lines_of(file):
+        yield (_from_json(line, at, headers, partition) for at, line in enumerate(lines, number) if line.strip())
+        number += len(lines)
 
 
 def _from_json(line: bytes, number: int, headers: Headers, partition: int | None) -> Outgoing:
@@ -204,30 +213,32 @@ def _as_bytes(value: object) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
 
 
-async def one_record(record: Outgoing) -> AsyncIterator[Outgoing]:
+async def one_record(record: Outgoing) -> AsyncIterator[Portion]:
     """This one alone."""
-    yield record
+    yield [record]
 
 
 async def generated_records(
     count: int, size: int, headers: Headers, partition: int | None, key: bytes | None = None
-) -> AsyncIterator[Outgoing]:
+) -> AsyncIterator[Portion]:
     """`count` records of `size` bytes each (0: without end), a number and a pattern behind it: different ones where
     there is room."""
     filling = (b"abcdefghijklmnopqrstuvwxyz0123456789" * (size // 36 + 1))[:size]
-    number, new = 0, tuple.__new__  # a call of the class costs as much as all the rest
-    while not count or number < count:
-        yield new(Outgoing, (key, (b"%d " % number + filling)[:size], headers, partition, None))
-        number += 1
+    first = 0
+    while not count or first < count:
+        end = first + PORTION if not count else min(first + PORTION, count)
+        values = ((b"%d " % number + filling)[:size] for number in range(first, end))
+        yield (_NEW(Outgoing, (key, value, headers, partition, None)) for value in values)
+        first = end
 
 
-async def until(seconds: float, source: AsyncIterator[Outgoing]) -> AsyncIterator[Outgoing]:
+async def until(seconds: float, source: AsyncIterator[Portion]) -> AsyncIterator[Portion]:
     """What a source gives within so long."""
     end = time.monotonic() + seconds
-    async for record in source:
+    async for portion in source:
+        yield itertools.takewhile(lambda _: time.monotonic() < end, portion)
         if time.monotonic() >= end:
             return
-        yield record
 
 
 def parse_headers(texts: Sequence[str]) -> Headers:

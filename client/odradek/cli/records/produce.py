@@ -22,7 +22,7 @@ from odradek.cli.terminal.screen import Screen, human_bytes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from odradek.cli.records.outgoing import Outgoing
+    from odradek.cli.records.outgoing import Portion
     from odradek.cli.records.sending import Sent
 
 app = CommandGroup("Write records: lines, files, JSON, or generated ones.", no_args_is_help=False)
@@ -135,7 +135,7 @@ def produce(
 
     keyed = None if key is None else key.encode(errors="surrogateescape")
 
-    def source(opened: BinaryIO) -> AsyncIterator[Outgoing]:
+    def source(opened: BinaryIO) -> AsyncIterator[Portion]:
         from odradek.cli.records import outgoing
 
         if tombstone:
@@ -202,7 +202,7 @@ async def send(
     servers: str,
     topic: str,
     screen: Screen,
-    source: AsyncIterator[Outgoing],
+    source: AsyncIterator[Portion],
     settings: Mapping[str, object],
     *,
     rate: float,

@@ -15,11 +15,12 @@ from odradek_proto.command_line import CommandFailed
 
 from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
 from odradek.cli.records.measures import percentiles_ms, rates, tell
-from odradek.cli.records.outgoing import Outgoing
+from odradek.cli.records.outgoing import Outgoing, Portion
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
 from odradek.core.batches import Batch
-from odradek.producing.delivery import batch_of
+from odradek.producing.delivery import Pause, batch_of
+from odradek.producing.producer import appending
 
 FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
@@ -105,7 +106,7 @@ class Sending:
         self._hopeless: DeliveryTimeout | None = None
         self.sent = Sent()
 
-    async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
+    async def run(self, source: AsyncIterator[Portion], total: int = 0) -> None:
         """Send everything, or what was taken when it was told to stop: then `sent.interrupted` is true.
 
         When this fails, what is on its way is waited for a moment.
@@ -132,7 +133,7 @@ class Sending:
                 following.cancel()
                 await asyncio.gather(news, following, return_exceptions=True)
 
-    async def _work(self, source: AsyncIterator[Outgoing], following: asyncio.Task[None]) -> None:
+    async def _work(self, source: AsyncIterator[Portion], following: asyncio.Task[None]) -> None:
         try:
             await self._take(source)
         except asyncio.CancelledError:
@@ -143,39 +144,76 @@ class Sending:
                 raise
         await self._end(following, None)
 
-    async def _take(self, source: AsyncIterator[Outgoing]) -> None:
-        """Hand over record after record, until there are no more or it is told to stop."""
+    async def _take(self, source: AsyncIterator[Portion]) -> None:
+        """Hand over portion after portion, until there are no more or it is told to stop."""
         if self.sent.interrupted:
             return
-        topic, enqueue, on_way, sent = self._topic, self._producer.enqueue, self._on_way, self.sent
         self._between_records = True
-        async for key, value, headers, partition, timestamp in source:
-            if self._rate:
+        async for portion in source:
+            await self._take_portion(portion)
+            await Pause()
+            if not self._goes_on():
+                return
+        self._between_records = False
+
+    async def _take_portion(self, portion: Portion) -> None:
+        """Hand over the records of a portion: a call for each, and a coroutine only for one that has to wait.
+
+        Nobody else runs in between, so what others may have changed is looked at after a wait.
+        """
+        topic, append, sent, rate, now = (
+            self._topic,
+            appending(self._producer),
+            self.sent,
+            self._rate,
+            time.perf_counter,
+        )
+        last: Batch | None = None
+        for record in portion:
+            key, value, headers, partition, timestamp = record
+            if rate:
                 await self._keep_pace()
-            self._between_records = False
-            try:
-                delivery = await enqueue(
-                    topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
-                )
-            except RecordTooLarge as error:
-                number = sent.taken + 1
-                raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
-            batch = batch_of(delivery)
-            those = on_way.get(batch)
-            if those is None:
-                those = on_way[batch] = OnTheWay(delivery)
-                self._more.set()
-            those.since.append(time.perf_counter())
+            batch = append(topic, value, key, partition, headers, timestamp)
+            has_waited = batch is None
+            if batch is None:
+                batch = await self._enqueue(record)
+            if batch is not last:
+                last, those = batch, self._on_its_way(batch)
+            those.since.append(now())
             those.bytes += len(value or b"") + len(key or b"")
             sent.taken += 1
-            if sent.interrupted:
+            if (rate or has_waited) and not self._goes_on():
                 return
-            if self._hopeless is not None:
-                raise CommandFailed(
-                    f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
-                )
-            self._between_records = True
+
+    def _goes_on(self) -> bool:
+        """Whether more is taken. Raises `CommandFailed` when there is no hope for it."""
+        if self._hopeless is not None and not self.sent.interrupted:
+            raise CommandFailed(
+                f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
+            )
+        return not self.sent.interrupted
+
+    async def _enqueue(self, record: Outgoing) -> Batch:
+        """Hand over a record that cannot be taken at once: there is no room, or an error to be told."""
+        key, value, headers, partition, timestamp = record
         self._between_records = False
+        try:
+            delivery = await self._producer.enqueue(
+                self._topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+            )
+        except RecordTooLarge as error:
+            number = self.sent.taken + 1
+            raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
+        self._between_records = True
+        return batch_of(delivery)
+
+    def _on_its_way(self, batch: Batch) -> OnTheWay:
+        """The records of a batch, of which this is perhaps the first."""
+        those = self._on_way.get(batch)
+        if those is None:
+            those = self._on_way[batch] = OnTheWay(Delivery(batch, 0))
+            self._more.set()
+        return those
 
     def _stop(self) -> None:
         """Take no more. A record that is being handed over is not cancelled: nobody could say whether it was taken."""
