@@ -6,7 +6,10 @@ import random
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
+from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
@@ -39,6 +42,11 @@ from tests.playing import plays
 
 BILLS = TopicPartition("bills", 0)
 ANOTHER_ID = bytes(16)
+
+
+def epoch_of(replica: Replica) -> int:
+    assert replica.leader is not None
+    return replica.leader.leader_epoch
 
 
 def one_record(epoch: int) -> bytes:
@@ -287,3 +295,41 @@ def test_a_log_that_lacks_what_it_had_says_so_at_every_start_until_it_is_mended(
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(said) == 3 * len(lacks)
     assert all(f"orders-0: the log ends at offset {records_left} and had records up to 3" in each for each in said)
+
+
+@plays(run)
+async def test_many_new_logs_are_made_in_portions(world: World) -> None:
+    """Others have a turn in between. The metadata of then count: a newer epoch at once, nothing of a deleted topic."""
+    world.replicas.apply_all(world.image)
+    for topic in ("orders", "bills"):
+        created = world.image.topics[topic] = TopicImage(topic, topic.encode().ljust(16))
+        created.partitions.update(
+            dict.fromkeys(range(HOSTED_AT_ONCE + 1), PartitionRegistration((ME,), (ME,), ME, 0, 0))
+        )
+    names = [TopicPartition(topic, number) for topic in ("orders", "bills") for number in range(HOSTED_AT_ONCE + 1)]
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
+    assert [*world.replicas.replicas] == names[:HOSTED_AT_ONCE]
+    last = names[HOSTED_AT_ONCE]
+    assert world.replicas.lookup(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.image.topics["orders"].partitions[HOSTED_AT_ONCE] = PartitionRegistration((ME,), (ME,), ME, 1, 1)
+    deleted = world.image.topics.pop("bills")
+    gone = TopicDeleted("bills", deleted.topic_id, tuple(deleted.partitions))
+    delta = MetadataDelta(partitions={last: None}, deleted_topics={deleted.topic_id: gone})
+    world.replicas.apply(world.image, delta)
+    assert epoch_of(world.replicas.replicas[last]) == 1
+    await world.clock.sleep(1)
+    assert [*world.replicas.replicas] == names[: HOSTED_AT_ONCE + 1]
+    assert [epoch_of(replica) for replica in world.replicas.leaders()] == [0] * HOSTED_AT_ONCE + [1]
+
+
+@plays(run)
+async def test_the_last_portion_is_made_without_more_metadata(world: World) -> None:
+    """Nobody has to ask for it."""
+    world.replicas.apply_all(world.image)
+    created = world.image.topics["orders"] = TopicImage("orders", TOPIC_ID)
+    numbers = range(3 * HOSTED_AT_ONCE + 1)
+    created.partitions.update(dict.fromkeys(numbers, PartitionRegistration((ME,), (ME,), ME, 0, 0)))
+    names = [TopicPartition("orders", number) for number in numbers]
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
+    await world.clock.sleep(1)
+    assert [replica.topic_partition for replica in world.replicas.leaders()] == names

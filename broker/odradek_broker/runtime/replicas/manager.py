@@ -1,7 +1,8 @@
 """All replicas that this broker hosts, kept in the roles that the metadata gives them.
 
 The committed metadata comes in order, one delta at a time; each changed partition becomes leader, follower or nothing
-here (R-100 to R-107). Nothing in this module awaits while it applies a delta.
+here (R-100 to R-107). Nothing in this module awaits while it applies a delta. New logs are opened in portions, since
+each costs several fsyncs: until its turn has come a replica is none, as on a broker that hears of it later.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from odradek_broker.storage.errors import DiskFull, LogDirectoryFailed, StorageE
 from odradek_broker.storage.log import Log
 
 MOST_REPORTS = 1_000  # replicas in one heartbeat
+HOSTED_AT_ONCE = 64  # new logs, before everybody else on the loop has a turn
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
@@ -87,6 +89,7 @@ class ReplicaManager:
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
         self._without_room: dict[TopicPartition, None] = {}  # replicas that are offline until the disk has room
+        self._to_host: dict[TopicPartition, None] = {}  # replicas whose log is still to be made
         self.loaded = False
 
     # --- Looking up -------------------------------------------------------------------------------------------------
@@ -133,10 +136,14 @@ class ReplicaManager:
         for deleted in delta.deleted_topics.values():
             for partition in deleted.partitions:
                 self._stop_hosting(TopicPartition(deleted.name, partition), deleted.topic_id)
+        new = [tp for tp in delta.partitions if self._is_new_here(tp)]
+        later = dict.fromkeys(new[HOSTED_AT_ONCE:] if self.loaded else ())
         for tp in delta.partitions:
             registration = image.partition(tp)
-            if registration is not None:
+            if registration is not None and tp not in later:
+                self._to_host.pop(tp, None)
                 self._bring_into_role(tp, registration)
+        self._host_later(later)
         self._follow_less_when_leaving()
         if delta.topic_configs or delta.broker_configs:
             self._refresh_settings()
@@ -145,6 +152,26 @@ class ReplicaManager:
                 replica.on_brokers_changed()
             for fetcher in self._fetchers.values():
                 fetcher.address_changed()
+
+    def _is_new_here(self, tp: TopicPartition) -> bool:
+        registration = self.image.partition(tp)
+        return registration is not None and self._broker_id in registration.replicas and tp not in self.replicas
+
+    def _host_later(self, replicas: dict[TopicPartition, None]) -> None:
+        if replicas and not self._to_host:
+            self._spawn(self._host_in_portions())
+        self._to_host |= replicas
+
+    async def _host_in_portions(self) -> None:
+        """What the metadata says when its turn has come counts: the topic may be gone, or another one of its name."""
+        while self._to_host:
+            await self.clock.sleep(0)
+            for tp in [*self._to_host][:HOSTED_AT_ONCE]:
+                del self._to_host[tp]
+                registration = self.image.partition(tp)
+                if registration is not None:
+                    self._bring_into_role(tp, registration)
+            self._follow_less_when_leaving()
 
     def _follow_less_when_leaving(self) -> None:
         """During this broker's own controlled shutdown: no fetch where there is no leader, or where the ISR no longer
@@ -446,6 +473,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Stop following; then answer everybody who waits (R-142)."""
+        self._to_host.clear()
         for fetcher in list(self._fetchers.values()):
             await fetcher.stop()
         for tp, replica in self.replicas.items():
