@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 HEADINGS = {"topic": "TOPIC", "partition": "PARTITION", "leader": "LEADER", "log_start_offset": "LOG START",
             "high_watermark": "HIGH WATERMARK", "log_end_offset": "LOG END"}  # fmt: skip
+TRIMMED_AT_ONCE = 50  # partitions, one after the other
 TIME_HEADINGS = {"offset": "OFFSET", "timestamp": "TIMESTAMP"}
 
 
@@ -90,11 +92,16 @@ def trim(
     if not yes:
         confirm("deleting records", f"deletes records of {', '.join(words)} below {offset}", words[0])
 
-    async def work(admin: Admin) -> dict[TopicPartition, int]:
-        chosen = await _chosen(admin, words)
-        return await admin.delete_records(await _below(bootstrap, chosen, place))
+    async def look(admin: Admin) -> dict[TopicPartition, int]:
+        return await _below(bootstrap, await _chosen(admin, words), place)
 
-    moved = ask(bootstrap, timeout, work)
+    below = [*ask(bootstrap, timeout, look).items()]
+    moved: dict[TopicPartition, int] = {}
+    for at in range(0, len(below), TRIMMED_AT_ONCE):  # each portion has its time
+        if at:
+            screen.say(f"{at} of {len(below)} partitions")
+        portion = dict(below[at : at + TRIMMED_AT_ONCE])
+        moved |= ask(bootstrap, timeout, methodcaller("delete_records", portion))
     rows = [{"topic": tp.topic, "partition": tp.partition, "log_start_offset": at} for tp, at in moved.items()]
     screen.show_rows(rows, {key: HEADINGS[key] for key in ("topic", "partition", "log_start_offset")})
 
