@@ -25,7 +25,7 @@ from tests.waiting import until
 Run = Callable[..., Any]
 ANSWERED_MS = 60_000  # by whoever answers at all, on a busy machine
 AFTER_A_DEATH = {
-    "dead-process", "broker-down", "advertised-address", "under-replicated", "voter-silent", "no-majority",
+    "dead-process", "broker-down", "advertised-address", "under-replicated", "voter-silent", "no-controller",
 }  # fmt: skip
 SILENT_MS = 3_000  # for whoever does not; what comes before the silence takes as long, at most
 
@@ -166,7 +166,7 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
     assert {"broker-down", "advertised-address"} & found  # the others may not have noticed yet
 
     cluster.pause(2)
-    wanted = {"dead-process", "frozen-process", "no-majority"}
+    wanted = {"dead-process", "frozen-process", "no-controller"}
     until(  # the third may lead until it misses its majority, and be too busy to answer in time
         lambda: found_by(odradek_process),
         lambda seen: seen.code == 3 and wanted.issubset(seen.checks),

@@ -173,10 +173,10 @@ def test_a_cluster_that_is_well_gives_no_findings() -> None:
 
 
 def test_a_quorum_without_leader_or_with_silent_voters_is_found() -> None:
-    """No answer means no majority; a voter that has not fetched for seconds, or ever, is silent."""
-    assert checks(ClusterFacts(topic([1, 2, 3]), None)) == ["no-majority"]
+    """No answer is told as that; a voter that has not fetched for seconds, or ever, is silent."""
+    assert checks(ClusterFacts(topic([1, 2, 3]), None)) == ["no-controller"]
     assert checks(ClusterFacts(topic([1, 2, 3]), admin_messages.DescribeQuorumResponse(leader_id=-1))) == [
-        "no-majority"
+        "no-controller"
     ]
     (finding,) = of_cluster.judge(ClusterFacts(topic([1, 2, 3]), quorum(5_001, 20)))
     assert (finding.check, finding.about) == ("voter-silent", "2")

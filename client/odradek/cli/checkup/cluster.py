@@ -125,10 +125,10 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
     if facts.quorum is None or facts.quorum.leader_id < 0:
         return [
             problem(
-                "no-majority", facts.metadata.cluster_id,
-                "no active controller answers: the quorum has no majority of its voters, or is electing",
-                "start the controllers that are down, more than half of controller.quorum.voters; "
-                "until then nothing can be created, and no leader that dies is replaced",
+                "no-controller", facts.metadata.cluster_id,
+                "no active controller answers: it is busy, an election goes on, or a majority of the voters is down",
+                "look again in a moment; start the controllers that are down, more than half of "
+                "controller.quorum.voters must run: until then no leader that dies is replaced",
             )
         ]  # fmt: skip
     quorum = facts.quorum

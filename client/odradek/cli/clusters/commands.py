@@ -48,21 +48,18 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
     try:
         return run(work(), timeout)
     except CommandFailed as error:
-        if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS or run(_decides(servers)):
+        if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS or not (known := run(_who_is_silent(servers))):
             raise
-        from odradek.cli.clusters.status import NO_MAJORITY
-
-        raise CommandFailed(
-            f"{error}: {NO_MAJORITY}", hint="`odradek doctor` says which controllers are down", exit_code=TIMED_OUT
-        ) from None
+        hint = "nothing is decided until a majority of the controllers runs: `odradek doctor` says which are down"
+        raise CommandFailed(f"{error}: {known}", hint=hint, exit_code=TIMED_OUT) from None
 
 
-async def _decides(servers: str) -> bool:
-    """Whether a majority of the controllers answers, which an order waits for; also where a broker is merely busy."""
+async def _who_is_silent(servers: str) -> str:
+    """What is known of the active controller, which an order waits for; "" if it answers, or if all are too busy."""
     import asyncio
 
     from odradek import Admin, OdradekError
-    from odradek.cli.clusters.status import QUORUM_ANSWER_S
+    from odradek.cli.clusters.status import QUORUM_ANSWER_S, no_controller
 
     try:
         async with Admin(servers, bootstrap_timeout_ms=round(QUORUM_ANSWER_S * 1000)) as admin:
@@ -70,11 +67,11 @@ async def _decides(servers: str) -> bool:
             try:
                 await asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S)
             except TimeoutError:
-                await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)  # it is not too busy for that
-                return False
+                cluster = await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)  # not too busy for that
+                return no_controller(cluster.controller_id, QUORUM_ANSWER_S)
     except (OdradekError, TimeoutError):
         pass
-    return True
+    return ""
 
 
 def status(
@@ -89,7 +86,7 @@ def status(
     """Show leaders, in-sync replicas, log ends.
 
     Who controls, who leads, who is in sync, and where each replica's log and high watermark end. Exit code 3: no
-    majority of the controllers answers. Internal topics that are well have one line; name one to see its partitions.
+    active controller answers. Internal topics that are well have one line; name one to see its partitions.
     """
     from odradek.cli.clusters.status import gather_status
     from odradek.cli.clusters.view import status_text

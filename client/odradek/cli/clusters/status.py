@@ -30,7 +30,6 @@ QUORUM_ANSWER_S: Final = 2.0  # a quorum that has a leader answers within millis
 REPLICAS_ANSWER_S: Final = 2.0
 WATCHED_ANSWER_S: Final = 0.3  # while somebody watches: three questions one after the other, below a second
 REACH_MS: Final = 200
-NO_MAJORITY: Final = "no majority of the voters answers: nothing can be decided until one does"
 WHY_SILENT: Final = {Reached.LISTENING: "frozen", Reached.REFUSED: "dead"}  # else it is cut off
 
 
@@ -160,11 +159,7 @@ class ClusterStatus:
     unreachable: Mapping[int, str]
     listener: str = ""  # on which the brokers were asked
     silent: Mapping[int, str] = field(default_factory=dict)  # why a broker does not answer: dead, frozen, cut off
-
-    @property
-    def decides(self) -> bool:
-        """Whether a majority of the voters answers; whoever may not ask for the quorum believes so."""
-        return self.quorum_error != NO_MAJORITY
+    decides: bool = True  # the active controller answers; whoever may not ask for the quorum believes so
 
     def as_json(self) -> dict[str, Any]:
         quorum = self.quorum
@@ -193,11 +188,12 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
     """Ask all brokers, then once more those that lead. Raises what `describe_cluster` raises when nobody answers."""
     wanted = None if topics is None else list(topics)
     patience_s = WATCHED_ANSWER_S if watched else REPLICAS_ANSWER_S
+    quorum_patience_s = min(QUORUM_ANSWER_S, patience_s)
     cluster, described, replicas, quorum = await asyncio.gather(
         admin.describe_cluster(all_listeners=True),
         admin.describe_topics(wanted),
         admin.describe_replicas(wanted or (), timeout=patience_s),
-        asyncio.wait_for(admin.describe_quorum(), min(QUORUM_ANSWER_S, patience_s)),
+        asyncio.wait_for(admin.describe_quorum(), quorum_patience_s),
         return_exceptions=True,
     )
     if isinstance(cluster, BaseException):
@@ -205,8 +201,9 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
     if isinstance(described, BaseException):
         raise described
     known = replicas if isinstance(replicas, ReplicasDescription) else ReplicasDescription((), {})
+    decides = not isinstance(quorum, TimeoutError)
     if isinstance(quorum, TimeoutError):
-        quorum = OdradekError(NO_MAJORITY)
+        quorum = OdradekError(no_controller(cluster.controller_id, quorum_patience_s))
     if isinstance(quorum, BaseException) and not isinstance(quorum, OdradekError):
         raise quorum
     leaders = {replica.broker_id for replica in known.replicas if replica.role == "leader"}
@@ -224,7 +221,18 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
         known.unreachable,
         cluster.listener,
         silent,
+        decides,
     )
+
+
+def no_controller(controller_id: int, silence_s: float) -> str:
+    """What is known when nobody answers for the quorum: whom the brokers believe to be the active controller.
+
+    It may be busy, dead or without a majority: from here these look alike.
+    """
+    if controller_id < 0:
+        return f"no broker knows an active controller, and none has answered for {silence_s:g} s"
+    return f"controller {controller_id} has not answered for {silence_s:g} s"
 
 
 async def _why_silent(brokers: Iterable[BrokerDescription], listener: str, silent: Iterable[int]) -> dict[int, str]:
