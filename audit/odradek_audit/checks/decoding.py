@@ -17,6 +17,8 @@ from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, BatchTable, SegmentReader
 from odradek_audit.inputs.records import CONTROL_BIT, DecodedBatch, decoded_row, iter_decoded
 
+LAST_CODEC = max(Codec)
+
 
 def check_decoding(table: BatchTable, replica: str, reader: SegmentReader, sink: FindingSink, *, deep: bool) -> None:
     """Decode the batches of one replica, all of them or some. What cannot be read is told by others."""
@@ -32,7 +34,7 @@ def _sample(table: BatchTable, replica: str, reader: SegmentReader) -> Iterator[
     block = -1
     for row, attributes in enumerate(table.attributes):
         here = table.base_offset[row] // BLOCK_OFFSETS
-        if (here != block or attributes & CODEC_MASK > max(Codec)) and not attributes & CONTROL_BIT:
+        if (here != block or attributes & CODEC_MASK > LAST_CODEC) and not attributes & CONTROL_BIT:
             yield decoded_row(table, row, replica, reader)
         block = here
 

@@ -96,7 +96,7 @@ def _check_offsets(
         elif position >= valid_end and unrecovered:
             return
         else:
-            what = _offset_fault(table, rows, segment, offset, position)
+            what = _offset_fault(table, rows, offset, position)
         if what:
             _report(
                 inputs, segment, sink, file, number * OFFSET_ENTRY.size, offset, what, _epoch_at(table, rows, offset)
@@ -104,10 +104,12 @@ def _check_offsets(
         previous = (max(relative, previous[0]), max(position, previous[1]))
 
 
-def _offset_fault(table: BatchTable, rows: range, segment: SegmentFile, offset: int, position: int) -> str:
-    start = table.row_at(segment.base_offset, position)
-    if start is None:
+def _offset_fault(table: BatchTable, rows: range, offset: int, position: int) -> str:
+    start = bisect_left(table.position, position, rows.start, rows.stop)
+    if start == rows.stop or table.position[start] != position:
         return f"has an entry for offset {offset} that points to byte {position}, where no batch begins"
+    if table.last_offset[start] == offset:
+        return ""  # as nearly all are
     row = bisect_left(table.last_offset, offset, rows.start, rows.stop)
     if row == rows.stop or table.last_offset[row] != offset:
         return f"has an entry for offset {offset}, which is not the last offset of a batch"

@@ -18,10 +18,10 @@ from odradek_audit.engine.proof import PartProof, PartTask, prove_part
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.engine.workers import Run, processors, workers
 from odradek_audit.inputs.disk import Disk, LocalDisk, join
-from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs, ReplicaInputs, SoundRun
 from odradek_audit.inputs.history import History
 from odradek_audit.inputs.layout import Layout, read_layout, reader_of
-from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
+from odradek_audit.inputs.scan import SegmentPart, scan_runs, unread_part
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
@@ -131,7 +131,7 @@ class Closely:
 
 def check_closely(disk: Disk, task: Closely) -> PartitionResult:
     """The second pass over one partition; runs in a worker."""
-    tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in task.inputs.replicas.items()}
+    tables = {name: scan_replica(disk, inputs) for name, inputs in task.inputs.replicas.items()}
     return task.check(tables, disk)
 
 
@@ -178,7 +178,7 @@ def _results(
         for name, inputs in partition.replicas.items():
             if progress is not None:
                 progress(Progress(done, total, partition.name))
-            tables[name] = BatchTable(scan_replica(disk, inputs))
+            tables[name] = scan_replica(disk, inputs)
             done += sum(segment.size for segment in inputs.segments)
         yield check_partition(
             partition,
@@ -191,15 +191,23 @@ def _results(
         progress(Progress(total, total, ""))
 
 
-def scan_replica(disk: Disk, inputs: ReplicaInputs) -> Iterator[BatchFacts]:
+def scan_replica(disk: Disk, inputs: ReplicaInputs) -> BatchTable:
     """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes."""
+    table = BatchTable()
     for segment in inputs.segments:
         path = join(inputs.directory, f"{segment.stem}.log")
         part = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
-        try:
-            yield from scan_part(disk, part)
-        except OSError as error:
-            yield unread_part(part, error)
+        for scanned in readable(disk, part):
+            table.add(scanned)
+    return table
+
+
+def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
+    """The batches of a part; a file that is gone is a stretch that cannot be read."""
+    try:
+        yield from scan_runs(disk, part)
+    except OSError as error:
+        yield unread_part(part, error)
 
 
 def is_deep(layout: Layout, deep: bool | None) -> bool:

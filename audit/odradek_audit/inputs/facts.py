@@ -15,8 +15,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
+from operator import add
 from typing import NamedTuple, Protocol, TypedDict
+
+from odradek_proto.headers import HEADER_SIZE, LENGTH_END
 
 METADATA_TOPIC = "__cluster_metadata"
 NO_EPOCH = -1
@@ -59,6 +62,14 @@ class BatchFacts(NamedTuple):
     record_count: int = 0
     problem: str = ""
     detail: str = ""
+
+
+class SoundRun(NamedTuple):
+    """Sound batches that stand one behind the other from a byte of a segment on: the 61 bytes of each header."""
+
+    segment: int
+    position: int
+    headers: list[bytes]
 
 
 class BatchPlace(TypedDict):
@@ -115,6 +126,28 @@ class BatchTable:
                         sound.append(fact)
             for column, values in zip(columns, zip(*sound, strict=True), strict=False):
                 column.extend(values)
+
+    def add(self, scanned: SoundRun | BatchFacts) -> None:
+        """Add what was scanned; it must follow on what is there. Runs field by field, which is much faster."""
+        if isinstance(scanned, BatchFacts):
+            self.extend((scanned,))
+            return
+        headers = b"".join(scanned.headers)
+        bases, deltas = _field("q", headers, 0), _field("i", headers, 23)
+        sizes = array("q", map(LENGTH_END.__add__, _field("i", headers, 8)))
+        self.segment.extend(array("q", (scanned.segment,)) * len(sizes))
+        self.position.extend(islice(accumulate(sizes, initial=scanned.position), len(sizes)))
+        self.size.extend(sizes)
+        self.base_offset.extend(bases)
+        self.last_offset.extend(map(add, bases, deltas))
+        self.epoch.extend(_field("i", headers, 12))
+        self.crc.extend(_field("I", headers, 17))
+        self.attributes.extend(_field("h", headers, 21))
+        self.max_timestamp.extend(_field("q", headers, 35))
+        self.producer_id.extend(_field("q", headers, 43))
+        self.producer_epoch.extend(_field("h", headers, 51))
+        self.base_sequence.extend(_field("i", headers, 53))
+        self.record_count.extend(_field("i", headers, 57))
 
     def _columns(self) -> tuple[array[int], ...]:
         return (
@@ -182,8 +215,24 @@ class BatchTable:
         """What must be equal for two batches to be the same bytes."""
         return (self.base_offset[row], self.last_offset[row], self.epoch[row], self.crc[row], self.size[row])
 
+    def digest_columns(self) -> tuple[array[int], ...]:
+        """The same of all rows."""
+        return (self.base_offset, self.last_offset, self.epoch, self.crc, self.size)
+
     def records(self) -> int:
         return sum(self.record_count)
+
+
+def _field(typecode: str, headers: bytes, place: int) -> array[int]:
+    """What all headers hold in the field at a byte of theirs (`odradek_proto.headers`)."""
+    column = array(typecode)
+    content = bytearray(len(headers) // HEADER_SIZE * column.itemsize)
+    for byte in range(column.itemsize):
+        content[byte :: column.itemsize] = headers[place + byte :: HEADER_SIZE]
+    column.frombytes(content)
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column
 
 
 def _little_endian(column: array[int]) -> array[int]:

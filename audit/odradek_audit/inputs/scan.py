@@ -9,16 +9,16 @@ by different workers and give together what one reader gives.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from odradek_proto.checksum import crc32c
-from odradek_proto.headers import CRC_START, HEADER, MAGIC
+from odradek_proto.headers import CRC_START, MAGIC
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
 
 from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts
+from odradek_audit.inputs.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts, SoundRun
 from odradek_audit.words import count, plural
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -31,6 +31,8 @@ LAST_OFFSET = (1 << 62) - 1
 LOG_OVERHEAD = 12
 MAGIC_OFFSET, MAGIC_BYTE = 16, b"\x02"
 """Base offset and length: what must be there before a batch's size is known."""
+SOUND_FIELDS = struct.Struct(">qi4xbI2xi30xi")
+"""Of a header: base offset, length, magic, CRC, last offset delta, record count."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,29 @@ class _Window:
 
 
 def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
-    """Digests of the batches that begin in [start, end), and of the stretches that are none.
+    """Digests of the batches that begin in [start, end), and of the stretches that are none. Raises as `scan_runs`."""
+    for scanned in scan_runs(disk, part):
+        if isinstance(scanned, BatchFacts):
+            yield scanned
+            continue
+        position = scanned.position
+        for header in scanned.headers:
+            facts = _facts_of(part, position, read_header(header))
+            yield facts
+            position += facts.size
+
+
+def scan_runs(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
+    """The same, sound batches in runs where many stand together.
 
     A file that shrinks while it is read ends where it ends now. Raises `OSError` only.
     """
     window = _Window(disk, part.path, part.file_size)
     position = part.start
     while position < part.end:
-        for facts in _sound_ahead(window, part, position):
-            yield facts
-            position = facts.position + facts.size
+        run, position = _sound_ahead(window, part, position)
+        if run.headers:
+            yield run
         if position >= part.end:
             return
         facts = _facts_at(window, part, position)
@@ -96,29 +111,29 @@ def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
         position += facts.size
 
 
-def _sound_ahead(window: _Window, part: SegmentPart, position: int) -> Iterator[BatchFacts]:
-    """The sound batches from here on that are in the window already; `_facts_at` judges what stands behind them. It is
-    most of what there is to read, so everything is in locals."""
-    data, view, start, segment = window.data, memoryview(window.data), window.start, part.base_offset
-    unpack, facts_of, length = HEADER.unpack_from, partial(tuple.__new__, BatchFacts), len(data)
-    at, end = position - start, min(part.end - start, length)
-    while 0 <= at < end and at + HEADER_SIZE <= length:
-        (base, size, epoch, magic, crc, attributes, delta, _, time, producer, generation, sequence, records) = unpack(
-            data, at
-        )
-        size += LOG_OVERHEAD
+def _sound_ahead(window: _Window, part: SegmentPart, position: int) -> tuple[SoundRun, int]:
+    """The sound batches from here on that are in the window already, and where they end; `_facts_at` judges what stands
+    behind them. It is most of what there is to read, so everything is in locals."""
+    data, view = window.data, memoryview(window.data)
+    headers: list[bytes] = []
+    unpack, keep, length = SOUND_FIELDS.unpack_from, headers.append, len(data)
+    at = position - window.start
+    end = min(part.end - window.start, length - HEADER_SIZE + 1) if at >= 0 else 0
+    while at < end:
+        base, size, magic, crc, delta, records = unpack(data, at)
+        stop = at + LOG_OVERHEAD + size
         if (
             magic != MAGIC
-            or not HEADER_SIZE <= size <= MAX_BATCH_BYTES
-            or at + size > length
+            or not HEADER_SIZE <= stop - at <= MAX_BATCH_BYTES
+            or stop > length
             or not (0 <= base <= LAST_OFFSET - delta and delta >= 0)
             or not 0 <= records <= delta + 1
-            or crc32c(view[at + CRC_START : at + size]) != crc
+            or crc32c(view[at + CRC_START : stop]) != crc
         ):
-            return
-        where, what = (segment, start + at, size), (base, base + delta, epoch, crc, attributes, time)
-        yield facts_of((*where, *what, producer, generation, sequence, records, "", ""))
-        at += size
+            break
+        keep(data[at : at + HEADER_SIZE])
+        at = stop
+    return SoundRun(part.base_offset, position, headers), window.start + at
 
 
 def unread_part(part: SegmentPart, error: OSError) -> BatchFacts:
@@ -137,7 +152,11 @@ def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:
     local = window.local(position, header.size)
     if not window.has(position, header.size):
         return BatchFacts(part.base_offset, position, 0, header.base_offset, problem=TORN, detail="the file has shrunk")
-    crc_ok = verify_crc(window.data, header, local)
+    facts = _facts_of(part, position, header)
+    return facts if verify_crc(window.data, header, local) else facts._replace(problem=BAD_CRC)
+
+
+def _facts_of(part: SegmentPart, position: int, header: BatchHeader) -> BatchFacts:
     return BatchFacts(
         part.base_offset,
         position,
@@ -152,7 +171,6 @@ def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:
         header.producer_epoch,
         header.base_sequence,
         header.record_count,
-        "" if crc_ok else BAD_CRC,
     )
 
 

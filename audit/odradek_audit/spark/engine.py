@@ -23,16 +23,16 @@ from odradek_audit.engine.local import (
     is_deep,
     layout_bytes,
     prove_group,
+    readable,
 )
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.two_passes import Key, Passes
 from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs
+from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import read_layout
-from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
@@ -164,20 +164,12 @@ def pack_part(disk: Disk, task: PartTask) -> Iterator[tuple[Key, Packed]]:
     """The batches of a part as packed tables of some thousand, by their partition."""
     key, part = (task.topic, task.partition), task.part
     position, table = part.start, BatchTable()
-    for facts in readable(disk, part):
+    for scanned in readable(disk, part):
         if len(table) + len(table.problems) >= ROWS_PER_PIECE:
             yield key, (task.replica, part.base_offset, position, table.pack())
-            position, table = facts.position, BatchTable()
-        table.extend((facts,))
+            position, table = scanned.position, BatchTable()
+        table.add(scanned)
     yield key, (task.replica, part.base_offset, position, table.pack())
-
-
-def readable(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
-    """The batches of a part; a file that is gone is a stretch that cannot be read."""
-    try:
-        yield from scan_part(disk, part)
-    except OSError as error:
-        yield unread_part(part, error)
 
 
 def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:
