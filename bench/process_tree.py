@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,17 +31,18 @@ class Taken:
 def run_measured(command: Sequence[str]) -> Taken:
     """Run a command to its end."""
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     seen: dict[int, float] = {}
     peak = own_peak = 0.0
-    while process.poll() is None:
-        total, own = _sample(process.pid, seen)
-        peak, own_peak = max(peak, total), max(own_peak, own)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SAMPLE_S)
-    wall = time.perf_counter() - started
-    output = process.stdout.read() if process.stdout is not None else ""
-    return Taken(wall, sum(seen.values()), peak, output, process.returncode, own_peak)
+    with tempfile.TemporaryFile("w+") as output:  # a pipe that nobody reads yet takes 64 KiB
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            total, own = _sample(process.pid, seen)
+            peak, own_peak = max(peak, total), max(own_peak, own)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SAMPLE_S)
+        wall = time.perf_counter() - started
+        output.seek(0)
+        return Taken(wall, sum(seen.values()), peak, output.read(), process.returncode, own_peak)
 
 
 def _sample(root: int, seen: dict[int, float]) -> tuple[float, float]:

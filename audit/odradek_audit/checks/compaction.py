@@ -123,11 +123,7 @@ def check_compaction(
 
 def _are_equal(tables: Mapping[str, BatchTable]) -> bool:
     first, *others = tables.values()
-    same = (first.base_offset, first.last_offset, first.epoch, first.crc, first.size)
-    return all(
-        same == (each.base_offset, each.last_offset, each.epoch, each.crc, each.size) and not each.problems
-        for each in others
-    )
+    return all(first.digest_columns() == each.digest_columns() and not each.problems for each in others)
 
 
 Difference = tuple[str, int, str]

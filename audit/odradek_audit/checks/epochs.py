@@ -30,7 +30,7 @@ def misplaced_epochs(table: BatchTable, known: Sequence[EpochEntry] | None, but:
     A batch with the epoch that `leader-epoch-checkpoint` (`known`) names for its offset counts for many others. Rows of
     `but` and those without an epoch are passed over.
     """
-    if all(map(le, table.epoch, islice(table.epoch, 1, None))):
+    if _never_fall(table.epoch):
         return []
     runs: list[tuple[int, int, list[int]]] = []  # epoch, weight, rows
     starts = [entry.start_offset for entry in known or ()]
@@ -59,6 +59,10 @@ def misplaced_epochs(table: BatchTable, known: Sequence[EpochEntry] | None, but:
     return found
 
 
+def _never_fall(epochs: Sequence[int]) -> bool:
+    return all(map(le, epochs, islice(epochs, 1, None)))
+
+
 def _heaviest_rise(runs: Sequence[tuple[int, int]]) -> set[int]:
     """Places of the runs, (epoch, weight) each, that weigh most together while their epochs do not fall."""
     epochs: list[int] = []  # rising, and so are the weights: what the best choices end in
@@ -84,12 +88,16 @@ def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochEntry]:
     does not fit do not count."""
     wrong = {row for rows in misplaced_epochs(table, inputs.epochs) for row in rows}
     entries: list[EpochEntry] = []
-    newest = -1
-    lasts, bases, log_start = table.last_offset, table.base_offset, inputs.log_start
-    for row, epoch in enumerate(table.epoch):
+    newest = NO_EPOCH
+    epochs, lasts, bases, log_start = table.epoch, table.last_offset, table.base_offset, inputs.log_start
+    rising = _never_fall(epochs)
+    row = 0
+    while row < len(epochs):
+        epoch = epochs[row]
         if epoch > newest and lasts[row] >= log_start and row not in wrong:
             entries.append(EpochEntry(epoch, max(bases[row], log_start)))
             newest = epoch
+        row = bisect_right(epochs, newest, row) if rising and epoch <= newest else row + 1
     return entries
 
 

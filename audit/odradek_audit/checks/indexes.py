@@ -13,7 +13,7 @@ builds its indexes anew.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from odradek_audit.catalogue import INDEX_UNSOUND
 from odradek_audit.checks.unread import note_file
@@ -87,11 +87,11 @@ def _check_offsets(
     rows = table.rows_of_segment(segment.base_offset)
     valid_end = table.position[rows.stop - 1] + table.size[rows.stop - 1] if rows else 0
     unrecovered = segment == inputs.segments[-1] and not inputs.clean_shutdown
-    previous = (-1, -1)
+    last_relative = last_position = -1
     for number, (relative, position) in enumerate(entries):
         offset = segment.base_offset + relative
-        if (relative, position) <= previous or relative <= previous[0] or position <= previous[1]:
-            before = f"({segment.base_offset + previous[0]}, byte {previous[1]})"
+        if relative <= last_relative or position <= last_position:
+            before = f"({segment.base_offset + last_relative}, byte {last_position})"
             what = f"has the entry ({offset}, byte {position}) behind {before}"
         elif position >= valid_end and unrecovered:
             return
@@ -101,7 +101,8 @@ def _check_offsets(
             _report(
                 inputs, segment, sink, file, number * OFFSET_ENTRY.size, offset, what, _epoch_at(table, rows, offset)
             )
-        previous = (max(relative, previous[0]), max(position, previous[1]))
+        last_relative = relative if relative > last_relative else last_relative
+        last_position = position if position > last_position else last_position
 
 
 def _offset_fault(table: BatchTable, rows: range, offset: int, position: int) -> str:
@@ -147,9 +148,9 @@ def _check_times(
                 return
             what = f"has an entry for offset {offset}, and the segment ends at {log_end}"
         else:
-            while row < rows.stop and table.last_offset[row] <= offset:
-                so_far = max(so_far, table.max_timestamp[row])
-                row += 1
+            stop = bisect_right(table.last_offset, offset, row, rows.stop)
+            so_far = max(table.max_timestamp[row:stop], default=so_far) if stop > row else so_far
+            row = stop
             if so_far > timestamp:
                 what = f"says that no record up to offset {offset} is younger than {timestamp}, and one has {so_far}"
             elif timestamp > largest:

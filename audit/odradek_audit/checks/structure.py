@@ -8,7 +8,9 @@ a run of batches that begin again where the log has been, a file with another fi
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
+from operator import sub
 
 from odradek_audit.catalogue import (
     BATCH_UNREADABLE,
@@ -32,6 +34,8 @@ from odradek_audit.inputs.facts import (
     problems_before,
 )
 from odradek_audit.words import plural
+
+ROWS_AT_ONCE = 256
 
 
 def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
@@ -111,7 +115,19 @@ def _check_order(
     elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
     exchanged: dict[int, int] = {}
     misnamed = row = 0
+    ends = array("q", map((1).__add__, lasts))
+    spans, held = array("q", map(sub, ends, bases)), array("q", counts)
     while row < len(table):
+        if row and bases[row] == ends[row - 1] == previous_last + 1:
+            stop = row + ROWS_AT_ONCE
+            while (
+                stop <= len(table)
+                and bases[row:stop] == ends[row - 1 : stop - 1]
+                and spans[row:stop] == held[row:stop]
+                and segments[row - 1] == segments[stop - 1] <= bases[row]
+            ):
+                previous_last = lasts[stop - 1]
+                row, stop = stop, stop + ROWS_AT_ONCE
         base, segment = bases[row], segments[row]
         span = lasts[row] - base + 1
         if base == previous_last + 1 and counts[row] == span and row and segments[row - 1] == segment <= base:

@@ -52,7 +52,8 @@ def check_transactions(
     partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
 ) -> None:
     """Compare the transaction index of one replica with its log, and name the transactions that are open at its end."""
-    _note_open(inputs, table, sink)
+    if any(each & TRANSACTIONAL_BIT for each in set(table.attributes)):
+        _note_open(inputs, table, sink)
     if not any(each.transaction_indexes for each in partition.replicas.values()):
         return
     judged = [segment for segment in inputs.segments if inputs.clean_shutdown or segment is not inputs.segments[-1]]
