@@ -115,19 +115,11 @@ def _check_order(
     elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
     exchanged: dict[int, int] = {}
     misnamed = row = 0
-    ends = array("q", map((1).__add__, lasts))
-    spans, held = array("q", map(sub, ends, bases)), array("q", counts)
+    columns = _columns(table)
     while row < len(table):
-        if row and bases[row] == ends[row - 1] == previous_last + 1:
-            stop = row + ROWS_AT_ONCE
-            while (
-                stop <= len(table)
-                and bases[row:stop] == ends[row - 1 : stop - 1]
-                and spans[row:stop] == held[row:stop]
-                and segments[row - 1] == segments[stop - 1] <= bases[row]
-            ):
-                previous_last = lasts[stop - 1]
-                row, stop = stop, stop + ROWS_AT_ONCE
+        if row and bases[row] == previous_last + 1 and (stop := _end_of_plain(table, columns, row)) > row:
+            previous_last, row = lasts[stop - 1], stop
+            continue
         base, segment = bases[row], segments[row]
         span = lasts[row] - base + 1
         if base == previous_last + 1 and counts[row] == span and row and segments[row - 1] == segment <= base:
@@ -177,6 +169,26 @@ def _check_order(
         row += 1
     for rows in misplaced_epochs(table, inputs.epochs, elsewhere):
         _report_epoch(inputs, table, rows, sink)
+
+
+def _columns(table: BatchTable) -> tuple[array[int], ...]:
+    """Of each batch the offset behind it, how many offsets it spans and how many records it counts."""
+    ends = array("q", map((1).__add__, table.last_offset))
+    return ends, array("q", map(sub, ends, table.base_offset)), array("q", table.record_count)
+
+
+def _end_of_plain(table: BatchTable, columns: tuple[array[int], ...], row: int) -> int:
+    """One past the batches from a row on that are as they should be, in steps of `ROWS_AT_ONCE`: each follows on the
+    one before it in the same segment. Nearly all do, so they are looked at by columns."""
+    ends, spans, counts = columns
+    while (
+        (stop := row + ROWS_AT_ONCE) <= len(table)
+        and table.segment[row - 1] == table.segment[stop - 1] <= table.base_offset[row]
+        and table.base_offset[row:stop] == ends[row - 1 : stop - 1]
+        and spans[row:stop] == counts[row:stop]
+    ):
+        row = stop
+    return row
 
 
 def _home(inputs: ReplicaInputs, table: BatchTable, row: int) -> int:
