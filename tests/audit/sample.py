@@ -22,6 +22,8 @@ from odradek_proto.formats import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
     MetaProperties,
     encode_clean_shutdown,
     encode_leader_epochs,
@@ -30,9 +32,10 @@ from odradek_proto.formats import (
     encode_offset_index,
     encode_partition_metadata,
     encode_time_index,
+    encode_transaction_index,
     segment_file_name,
 )
-from odradek_proto.records import encode_batch
+from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
 from odradek_proto.topics import TopicPartition, partition_directory
 
 CLUSTER_ID = "b2RyYWRlay1zYW1wbGUtMQ"
@@ -59,6 +62,9 @@ class SampleLog:
     batches: list[SampleBatch] = field(default_factory=list)
     next_offset: int = 0
     sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)
+    """First offsets of the transactions that have no end yet, by producer id."""
+    aborted: list[AbortedTransaction] = field(default_factory=list)
 
     def append(
         self,
@@ -69,6 +75,7 @@ class SampleLog:
         producer_id: int = -1,
         producer_epoch: int = 0,
         skip_sequences: int = 0,
+        transactional: bool = False,
     ) -> SampleLog:
         """Add one batch at the log's end. A producer's sequence numbers follow by themselves, unless some are
         skipped."""
@@ -87,9 +94,31 @@ class SampleLog:
             producer_id=producer_id,
             producer_epoch=producer_epoch if producer_id >= 0 else -1,
             base_sequence=sequence,
+            transactional=transactional,
         )
+        if transactional:
+            self.open.setdefault(producer_id, first)
         self.next_offset = first + len(values)
         self.batches.append(SampleBatch(first, self.next_offset - 1, epoch, last_timestamp, bytes(data)))
+        return self
+
+    def end(self, kind: ControlType, producer_id: int, *, epoch: int = 0, producer_epoch: int = 0) -> SampleLog:
+        """Add the marker that ends a producer's transaction."""
+        offset = self.next_offset
+        data = encode_control_batch(
+            kind,
+            end_transaction_value(0),
+            timestamp=FIRST_TIMESTAMP + offset,
+            base_offset=offset,
+            leader_epoch=epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        first = self.open.pop(producer_id, -1)
+        if kind is ControlType.ABORT and first >= 0:
+            self.aborted.append(AbortedTransaction(producer_id, first, offset, offset))
+        self.next_offset += 1
+        self.batches.append(SampleBatch(offset, offset, epoch, FIRST_TIMESTAMP + offset, bytes(data)))
         return self
 
     def fill(
@@ -168,6 +197,10 @@ def _write_partition(directory: Path, sample: SamplePartition) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for segment in _segments(sample.log.batches, sample.segment_bytes):
         _write_segment(directory, segment)
+        inside = range(segment[0].base_offset, segment[-1].last_offset + 1)
+        if aborted := [each for each in sample.log.aborted if each.last_offset in inside]:
+            path = directory / segment_file_name(inside.start, TRANSACTION_INDEX_SUFFIX)
+            path.write_bytes(encode_transaction_index(aborted))
     epochs = sample.log.epochs if sample.epochs is None else sample.epochs
     (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(encode_leader_epochs(epochs))
     (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(sample.topic_id))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_proto.compression import Codec
-from odradek_proto.records import ControlType, encode_control_batch, end_transaction_value
+from odradek_proto.records import ControlType
 
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 
@@ -31,12 +31,7 @@ def every_kind() -> SampleLog:
         log.append([b"value-%d-%d" % (number, each) for each in range(3)], epoch=number // 2, codec=codec)
     for number in range(4):
         log.append([b"idempotent-%d" % number], epoch=3, producer_id=7)
-    marker = encode_control_batch(
-        ControlType.COMMIT, end_transaction_value(0), timestamp=1_700_000_000_099, base_offset=log.next_offset,
-        leader_epoch=3, producer_id=8, producer_epoch=0,
-    )  # fmt: skip
-    log.batches.append(SampleBatch(log.next_offset, log.next_offset, 3, 1_700_000_000_099, bytes(marker)))
-    log.next_offset += 1
+    log.end(ControlType.COMMIT, 8, epoch=3)
     return log.fill(2, epoch=4, size=40)
 
 

@@ -15,7 +15,7 @@ from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.scan import SegmentPart, scan_part
 from odradek_proto.compression import Codec
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs, encode_leader_epochs
-from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value, read_header
+from odradek_proto.records import ControlType, encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption.places import EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
@@ -225,41 +225,11 @@ def test_every_codec_is_decoded_and_silent(write_cluster: WriteCluster) -> None:
 # --- Transactions, groups, zeros --------------------------------------------------------------------------------------
 
 
-def transactional(log: SampleLog, value: bytes, producer_id: int) -> None:
-    first = log.next_offset
-    data = encode_batch(
-        [(1_700_000_000_000, None, value, ())],
-        base_offset=first,
-        leader_epoch=0,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
-    log.batches.append(SampleBatch(first, first, 0, 1_700_000_000_000, bytes(data)))
-    log.next_offset += 1
-
-
-def marker(log: SampleLog, producer_id: int) -> None:
-    data = encode_control_batch(
-        ControlType.COMMIT,
-        end_transaction_value(0),
-        timestamp=1_700_000_000_000,
-        base_offset=log.next_offset,
-        leader_epoch=0,
-        producer_id=producer_id,
-        producer_epoch=0,
-    )
-    log.batches.append(SampleBatch(log.next_offset, log.next_offset, 0, 1_700_000_000_000, bytes(data)))
-    log.next_offset += 1
-
-
 @pytest.mark.parametrize(("ended", "open_from"), [(7, []), (8, [0])])
 def test_a_transaction_without_an_end_is_named(write_cluster: WriteCluster, ended: int, open_from: list[int]) -> None:
     """A marker of another producer ends nothing; near miss: its own one."""
     log = SampleLog()
-    transactional(log, b"a", 7)
-    marker(log, ended)
+    log.append([b"a"], producer_id=7, transactional=True).end(ControlType.COMMIT, ended)
     report = audit(write_cluster(log, log))
     assert report.findings == []
     assert [

@@ -10,7 +10,7 @@ builds the index of the last segment anew, so that one is not judged then.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek_proto.formats import (
@@ -40,6 +40,14 @@ OPEN_NAMED = 10
 """Open transactions that are named of a replica."""
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction without an end: where it begins, and the largest timestamp of its first batch."""
+
+    producer_id: int
+    offset: int
+    timestamp: int
+
+
 class _Marker(NamedTuple):
     """A transaction's end in the log. `first` is the transaction's first offset, -1 when it is not in the log."""
 
@@ -53,10 +61,11 @@ def check_transactions(
 ) -> None:
     """Compare the transaction index of one replica with its log, and name the transactions that are open at its end."""
     if any(each & TRANSACTIONAL_BIT for each in set(table.attributes)):
-        _note_open(inputs, table, sink)
-    if not any(each.transaction_indexes for each in partition.replicas.values()):
+        newest = max(table.max_timestamp)
+        note_open(inputs, _open_at_end(table), newest, log_end_offset(inputs, table), sink)
+    if not any_indexed(partition):
         return
-    judged = [segment for segment in inputs.segments if inputs.clean_shutdown or segment is not inputs.segments[-1]]
+    judged = [segment for segment in inputs.segments if is_judged(inputs, segment)]
     try:
         markers = {table.base_offset[marker.row]: marker for marker in _markers(inputs, table, reader)}
     except (OSError, CorruptBatch) as error:
@@ -70,25 +79,42 @@ def check_transactions(
             _check_segment(inputs, segment, entries, markers, table, sink)
 
 
-def _note_open(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
-    """Transactions without an end: readers of committed records wait at the first of them."""
-    open_since: dict[int, int] = {}
+def any_indexed(partition: PartitionInputs) -> bool:
+    """Whether transaction indexes are judged at all."""
+    return any(each.transaction_indexes for each in partition.replicas.values())
+
+
+def is_judged(inputs: ReplicaInputs, segment: SegmentFile) -> bool:
+    """Whether a segment's transaction index must be as the log says."""
+    return inputs.clean_shutdown or segment is not inputs.segments[-1]
+
+
+def _open_at_end(table: BatchTable) -> list[OpenTransaction]:
+    open_since: dict[int, OpenTransaction] = {}
     for row, attributes in enumerate(table.attributes):
+        producer = table.producer_id[row]
         if attributes & TRANSACTIONAL_BIT and attributes & CONTROL_BIT:
-            open_since.pop(table.producer_id[row], None)
-        elif attributes & TRANSACTIONAL_BIT:
-            open_since.setdefault(table.producer_id[row], row)
-    newest = max(table.max_timestamp, default=-1)
-    for producer, row in list(open_since.items())[:OPEN_NAMED]:
-        age = newest - table.max_timestamp[row]
+            open_since.pop(producer, None)
+        elif attributes & TRANSACTIONAL_BIT and producer not in open_since:
+            open_since[producer] = OpenTransaction(producer, table.base_offset[row], table.max_timestamp[row])
+    return list(open_since.values())
+
+
+def note_open(
+    inputs: ReplicaInputs, found: Sequence[OpenTransaction], newest: int, log_end: int, sink: FindingSink
+) -> None:
+    """Transactions without an end: readers of committed records wait at the first of them. `newest` is the largest
+    timestamp of the log."""
+    for producer, offset, timestamp in found[:OPEN_NAMED]:
+        age = newest - timestamp
         old = f", {age // 1000:,} s older than the newest record: nobody will end it" if age > LONGEST_MS else ""
         sink.note(
             "open-transaction",
             inputs.replica,
-            f"replica {inputs.replica}: the transaction of producer {producer} from offset {table.base_offset[row]} on "
+            f"replica {inputs.replica}: the transaction of producer {producer} from offset {offset} on "
             f"has no end in the log{old}; readers of committed records wait there",
-            offset=table.base_offset[row],
-            end_offset=log_end_offset(inputs, table),
+            offset=offset,
+            end_offset=log_end,
         )
 
 

@@ -6,7 +6,7 @@ the checks in `checks` look at that partition batch by batch; they alone say wha
 a partition together.
 
 Rules of this module. It proves or it doubts; it never reports. What it proves must be exactly what the checks demand:
-structure, sequence numbers, both indexes. It may doubt whatever is rare: transactions, compacted logs, torn tails. It
+structure, sequence numbers, transactions, the indexes. It may doubt whatever is rare: compacted logs, torn tails. It
 believes nothing that the file says before the CRC does.
 """
 
@@ -21,11 +21,13 @@ from typing import NamedTuple
 
 from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec, CodecUnavailable
+from odradek_proto.formats import TRANSACTION_INDEX_SUFFIX, AbortedTransaction, CorruptFile, decode_transaction_index
 from odradek_proto.headers import CODEC_MASK, CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
-from odradek_proto.records import CorruptBatch, decode_records, read_header
+from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
 from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
-from odradek_audit.checks.producers import PRODUCER_EXPIRY_MS, SEQUENCES
+from odradek_audit.checks.producers import SEQUENCES
+from odradek_audit.engine.spans import PartTransactions, ProducerSpan, TransactionSpan, Unproven, join_spans
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, NO_PRODUCER, BatchFacts
 from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
@@ -34,6 +36,8 @@ LAST_BASE = 1 << 62
 MASK = (1 << 64) - 1
 LAST_CODEC = int(max(Codec))
 NOTHING, SAMPLE, EVERYTHING = "nothing", "sample", "everything"
+UNREAD, READ, COMPARED = "unread", "read", "compared"
+PRODUCING = CONTROL | TRANSACTIONAL
 NEVER = 1 << 63
 """Larger than every offset, position and time: nothing more is awaited."""
 
@@ -53,23 +57,13 @@ class PartTask(NamedTuple):
     """Which batches' records are decoded."""
     snapshots: tuple[int, ...] = ()
     """Offsets inside of the segment of which there is a producer snapshot: a broker was stopped there."""
+    markers: str = UNREAD
+    """Whether transactions' markers are read, and compared with the transaction index of the segment."""
+    has_transaction_index: bool = False
 
     @property
     def size(self) -> int:
         return self.part.end - self.part.start
-
-
-class ProducerSpan(NamedTuple):
-    """What a part holds of one producer: how its first batch begins and its last one ends."""
-
-    first_epoch: int
-    first_sequence: int
-    first_timestamp: int
-    epoch: int
-    sequence: int
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 @dataclass
@@ -91,6 +85,7 @@ class PartProof:
     producers: dict[int, ProducerSpan] = field(default_factory=dict)
     snapshot_producers: dict[int, dict[int, ProducerSpan]] = field(default_factory=dict)
     """The same as far as the offset of a snapshot."""
+    transactions: dict[int, TransactionSpan] = field(default_factory=dict)
     first_time: int = NEVER
     last_time: int = -1
     """Timestamps of the first and the last time index entry that points into the part."""
@@ -98,10 +93,6 @@ class PartProof:
     block_positions: array[int] = field(default_factory=lambda: array("q"))
     block_hashes: array[int] = field(default_factory=lambda: array("Q"))
     block_batches: array[int] = field(default_factory=lambda: array("I"))
-
-
-class Unproven(Exception):
-    """Something that a proof cannot deal with."""
 
 
 class _Entries:
@@ -139,6 +130,7 @@ class _Prover:
         self.times = _Entries(())
         self.so_far = -1
         self.snapshots: list[int] = []
+        self.transactions = PartTransactions(self._read_transaction_index())
         self.last: BatchFacts | None = None
 
     def run(self) -> PartProof:
@@ -158,6 +150,7 @@ class _Prover:
         if self.offsets.at(self.position_place)[1] != NEVER or self.offsets.at(self.offset_place)[0] != NEVER:
             raise Unproven(f"{self.part.path}: index entries that lead elsewhere")
         self._finish_times()
+        self._finish_transactions()
         return proof
 
     def _walk_long(self, data: bytes, position: int) -> int:
@@ -187,7 +180,8 @@ class _Prover:
             block_hash, block_batches = proof.block_hashes.pop(), proof.block_batches.pop()
         at, last_at, before = 0, -1, proof.batches
         while at < limit and at + HEADER_SIZE <= length:
-            (base, size, epoch, magic, crc, attributes, delta, _, timestamp, producer, _, _, count) = unpack(data, at)
+            header = unpack(data, at)
+            base, size, epoch, magic, crc, attributes, delta, _, timestamp, producer, _, _, count = header
             size += LENGTH_END
             if at + size > length:
                 break
@@ -214,8 +208,7 @@ class _Prover:
                 wanted_offset = self._offset_reached(expected - 1)
             if expected - 1 > wanted_time:
                 wanted_time = self._time_reached(expected - 1, so_far)
-            if timestamp > so_far:
-                so_far = timestamp
+            so_far = timestamp if timestamp > so_far else so_far
             if decode == EVERYTHING or (decode == SAMPLE and base >= block_end):
                 self._decode(data, at)
             if base >= block_end:
@@ -230,8 +223,8 @@ class _Prover:
             if epoch > last_epoch or base <= self.task.log_start < expected:
                 proof.skeleton.append(_facts(part, start + at, data, at))
                 last_epoch = epoch
-            if producer != NO_PRODUCER or attributes & CONTROL:
-                self._producer(data, at)
+            if producer != NO_PRODUCER or attributes & PRODUCING:
+                self._producer(header, data, at)
             proof.batches += 1
             last_at = at
             at += size
@@ -347,35 +340,56 @@ class _Prover:
         self.proof.snapshot_producers[self.snapshots.pop(0)] = dict(self.proof.producers)
         return self._next_snapshot()
 
-    def _producer(self, data: bytes, at: int) -> None:
-        header = HEADER.unpack_from(data, at)
-        base, leader_epoch, attributes, timestamp, producer, epoch, first, count = (
-            header[place] for place in (0, 2, 5, 8, 9, 10, 11, 12)
-        )
-        if attributes & (CONTROL | TRANSACTIONAL) and producer != NO_PRODUCER:
-            raise Unproven(f"{self.part.path}: transactions")
-        if producer == NO_PRODUCER or first < 0:
+    def _producer(self, header: tuple[int, ...], data: bytes, at: int) -> None:
+        """A batch of a producer that has an id, or of a transaction."""
+        base, _, leader_epoch, _, _, attributes, _, _, timestamp, producer, epoch, first, count = header
+        if producer == NO_PRODUCER or attributes & CONTROL:
+            if producer == NO_PRODUCER and not attributes & TRANSACTIONAL:
+                return
+            if producer == NO_PRODUCER or not attributes & TRANSACTIONAL:
+                raise Unproven(f"{self.part.path}: a transaction of nobody, or a marker of none")
+            self.transactions.marker(producer, base, self._is_aborted(data, at))
+            self._note(producer, ProducerSpan(epoch, leader_epoch))
             return
-        span = ProducerSpan(
-            epoch,
-            first,
-            timestamp,
-            epoch,
-            (first + count - 1) % SEQUENCES,
-            timestamp,
-            base + count - 1,
-            leader_epoch,
-        )
+        if attributes & TRANSACTIONAL:
+            self.transactions.records(producer, base, timestamp)
+        if first >= 0:
+            last = ((first + count - 1) % SEQUENCES, timestamp, base + count - 1, leader_epoch)
+            self._note(producer, ProducerSpan(-1, -1, epoch, first, timestamp, epoch, *last))
+
+    def _note(self, producer: int, span: ProducerSpan) -> None:
         known = self.proof.producers.get(producer)
         self.proof.producers[producer] = span if known is None else join_spans(known, span)
 
+    # --- Transactions
 
-def join_spans(before: ProducerSpan, behind: ProducerSpan) -> ProducerSpan:
-    """Two stretches of one producer's batches as one. Raises `Unproven` when they do not follow."""
-    known = before.epoch == behind.first_epoch and behind.first_timestamp - before.timestamp < PRODUCER_EXPIRY_MS
-    if known and behind.first_sequence != (before.sequence + 1) % SEQUENCES:
-        raise Unproven("a producer's sequence numbers that do not follow")
-    return ProducerSpan(*before[:3], *behind[3:])
+    def _is_aborted(self, data: bytes, at: int) -> bool:
+        if self.task.markers == UNREAD:
+            return False
+        try:
+            kind = control_type(decode_records(data, read_header(data, at), at)[0])
+        except (CorruptBatch, CodecUnavailable) as error:
+            raise Unproven(f"{self.part.path}: a transaction marker that cannot be read") from error
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            raise Unproven(f"{self.part.path}: a marker of another kind")
+        return kind == ControlType.ABORT
+
+    def _read_transaction_index(self) -> list[AbortedTransaction] | None:
+        """What the segment's index names, nothing when it has none; None when it is not compared."""
+        if self.task.markers != COMPARED:
+            return None
+        if not self.task.has_transaction_index:
+            return []
+        path = join(self.task.directory, f"{self.part.base_offset:020d}{TRANSACTION_INDEX_SUFFIX}")
+        try:
+            return decode_transaction_index(self.disk.read(path, 0, min(LARGEST_INDEX, self.disk.size(path))))
+        except CorruptFile as error:
+            raise Unproven(f"{path}: {error}") from error
+
+    def _finish_transactions(self) -> None:
+        part, proof = self.part, self.proof
+        first = proof.first_offset if part.start else 0
+        proof.transactions = self.transactions.finish(first, NEVER if part.end == part.file_size else proof.next_offset)
 
 
 def _facts(part: SegmentPart, position: int, data: bytes, at: int) -> BatchFacts:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import in_groups, part_tasks
-from odradek_audit.engine.proof import PartProof, PartTask, Unproven
+from odradek_audit.engine.proof import PartProof, PartTask
+from odradek_audit.engine.spans import Unproven
 from odradek_audit.engine.verdict import may_be_proven, prove_partition
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import PartitionInputs

@@ -18,6 +18,7 @@ from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, chec
 from odradek_audit.checks.companions import check_companions
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
+from odradek_audit.checks.transactions import OpenTransaction, note_open
 from odradek_audit.engine.conclusion import (
     bound_of,
     explained,
@@ -26,7 +27,8 @@ from odradek_audit.engine.conclusion import (
     reference_replica_of,
     summary_of,
 )
-from odradek_audit.engine.proof import MASK, NEVER, PartProof, PartTask, ProducerSpan, Unproven, join_spans
+from odradek_audit.engine.proof import MASK, NEVER, PartProof, PartTask
+from odradek_audit.engine.spans import ProducerSpan, Unproven, join_transactions, joined_producers
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, METADATA_TOPIC, BatchTable, Bounds, PartitionInputs, ReplicaInputs
@@ -54,6 +56,9 @@ class _Replica:
     places: list[tuple[int, int, int]] = field(default_factory=list)
     """Offset, segment and position of the first batch of each block."""
     producers: dict[int, ProducerSpan] = field(default_factory=dict)
+    open: dict[int, OpenTransaction] = field(default_factory=dict)
+    """Transactions without an end so far."""
+    newest: int = -1
 
     @property
     def log_end(self) -> int:
@@ -98,6 +103,8 @@ def prove_partition(
         raise Unproven(str(error)) from error
     if sink.findings or sink.notes:
         raise Unproven("something to report")
+    for side in sides.values():
+        note_open(side.inputs, sorted(side.open.values(), key=_offset), side.newest, side.log_end, sink)
     bound = bound_of(partition, Bounds())
     check_ends(partition, tables, bound, sink, settled=settled)
     if len(partition.replicas) < 2:
@@ -113,6 +120,10 @@ def prove_partition(
     ]
     summary = replace(partition_summary(partition, bound, compared, reference_replica), replicas=numbers)
     return PartitionResult(explained(sink.findings), sink.notes, summary)
+
+
+def _offset(transaction: OpenTransaction) -> int:
+    return transaction.offset
 
 
 # --- One replica ------------------------------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ def _joined(
         largest, last_time = max(largest, proof.max_timestamp), max(last_time, proof.last_time)
         for offset, spans in proof.snapshot_producers.items():
             waiting.remove(offset)
-            states[offset] = _states(_joined_producers(side.producers, spans))
+            states[offset] = _states(joined_producers(side.producers, spans))
         _append(side, task, proof)
     if last_time > largest:
         raise Unproven("a time index entry that is younger than every record")
@@ -171,16 +182,8 @@ def _states(spans: Mapping[int, ProducerSpan]) -> dict[int, ProducerState]:
     return {
         producer: ProducerState(span.epoch, span.sequence, span.offset, span.leader_epoch)
         for producer, span in spans.items()
+        if span.has_batch
     }
-
-
-def _joined_producers(
-    before: Mapping[int, ProducerSpan], behind: Mapping[int, ProducerSpan]
-) -> dict[int, ProducerSpan]:
-    joined = dict(before)
-    for producer, span in behind.items():
-        joined[producer] = join_spans(joined[producer], span) if producer in joined else span
-    return joined
 
 
 def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
@@ -200,7 +203,9 @@ def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
     side.batches += proof.batches
     side.bytes += task.size
     _append_blocks(side, task, proof)
-    side.producers = _joined_producers(side.producers, proof.producers)
+    side.producers = joined_producers(side.producers, proof.producers)
+    join_transactions(side.open, proof.transactions)
+    side.newest = max(side.newest, proof.max_timestamp)
 
 
 def _first_epoch(proof: PartProof) -> int:
