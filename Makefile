@@ -83,6 +83,7 @@ torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/tortu
 	@ODRADEK_ALL_FLIPS=1 $(BIN)/python -m pytest tests/audit/test_audit_bit_flips.py
 	@ODRADEK_ALL_CLIENTS=1 $(BIN)/python -m pytest tests/interop/test_scenarios.py
 	@$(BIN)/python -m tests.interop.suites
+	@$(BIN)/python -m tests.interop.kills.audited --minutes 60
 
 mutants: $(STAMP)  ## break the protocol on purpose, 111 times by hand and 100 times by machine: which check notices?
 	@rm -f $(VENV)/reach.json
