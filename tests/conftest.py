@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from odradek_broker.local import cluster as local_cluster
+from odradek_broker.local import processes
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
-from odradek_broker.local.processes import HOST, LISTENING_PORTS, is_free
+from odradek_broker.local.processes import HOST, is_free
 
 from tests.playing import play
 
@@ -26,7 +27,7 @@ settings.register_profile("odradek", deadline=None, derandomize=True, suppress_h
 settings.load_profile("odradek")
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes
-PORTS_OF_A_WORKER = 500  # of `LISTENING_PORTS`
+TEST_PORTS, PORTS_OF_A_WORKER = range(2_000, 9_000), 500  # nobody else chooses among them
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
 ROOM_IN_MEMORY = 2 << 30  # bytes; the everyday run has some 100 MB at a time
 
@@ -76,26 +77,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def ports_of_its_own() -> Generator[None, None, None]:
-    """Clusters of processes get ports that nobody else takes between their choice and their start: neither the system
-    nor another worker, of this run or of one beside it."""
+    """Clusters of processes get ports that nobody else takes before their start, or while a broker is down: neither the
+    system, nor another worker of this run or of one beside it, nor a command that a test runs."""
     with contextlib.ExitStack() as stack:
         ports = stack.enter_context(claimed_ports())
         free = (port for port in itertools.cycle(ports) if is_free(f"{HOST}:{port}"))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(local_cluster, "free_ports", lambda count: list(itertools.islice(free, count)))
+        for module in (local_cluster, processes):
+            patch.setattr(module, "free_ports", lambda count: list(itertools.islice(free, count)))
         patch.setenv(KAFKA_PORT_VARIABLE, "0")
         yield
 
 
 @contextlib.contextmanager
 def claimed_ports() -> Generator[range, None, None]:
-    """The first ports of `LISTENING_PORTS` that no other worker has; a lock that ends with its process."""
-    for first in LISTENING_PORTS[::PORTS_OF_A_WORKER]:
+    """The first ports of `TEST_PORTS` that no other worker has; a lock that ends with its process."""
+    for first in TEST_PORTS[::PORTS_OF_A_WORKER]:
         with Path(f"/tmp/odradek-test-ports-{os.getuid()}-{first}.lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            yield range(first, min(first + PORTS_OF_A_WORKER, LISTENING_PORTS.stop))
+            yield range(first, first + PORTS_OF_A_WORKER)
             return
-    raise OSError(f"{len(LISTENING_PORTS) // PORTS_OF_A_WORKER} workers of tests run already: no ports are left")
+    raise OSError(f"{len(TEST_PORTS) // PORTS_OF_A_WORKER} workers of tests run already: no ports are left")

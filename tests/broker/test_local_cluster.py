@@ -14,6 +14,8 @@ from odradek_broker.local import ports
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_broker.local.processes import IN_PROCESS_PORTS, LISTENING_PORTS, start_time
 
+from tests.conftest import TEST_PORTS
+
 
 def made(directory: Path) -> LocalCluster:
     """A cluster of three with something in each log directory; its first node seems to run."""
@@ -110,7 +112,8 @@ def test_a_port_for_kafkas_clients_that_was_asked_for_is_had_or_refused(
 
 
 def test_no_two_ways_of_choosing_ports_choose_the_same() -> None:
-    """A cluster inside of a process holds ports on which nobody listens yet: to others they look free."""
+    """A cluster inside of a process holds ports on which nobody listens yet, and the tests' clusters those of brokers
+    that are down: to others they look free."""
     rows = [range(first, first + ports.ROW * ports.ROWS) for first in ports.FIRST_PORTS.values()]
-    ranges = sorted([*rows, LISTENING_PORTS, IN_PROCESS_PORTS], key=lambda each: each.start)
+    ranges = sorted([*rows, LISTENING_PORTS, IN_PROCESS_PORTS, TEST_PORTS], key=lambda each: each.start)
     assert all(one.stop <= other.start for one, other in itertools.pairwise(ranges)), ranges

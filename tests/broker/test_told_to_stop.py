@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.local.processes import free_ports
+from odradek_broker.local import processes
 from odradek_broker.process.logs import configured
 from odradek_broker.process.node import Node
 from odradek_broker.process.server import FAILED, OK, _until_stopped, serve
@@ -27,7 +27,7 @@ LOGS = 300
 
 def settings(directory: Path) -> BrokerSettings:
     """A cluster of one node."""
-    (port,) = free_ports(1)
+    (port,) = processes.free_ports(1)
     controller = f"127.0.0.1:{port}"
     return BrokerSettings(
         node_id=1,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin, Consumer, OdradekError, Producer
-from odradek_broker.local.processes import free_ports
+from odradek_broker.local import processes
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.v1 import broker_pb2 as pb
@@ -67,7 +67,7 @@ def environment(node: int, inner: dict[int, str], outer: dict[int, str], control
 def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNetworks]:
     """Three brokers, and the topics that the environment named."""
     directory = tmp_path_factory.mktemp("networks")
-    ports = iter(free_ports(9))
+    ports = iter(processes.free_ports(9))
     inner = {node: f"localhost:{next(ports)}" for node in NODES}
     outer = {node: f"127.0.0.1:{next(ports)}" for node in NODES}
     controllers = {node: f"localhost:{next(ports)}" for node in NODES}

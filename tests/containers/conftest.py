@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from odradek.shared.properties import security_from
 from odradek.shared.security import UNSAID, talk_by_default
-from odradek_broker.local.processes import free_ports
+from odradek_broker.local import processes
 from odradek_proto.command_line import CLIENT_SETTINGS, COMMAND_CONFIG
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +76,8 @@ class Project:
     base_image: str
     secrets: Path | None = None  # where a client's are, with ops/docker/secure.yml; None: without it
     name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
-    ports: list[int] = field(default_factory=lambda: free_ports(3))
-    kafka_ports: list[int] = field(default_factory=lambda: free_ports(3))
+    ports: list[int] = field(default_factory=lambda: processes.free_ports(3))
+    kafka_ports: list[int] = field(default_factory=lambda: processes.free_ports(3))
     net: str = field(default_factory=lambda: f"172.30.{random.randrange(256)}")  # of the brokers' network
     up_ms: int = 0  # when `up` was typed, of time.monotonic()
 

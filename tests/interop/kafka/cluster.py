@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from odradek_broker.local.processes import free_ports
+from odradek_broker.local import processes
 
 from tests.interop.kafka.java import SMALL, java_command, run_java
 
@@ -58,7 +58,7 @@ class KafkaCluster:
     def format(self) -> None:
         """Write settings and format the log directories, as `kafka-storage format` does."""
         self.root.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(2 * self.nodes)
+        ports = processes.free_ports(2 * self.nodes)
         self._ports = {node: (ports[2 * node - 2], ports[2 * node - 1]) for node in range(1, self.nodes + 1)}
         with ThreadPoolExecutor() as pool:
             list(pool.map(self._format, self._ports))
