@@ -284,9 +284,10 @@ LASTS_S = 2.5 * SESSION_MS / 1_000
 
 
 def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
-    """odradek's and librdkafka's, each through some sessions: every record arrives once, and no call fails.
+    """odradek's through some sessions, librdkafka's until one was renewed: every record arrives once, no call fails.
 
-    librdkafka's producer has more conversations than connections: it was not merely cut off and let in again.
+    Renewed is a session when librdkafka's producer has had more conversations than connections; on a busy machine it is
+    sometimes too late for that, is cut off, and let in again.
     """
     cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
     given = {"odradek.create.users": "admin=secret", "connections.max.reauth.ms": str(SESSION_MS)}
@@ -313,8 +314,7 @@ def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
             KafkaConsumer({**known, "group.id": "none", "enable.auto.commit": False}),
         )
         consumer.assign([KafkaPartition("others", 0, 0)])
-        end = time.monotonic() + LASTS_S
-        for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+        for number in itertools.takewhile(lambda _: not renewed(counted), itertools.count()):
             producer.produce("others", b"%d" % number)
             assert producer.flush(START_S) == 0
             while (message := consumer.poll(START_S)) is not None and message.error():
@@ -322,12 +322,15 @@ def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
             assert message is not None
             assert message.value() == b"%d" % number
         consumer.close()
-        brokers = json.loads(counted[-1])["brokers"].values()
-        conversations = sum(each["req"].get("SaslHandshake", 0) for each in brokers)
-        assert conversations > sum(each["connects"] for each in brokers)
+
+    def renewed(counted: list[str]) -> bool:
+        assert time.monotonic() < end, counted[-1:]
+        brokers = [each for text in counted[-1:] for each in json.loads(text)["brokers"].values()]
+        return any(each["req"].get("SaslHandshake", 0) > each["connects"] for each in brokers)
 
     try:
         asyncio.run(asyncio.wait_for(own(), START_S))
+        end = time.monotonic() + START_S
         others()
     finally:
         cluster.kill_all()
