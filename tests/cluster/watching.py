@@ -86,7 +86,7 @@ def _beyond_their_leader(partition: dict[str, Any]) -> Iterator[tuple[dict[str, 
 
 
 async def watch(cluster: LocalCluster, seconds: float, seed: int) -> Watched:
-    """Write, kill and watch for so long."""
+    """Write, kill and watch for so long, and until a dead broker and some followers were seen."""
     watched = Watched()
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
@@ -96,17 +96,17 @@ async def watch(cluster: LocalCluster, seconds: float, seed: int) -> Watched:
     )
     tasks = [asyncio.create_task(_write(cluster)), asyncio.create_task(_kill(cluster, watched, random.Random(seed)))]
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds + PATIENCE_S):
             assert process.stdout is not None
-            last = 0.0
+            began, last = time.monotonic(), 0.0
             async for line in process.stdout:
                 now = time.monotonic()
                 if last:
                     watched.waits_s.append(max(now - last - WATCH_PAUSE_S, 0))
                 last = now
                 watched.take(json.loads(line))
-    except TimeoutError:
-        pass
+                if now - began >= seconds and min(watched.with_a_broker_down, watched.replicas) > 0:
+                    break
     finally:
         for task in tasks:
             task.cancel()
