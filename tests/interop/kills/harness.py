@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -30,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.cluster_health import wait_until_converged
@@ -210,9 +211,10 @@ class Harness:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             (future,) = admin.describe_consumer_groups([GROUP], request_timeout=10).values()
-            found = future.result(PATIENCE_S)
-            if len(found.members) == MEMBERS and found.state.name == "STABLE":
-                return int(found.coordinator.id)
+            with contextlib.suppress(KafkaException):  # whoever coordinates it has no time, or has just begun to
+                found = future.result(PATIENCE_S)
+                if len(found.members) == MEMBERS and found.state.name == "STABLE":
+                    return int(found.coordinator.id)
         raise AssertionError(f"the group has not got {MEMBERS} members")
 
     def _round(self, number: int) -> Round:
