@@ -33,7 +33,7 @@ class Controller:
         self.topics: dict[str, pb.NewTopic] = {}
         self.calls: list[str] = []
         self.takers: list[Any] = []
-        self.not_controller = 0
+        self.not_controller = self.resigned = 0
         self.silent = False
 
     async def CreateTopics(self, request: bytes, context: CallContext) -> bytes:
@@ -89,6 +89,10 @@ class Controller:
         return pb.ListPartitionReassignmentsResponse(partitions=[ongoing]).SerializeToString()
 
     async def DescribeQuorum(self, request: bytes, context: CallContext) -> bytes:
+        self.calls.append("DescribeQuorum")
+        if self.resigned:
+            self.resigned -= 1
+            return pb.DescribeQuorumResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER).SerializeToString()
         voters = [pb.QuorumReplica(node_id=number, log_end_offset=7) for number in (1, 2, 3)]
         return pb.DescribeQuorumResponse(leader_id=2, leader_epoch=5, voters=voters).SerializeToString()
 
@@ -167,6 +171,17 @@ def test_an_absent_controller_is_waited_for(peers: Any, controller: Controller) 
 
     tell(peers, story)
     assert controller.calls == ["CreateTopics"] * 4
+
+
+def test_a_controller_that_has_just_resigned_is_waited_for(peers: Any, controller: Controller) -> None:
+    """It answers for the quorum as a leader that it was when the question was sent to it."""
+    controller.resigned = 3
+
+    async def story(admin: Admin) -> None:
+        assert (await admin.describe_quorum()).leader_id == 2
+
+    tell(peers, story)
+    assert controller.calls == ["DescribeQuorum"] * 4
 
 
 def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: Controller) -> None:

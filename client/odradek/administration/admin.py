@@ -564,7 +564,10 @@ def _new_topics(given: NewTopic | Iterable[NewTopic]) -> list[NewTopic]:
 
 
 def _raise_if_nobody_is_in_charge(answer: object) -> None:
-    """NOT_CONTROLLER says that nothing was done, wherever it stands in the answer."""
+    """NOT_CONTROLLER says that nothing was done, wherever it stands in the answer; so does, of the metadata log,
+    NOT_LEADER_OR_FOLLOWER from a controller that was one when it was chosen."""
+    if getattr(answer, "error_code", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        raise broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no leader of the metadata quorum")
     items: Sequence[object] = [answer, *getattr(answer, "topics", ())]
     if any(getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER for item in items):
         raise broker_error(ErrorCode.NOT_CONTROLLER, "no active controller")
