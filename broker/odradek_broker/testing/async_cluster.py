@@ -244,9 +244,10 @@ class AsyncCluster:
         )
         request = admin_messages.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout * 1000))
         is_new = name not in self._newest_image().topics
-        found, repeated = await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
+        found = await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
         for created in admin_messages.CreateTopicsResponse.FromString(found).topics:
-            done_before = is_new and repeated and created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            # By this order: its answer was lost, or the controller resigned before the commit, and it was repeated.
+            done_before = is_new and created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             if created.error_code and not done_before:
                 raise ClusterError(f"{created.name}: {created.error_message or f'error {created.error_code}'}")
         await self._until(lambda: not_leading(self._nodes(), name), timeout)
@@ -348,19 +349,18 @@ class AsyncCluster:
         settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
         await member.start(settings)
 
-    async def _ask(self, method: str, request: bytes, timeout: float) -> tuple[bytes, bool]:
-        """One call as a client makes it, to the first running broker that answers; and whether others may have had it.
+    async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
+        """One call as a client makes it, to the first running broker that answers.
 
         A broker whose answer is lost may have acted on the call.
         """
         assert self._network is not None, "the cluster is not open"
-        failure, lost = "no broker runs", False
+        failure = "no broker runs"
         for broker in self._nodes():
             try:
-                return await self._network.call(admin_address(broker), method, request, timeout * 1000), lost
+                return await self._network.call(admin_address(broker), method, request, timeout * 1000)
             except NetworkError as error:
                 failure = f"broker {broker}: {error}"
-                lost = lost or not error.undelivered
         raise ClusterError(failure)
 
     def _partition(self, topic: str, partition: int) -> PartitionRegistration:
