@@ -29,6 +29,7 @@ FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
 
 
 EVERYDAY = ("damage", "disks")
+TOGETHER = (0, 16)  # of the seeds the first two: in them every kind of damage strikes
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
     """All kinds of one family at once, acks=all and min.insync.replicas=2: no record lost, all well again in time."""
     names = tuple(kind.name for kind in TABLE if family_of(kind) == family and kind.owed in SURVIVED)
     struck: set[str] = set()
-    for seed in range(SEEDS):
+    for seed in sorted(range(SEEDS), key=lambda seed: seed not in TOGETHER):
         result = run_seed(seed, Options(faults_ms=FAULTS_MS, nemeses=names))
         assert not result.findings, result.report()
         assert not any(what_is_wrong(injection, CAST) for injection in result.injections)

@@ -7,20 +7,22 @@ from odradek_chaos.worlds.simulated.checks.groups import GENERATION_FELL, OFFSET
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
-WITH_MEMBERS = Options(members=3)
 SEEDS = (5, 1, 9)  # the first of them twice: it is the shortest
+SHORT_FAULTS_MS = 2_500
 
 
+@pytest.mark.parametrize("faults_ms", [SHORT_FAULTS_MS, pytest.param(Options().faults_ms, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_groups_go_on_under_faults(seed: int) -> None:
+def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
     """One owner for each partition, offsets that stay, and peace afterwards; the same each time."""
-    result = run_seed(seed, WITH_MEMBERS)
+    options = Options(members=3, faults_ms=faults_ms)
+    result = run_seed(seed, options)
     assert not result.findings, result.report()
     assert result.generation >= 1
     assert result.commits > 0
     assert result.commits_of_consumers > 0
     if seed == SEEDS[0]:
-        assert run_seed(seed, WITH_MEMBERS).trace_hash == result.trace_hash
+        assert run_seed(seed, options).trace_hash == result.trace_hash
 
 
 def test_what_must_not_happen_is_found() -> None:
