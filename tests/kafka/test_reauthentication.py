@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.kafka.apis.sasl import AGAIN_MS, AUTHENTICATE, HANDSHAKE, SaslApi
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
-from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.process.wiring import kafka_limits
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.runtime.counters import Counters
 from odradek_proto.errors import ErrorCode
@@ -71,7 +72,7 @@ class Client:
             "KAFKA",
             {row.key: row for row in rows},
             clock=self.clock,
-            limits=KafkaLimits(),
+            limits=kafka_limits(BrokerSettings(node_id=1)),
             counters=Counters(),
             needs_sasl=True,
         )

@@ -26,15 +26,15 @@ MOST_LOGGED = 1_000  # characters of one line, in which clients have names of th
 
 
 class KafkaLimits(Value, frozen=True):
-    """From the broker's settings."""
+    """From the broker's settings, which have the defaults."""
 
-    max_frame_bytes: int = 104_857_600  # socket.request.max.bytes
-    queued_bytes: int = 268_435_456  # queued.max.request.bytes
-    idle_ms: int = 600_000  # connections.max.idle.ms
-    max_connections: int = 2_000
-    max_connections_per_ip: int = 2_000
-    max_answer_bytes: int = 8_388_608  # fetch.max.bytes
-    max_sasl_bytes: int = 65_536  # sasl.server.max.receive.size, until a client has authenticated
+    max_frame_bytes: int  # socket.request.max.bytes
+    queued_bytes: int  # queued.max.request.bytes
+    idle_ms: int  # connections.max.idle.ms
+    max_connections: int
+    max_connections_per_ip: int
+    max_answer_bytes: int  # fetch.max.bytes
+    max_sasl_bytes: int  # sasl.server.max.receive.size, until a client has authenticated
 
 
 class Waiting(Protocol):

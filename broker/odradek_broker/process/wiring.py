@@ -156,11 +156,9 @@ def identities(name: str, requests: Requests, settings: BrokerSettings) -> Ident
     return Identities(requests.authentication, lambda: secrets.token_urlsafe(SECRET_BYTES), most_bytes)
 
 
-def kafka_listener(
-    name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters
-) -> KafkaListener:
-    """A listener for Kafka's clients, by its name."""
-    limits = KafkaLimits(
+def kafka_limits(settings: BrokerSettings) -> KafkaLimits:
+    """What a listener for Kafka's clients lets them have."""
+    return KafkaLimits(
         max_frame_bytes=settings.socket_request_max_bytes,
         queued_bytes=settings.queued_max_request_bytes,
         idle_ms=settings.connections_max_idle_ms,
@@ -169,9 +167,21 @@ def kafka_listener(
         max_answer_bytes=settings.fetch_max_bytes,
         max_sasl_bytes=settings.sasl_server_max_receive_size,
     )
+
+
+def kafka_listener(
+    name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters
+) -> KafkaListener:
+    """A listener for Kafka's clients, by its name."""
     sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
     elr = settings.odradek_elr_enable
     apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr)
     return KafkaListener(
-        name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=sasl, throttle=requests.throttle
+        name,
+        apis,
+        clock=clock,
+        limits=kafka_limits(settings),
+        counters=counters,
+        needs_sasl=sasl,
+        throttle=requests.throttle,
     )
