@@ -53,7 +53,8 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def play(cluster: LocalCluster, plan: Plan, history: Path | None = None) -> Outcome:
-    return asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history=history).run())
+    history = history or cluster.directory / "history.jsonl"
+    return asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history).run())
 
 
 def audited(cluster: LocalCluster, history: Path, *, settled: bool) -> Report:

@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,7 +106,9 @@ def until_healthy(world: ComposeWorld) -> None:
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
-    outcome = asyncio.run(KillHarness(world, replace(plan, patience_s=PATIENCE_S)).run())
+    with tempfile.TemporaryDirectory(prefix="odradek-history-") as directory:
+        harness = KillHarness(world, replace(plan, patience_s=PATIENCE_S), Path(directory) / "history.jsonl")
+        outcome = asyncio.run(harness.run())
     print(f"\n{plan.fault}\n{report(outcome)}; ISR full after {[each.isr_full_ms for each in outcome.rounds]} ms")
     return outcome
 

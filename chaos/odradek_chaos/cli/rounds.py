@@ -1,7 +1,7 @@
 """`odradek chaos rounds`: brokers of a new cluster are killed again and again while they are written to.
 
 Exit codes: 0 every promise was kept, 3 a record was lost, duplicated or reordered, 1 the cluster did not recover in
-time, 2 usage, 130 interrupted.
+time, 2 usage, 130 interrupted: then the rounds that were over kept every promise, or there was none.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ import tempfile
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.terminal.options import Settings
 from odradek.cli.terminal.screen import Screen
-from odradek_proto.command_line import FAILED, FINE, CommandFailed
+from odradek.cli.terminal.stopping import told_to_stop
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
 
 from odradek_chaos.cli.cluster import checked_settings
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.simulation import FOUND
+
+if TYPE_CHECKING:
+    from odradek_chaos.harness.kills import KillHarness, Outcome
 
 
 class Acks(StrEnum):
@@ -64,10 +68,9 @@ def rounds(
 ) -> None:
     """Start three brokers, kill one in each round while they are written to, and read everything back.
 
-    Each round waits until the cluster has recovered: acknowledgements on every partition, full ISRs.
+    Each round waits until the cluster has recovered: acknowledgements on every partition, full ISRs. After Ctrl-C the
+    round under way is the last one; a second Ctrl-C ends it, without a verdict.
     """
-    import asyncio
-
     from odradek_broker.local.cluster import LocalCluster
 
     from odradek_chaos.harness.kills import TARGETS, KillHarness, NotRecovered, Plan, report
@@ -80,12 +83,40 @@ def rounds(
         cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []), secure=secure)
         cluster.ends_with_parent = True
         talk_as_told(cluster.directory)
-        harness = KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl", say=screen.say)
+        harness = KillHarness(ProcessesWorld(cluster), plan, directory / "history.jsonl", say=screen.say)
         try:
-            outcome = asyncio.run(harness.run())
+            outcome = _played(harness, screen)
         except NotRecovered as error:
             raise CommandFailed(f"not recovered: {error}", exit_code=FAILED) from error
         finally:
             cluster.stop_all()
     screen.show(asdict(outcome), lambda: report(outcome))
-    raise typer.Exit(FINE if outcome.read_back.sound else FOUND)
+    raise typer.Exit(FOUND if not outcome.read_back.sound else INTERRUPTED if outcome.interrupted else FINE)
+
+
+def _played(harness: KillHarness, screen: Screen) -> Outcome:
+    """Until its rounds are over, or it is told to stop. Raises `KeyboardInterrupt` without a verdict."""
+    import asyncio
+
+    async def run() -> Outcome | None:
+        running = asyncio.create_task(harness.run())
+        told = 0
+
+        def on_told() -> None:
+            nonlocal told
+            told += 1
+            if told > 1 or not harness.stop():
+                running.cancel()
+            else:
+                screen.say("stopping: after this round, with a verdict; a second Ctrl-C does not wait for them")
+
+        with told_to_stop(on_told):
+            try:
+                return await running
+            except asyncio.CancelledError:
+                return None
+
+    outcome = asyncio.run(run())
+    if outcome is None:
+        raise KeyboardInterrupt
+    return outcome

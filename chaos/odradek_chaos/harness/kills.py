@@ -23,6 +23,7 @@ from pathlib import Path
 from odradek import Admin, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek.shared.errors import OdradekError
+from odradek_audit.inputs.history import read_events
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.words import noun
@@ -66,6 +67,7 @@ class Outcome:
     rounds: list[Round] = field(default_factory=list)
     seed: int = 0
     acks: str = "all"
+    interrupted: bool = False  # told to stop before all rounds were over
     sent: int = 0
     failed: int = 0
     read_back: ReadBack = field(default_factory=ReadBack)
@@ -92,14 +94,17 @@ class Plan:
 
 
 class KillHarness:
-    """Runs a plan on a cluster that it has been given; says what happens through `say`."""
+    """Runs a plan on a cluster that it has been given; says what happens through `say`.
+
+    What the writers were told goes to the file `history`, and to memory only portion by portion.
+    """
 
     def __init__(
         self,
         cluster: RealWorld,
         plan: Plan,
+        history: Path,
         *,
-        history: Path | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._cluster = cluster
@@ -107,13 +112,21 @@ class KillHarness:
         self._fault = FAULTS[plan.fault]
         self._rng = random.Random(plan.seed)
         self._clock = LoopClock(random.Random(plan.seed))
-        self._ledger = Ledger(self._clock, history)
+        self._history = history
+        self._ledger = Ledger(self._clock, history, keep=False)
         self._say = say
         self._writers: list[Writer] = []
         self._last_error: OdradekError | None = None  # of a record that failed
+        self._stopping = False
+        self._has_begun = False
+
+    def stop(self) -> bool:
+        """The round under way is the last one; false when none has begun, and there will be nothing to judge."""
+        self._stopping = True
+        return self._has_begun
 
     async def run(self) -> Outcome:
-        """All rounds, then the read back. Raises `NotRecovered`."""
+        """All rounds, or those until `stop`, then the read back. Raises `NotRecovered`."""
         plan = self._plan
         outcome = Outcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
@@ -126,8 +139,11 @@ class KillHarness:
         tasks = await self._start_writers()
         try:
             await self._until(self._enough_in_flight, "records in flight")
+            self._has_begun = True
             for number, target in enumerate(self._schedule(), 1):
                 outcome.rounds.append(await self._round(number, target))
+                if self._stopping:
+                    break
         finally:
             for writer in self._writers:
                 writer.stop()
@@ -135,7 +151,7 @@ class KillHarness:
         for writer in self._writers:
             await self._close(writer.producer)
         outcome.sent = sum(sum(writer.sent.values()) for writer in self._writers)
-        outcome.failed = self._ledger.failed
+        outcome.failed, outcome.interrupted = self._ledger.failed, len(outcome.rounds) < plan.rounds
         self._ledger.close()
         outcome.read_back = await self._read_back()
         return outcome
@@ -313,8 +329,9 @@ class KillHarness:
 
     async def _read_back(self) -> ReadBack:
         try:
+            events = read_events(self._history)
             return await read_back(
-                self._cluster, self._plan.topic, self._ledger.events, patience_s=self._plan.patience_s, say=self._say
+                self._cluster, self._plan.topic, events, patience_s=self._plan.patience_s, say=self._say
             )
         except ClusterError as error:
             raise NotRecovered(f"waited for all replicas to be the same: {error}") from error
@@ -329,7 +346,8 @@ def report(outcome: Outcome) -> str:
     rounds = len(outcome.rounds)
     kinds = ", ".join(f"{count} {target}" for target, count in sorted(counts.items()))
     lines = [
-        f"{rounds} {noun(rounds, 'round')} ({kinds}), seed {outcome.seed}, acks={outcome.acks}",
+        f"{rounds} {noun(rounds, 'round')} ({kinds}), seed {outcome.seed}, acks={outcome.acks}"
+        + ", then told to stop" * outcome.interrupted,
         f"records: {outcome.sent} sent, {outcome.read_back.acknowledged} acknowledged, "
         f"{outcome.failed} without an answer, {outcome.read_back.read} read back",
         f"longest silence of a partition: median {statistics.median(silences):.0f} ms, worst {silences[-1]} ms",

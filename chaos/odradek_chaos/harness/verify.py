@@ -2,6 +2,9 @@
 
 Pure: it compares a ledger's events with the records of a full read, offset by offset. What failed, or was never
 answered, may be there or not (R-15). What was acknowledged must be there, once, at its offset.
+
+Memory is of the size of what is compared at once. A long run is compared in portions: a value's number, as `Writer`
+makes it (`w1/2/417`), says to which one its records and its events belong.
 """
 
 from __future__ import annotations
@@ -43,9 +46,59 @@ class ReadBack:
         self.anomalies.setdefault(anomaly, Anomalies()).add(sentence)
 
 
-def verify(events: Iterable[Event], records: Iterable[tuple[str, int, int, bytes]]) -> ReadBack:
-    """Compare a history with a full read: (topic, partition, offset, value) of every record, in the order read."""
-    verdict = ReadBack()
+Record = tuple[str, int, int, bytes]
+"""(topic, partition, offset, value)"""
+
+
+class Order:
+    """Records of one writer to one partition stand in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, int, bytes], int] = {}  # the largest number so far
+        self._ends: dict[tuple[str, int, bytes], int] = {}  # offset behind the last record
+        self._starts: dict[tuple[str, int, bytes], int] = {}  # the same, of the portions before
+
+    def next_portion(self) -> None:
+        """From here on come records with larger numbers; they stand behind all that came before."""
+        self._starts = dict(self._ends)
+
+    def check(self, verdict: ReadBack, topic: str, partition: int, offset: int, value: bytes) -> None:
+        number = number_of(value)
+        if number is None:
+            return
+        stream = (topic, partition, value.partition(b"/")[0])
+        newest = self._newest.get(stream, -1)
+        place = f"{topic}-{partition} offset {offset}: {show(value)}"
+        if number < newest:
+            verdict.note("reordered", f"{place} comes after number {newest} of the same writer")
+        elif offset < self._starts.get(stream, 0):
+            verdict.note("reordered", f"{place} comes before a smaller number of the same writer")
+        self._newest[stream] = max(number, newest)
+        self._ends[stream] = max(offset + 1, self._ends.get(stream, 0))
+
+
+def number_of(value: bytes) -> int | None:
+    """As which one its writer sent it to its partition; None of a value that no `Writer` made."""
+    parts = value.split(b"/", 2)
+    digits = parts[2].split(b" ", 1)[0] if len(parts) == 3 else b""
+    return int(digits) if digits.isdigit() else None
+
+
+def verify(events: Iterable[Event], records: Iterable[Record]) -> ReadBack:
+    """Compare a history with a full read, every record in the order read."""
+    return verify_in_portions([(events, records)])
+
+
+def verify_in_portions(portions: Iterable[tuple[Iterable[Event], Iterable[Record]]]) -> ReadBack:
+    """Compare a history with a full read, the numbers of each portion larger than those of the portions before."""
+    verdict, order = ReadBack(), Order()
+    for events, records in portions:
+        _verify_portion(verdict, order, events, records)
+        order.next_portion()
+    return verdict
+
+
+def _verify_portion(verdict: ReadBack, order: Order, events: Iterable[Event], records: Iterable[Record]) -> None:
     sent: set[tuple[str, bytes]] = set()
     acknowledged: dict[tuple[str, bytes], Event] = {}
     definitely_failed: set[tuple[str, bytes]] = set()
@@ -57,9 +110,8 @@ def verify(events: Iterable[Event], records: Iterable[tuple[str, int, int, bytes
             acknowledged[key] = event
         elif event.type == ERROR and event.definite:
             definitely_failed.add(key)
-    verdict.acknowledged = len(acknowledged)
+    verdict.acknowledged += len(acknowledged)
     found: dict[tuple[str, bytes], tuple[int, int]] = {}
-    newest: dict[tuple[str, int, bytes], int] = {}
     for topic, partition, offset, value in records:
         verdict.read += 1
         key, place = (topic, value), f"{topic}-{partition} offset {offset}"
@@ -71,23 +123,8 @@ def verify(events: Iterable[Event], records: Iterable[tuple[str, int, int, bytes
             verdict.note("duplicated", f"{place}: {show(value)} stands at offset {found[key][1]} as well")
             continue
         found[key] = (partition, offset)
-        _check_order(verdict, newest, topic, partition, value, place)
+        order.check(verdict, topic, partition, offset, value)
     _check_acknowledged(verdict, acknowledged, found)
-    return verdict
-
-
-def _check_order(
-    verdict: ReadBack, newest: dict[tuple[str, int, bytes], int], topic: str, partition: int, value: bytes, place: str
-) -> None:
-    """Records of one writer to one partition stand in the order in which they were sent."""
-    parts = value.split(b"/", 2)
-    digits = parts[2].split(b" ", 1)[0] if len(parts) == 3 else b""
-    if not digits.isdigit():
-        return
-    number, stream = int(digits), (topic, partition, parts[0])
-    if number < newest.get(stream, -1):
-        verdict.note("reordered", f"{place}: {show(value)} comes after number {newest[stream]} of the same writer")
-    newest[stream] = max(number, newest.get(stream, -1))
 
 
 def _check_acknowledged(
