@@ -210,7 +210,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode("ascii")
     except UnicodeDecodeError as error:
-        raise CorruptFile(f"not ASCII: {error}") from None
+        raise CorruptFile(f"its byte {error.start} is no ASCII") from None
 
 
 def _number(text: str, lowest: int = -(2**63), highest: int = _LARGEST) -> int:

@@ -31,7 +31,8 @@ def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, caplog: py
     ("name", "content", "said"),
     [
         ("00000000000000000009.log", "", "the log begins at 9 and there is no sound snapshot"),
-        ("quorum-state", "not JSON", "quorum-state cannot be read"),
+        ("quorum-state", "not JSON", "quorum-state cannot be read (it is not the JSON of such a file)"),
+        ("quorum-state", "{}", "quorum-state cannot be read (data_version is missing)"),
         ("quorum-state", '{"data_version":7,"leaderEpoch":1,"leaderId":1,"votedId":1}', "of no use (version 7"),
     ],
 )
@@ -51,3 +52,19 @@ def test_damaged_metadata_is_a_sentence_with_its_remedy(
     assert said in line
     assert "restore the" in line
     assert "while the other controllers are a majority of all, remove" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"version=1\n\xff", "its byte 10 is no ASCII"), (b"version=1\nnode.id=1\n", "cluster.id is missing")],
+)
+def test_a_directory_that_does_not_say_whose_it_is_has_a_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, said: str
+) -> None:
+    """Restored, or removed where others have what it has: another directory leads nothing that it led before."""
+    (tmp_path / "meta.properties").write_bytes(content)
+    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
+    assert asyncio.run(serve(settings)) == FAILED
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith(f"node 1 cannot start: {tmp_path}/meta.properties cannot be read ({said}): restore the file")
+    assert (tmp_path / "meta.properties").read_bytes() == content

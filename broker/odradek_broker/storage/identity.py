@@ -17,6 +17,11 @@ from odradek_proto.transport.ports import Files
 from odradek_broker.storage.atomic import read_file, replace_file
 from odradek_broker.storage.errors import WrongLogDirectory
 
+REMEDY = (
+    "restore the file from a backup, or remove it if this is the directory of this node and others have replicas of"
+    " all that is in it: the node then comes back as one with another disk, and leads nothing before it has caught up"
+)
+
 
 def settle_properties(
     files: Files, path: str, node_id: int, cluster_id: str | None, rng: random.Random
@@ -30,7 +35,7 @@ def settle_properties(
     try:
         properties = decode_meta_properties(content)
     except CorruptFile as error:
-        raise WrongLogDirectory(f"{path}/{META_PROPERTIES}: {error}") from None
+        raise WrongLogDirectory(f"{path}/{META_PROPERTIES} cannot be read ({error}): {REMEDY}") from None
     if properties.node_id != node_id:
         raise WrongLogDirectory(f"{path} belongs to node {properties.node_id}, not to node {node_id}")
     if cluster_id is not None and properties.cluster_id != cluster_id:

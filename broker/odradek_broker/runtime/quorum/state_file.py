@@ -59,7 +59,8 @@ def read_quorum_state(files: Files, directory: str, voters: Sequence[int] = ()) 
         )
         written_for = [voter["voterId"] for voter in fields.get("currentVoters") or ()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableQuorumState(f"{path} cannot be read ({error!r}): {REMEDY}") from error
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else "it is not the JSON of such a file"
+        raise UnreadableQuorumState(f"{path} cannot be read ({why}): {REMEDY}") from error
     if version != DATA_VERSION or not _can_be(state):
         wrong = f"version {version}, epoch {state.epoch}, leader {state.leader_id}, voted {state.voted_id}"
         raise UnreadableQuorumState(f"{path} is of no use ({wrong}): {REMEDY}")
