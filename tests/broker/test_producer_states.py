@@ -191,20 +191,14 @@ def test_a_producer_of_old_records_is_not_forgotten_while_it_writes() -> None:
 def test_the_first_unstable_offset_follows_open_transactions() -> None:
     """A transaction holds readers back until its marker is below the high watermark (PS-09)."""
     states = ProducerStates()
-    assert states.first_unstable_offset is None
+    assert states.first_unstable_offset(100) is None
     states.update(header(99, 0, producer=1, open=True))
     states.update(header(105, 0, producer=2, open=True))
-    assert states.first_unstable_offset == 99
+    assert states.first_unstable_offset(100) == 99
     states.update(marker(109, producer=1))
-    states.on_high_watermark(100)
-    assert states.first_unstable_offset == 99
-    states.on_high_watermark(109)
-    assert states.first_unstable_offset == 99
-    states.on_high_watermark(110)
-    assert states.first_unstable_offset == 105
+    assert [states.first_unstable_offset(offset) for offset in (100, 109, 110)] == [99, 99, 105]
     states.update(marker(112, producer=2))
-    states.on_high_watermark(200)
-    assert states.first_unstable_offset is None
+    assert states.first_unstable_offset(200) is None
 
 
 def test_a_snapshot_keeps_open_transactions() -> None:
@@ -214,11 +208,11 @@ def test_a_snapshot_keeps_open_transactions() -> None:
     before.update(header(6, 0, producer=2, open=True))
     states = ProducerStates()
     states.restore(before.entries(), 7)
-    assert states.first_unstable_offset == 6
+    assert states.first_unstable_offset(0) == 6
     states.update(marker(7, producer=2))
-    assert states.first_unstable_offset == 6
+    assert states.first_unstable_offset(0) == 6
     states.restore([], 5)
-    assert states.first_unstable_offset is None, "what was known of another log"
+    assert states.first_unstable_offset(0) is None, "what was known of another log"
 
 
 def test_a_log_that_begins_anew_waits_for_no_transaction() -> None:
@@ -226,7 +220,7 @@ def test_a_log_that_begins_anew_waits_for_no_transaction() -> None:
     states = ProducerStates()
     states.update(header(3, 0, open=True))
     states.restore([], 10)
-    assert states.first_unstable_offset is None
+    assert states.first_unstable_offset(0) is None
 
 
 def test_an_open_transaction_keeps_its_producer() -> None:

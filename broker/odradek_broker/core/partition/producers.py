@@ -93,14 +93,14 @@ def follows(last_sequence: int, next_sequence: int) -> bool:
 class ProducerStates:
     """All producers of one partition, valid for the log below `end_offset`."""
 
-    __slots__ = ("_entries", "_now_ms", "_open", "_undecided", "end_offset", "expiration_ms")
+    __slots__ = ("_ended", "_entries", "_now_ms", "_open", "end_offset", "expiration_ms")
 
     def __init__(self, expiration_ms: int = 86_400_000, now_wall_ms: int = 0) -> None:
         self.expiration_ms = expiration_ms
         self.end_offset = 0
         self._entries: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
-        self._undecided: list[tuple[int, int]] = []  # (first, last offset) of ended transactions above the HW
+        self._ended: list[tuple[int, int]] = []  # (first, last offset) of ended transactions
         self._now_ms = now_wall_ms
 
     def __len__(self) -> int:
@@ -171,26 +171,19 @@ class ProducerStates:
     def _end_transaction(self, entry: ProducerEntry, last_offset: int) -> None:
         if entry.transaction_first_offset == NO_OFFSET:
             return
-        self._undecided.append((entry.transaction_first_offset, last_offset))
+        self._ended.append((entry.transaction_first_offset, last_offset))
         entry.transaction_first_offset = NO_OFFSET
         self._open.pop(entry.producer_id, None)
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction open or ended above the high watermark; none: all is stable."""
-        if not self._open and not self._undecided:
-            return None
-        return min([*self._open.values(), *(first for first, _ in self._undecided)])
-
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose end marker is below the high watermark hold nothing back any more."""
-        if self._undecided:
-            self._undecided = [each for each in self._undecided if each[1] >= high_watermark]
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """First offset of the earliest transaction that is open or has its end marker above; none: all is stable."""
+        ended = [first for first, last in self._ended if last >= high_watermark]
+        return min([*self._open.values(), *ended], default=None)
 
     def on_log_start(self, log_start_offset: int) -> None:
         """Records below the log start offset are gone; producers are remembered until they expire (R-160)."""
-        if self._undecided:
-            self._undecided = [each for each in self._undecided if each[1] >= log_start_offset]
+        if self._ended:
+            self._ended = [each for each in self._ended if each[1] >= log_start_offset]
         self.end_offset = max(self.end_offset, log_start_offset)
 
     # --- Expiry ----------------------------------------------------------------------------------------------------
@@ -234,5 +227,5 @@ class ProducerStates:
         """Forget everything, `end_offset` included."""
         self._entries.clear()
         self._open.clear()
-        self._undecided.clear()
+        self._ended.clear()
         self.end_offset = 0

@@ -96,8 +96,9 @@ class LogCleaner:
         compaction = log.settings.compaction
         assert compaction is not None, replica.topic_partition
         stable = min(state.high_watermark, log.recovery_point)
-        if state.producers.first_unstable_offset is not None:
-            stable = min(stable, state.producers.first_unstable_offset)
+        unstable = state.producers.first_unstable_offset(state.high_watermark)
+        if unstable is not None:
+            stable = min(stable, unstable)
         # The checkpoint is written before a round changes anything, and says where offsets may be missing, not what is
         # clean: a round that was cut off leaves keys behind. So the first round after a start begins anew. A cut of the
         # log lowers the checkpoint.
