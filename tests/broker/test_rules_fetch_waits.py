@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+from odradek_broker.core.security.authorizer import Authorizer
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -21,11 +24,13 @@ BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
 class Reader:
     """Follower 1, or a consumer, whose answers the test takes itself."""
 
-    def __init__(self, world: World, *, follower: bool) -> None:
+    def __init__(self, world: World, *, follower: bool, access: Access = OPEN) -> None:
         self.follower = follower
+        requests = fetch_requests(world)
+        requests.access = access
         self.session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
-            fetch_requests(world),
+            requests,
             CALLER,
             limits=SessionLimits(8_000_000),
             follower=follower,
@@ -115,6 +120,24 @@ async def test_who_waits_for_more_bytes_is_told_of_a_new_epoch_at_once(world: Wo
     answer = consumer.gets()
     assert answer is not None
     assert ErrorCode(answer.error_code) is ErrorCode.FENCED_LEADER_EPOCH
+
+
+@plays(run)
+async def test_who_waits_is_told_nothing_after_the_right_to_read_is_gone(world: World) -> None:
+    """A fetch of a stream waits as long as there is nothing new: whether it may read is asked again then."""
+    allowed = Acl(
+        ResourceType.TOPIC, ORDERS.topic, PatternType.LITERAL, "User:*", "*", Operation.READ, Permission.ALLOW
+    )
+    acls = {b"1": allowed}
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    consumer = Reader(world, follower=False, access=Access(Authorizer(), lambda: acls))
+    consumer.asks(0, last=-1)
+    assert consumer.gets() is None
+    acls = {}
+    produce(world)
+    answer = consumer.gets()
+    assert answer is not None
+    assert (answer.size, ErrorCode(answer.error_code)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 @plays(run)

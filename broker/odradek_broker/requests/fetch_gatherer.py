@@ -11,6 +11,7 @@ When something is ready, and when it waits, is decided by `core/fetching.py` (R-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -56,6 +57,8 @@ class FetchGatherer:
         self.reader = Reader(follower=follower)
         self._requests = requests
         self._lookup = requests.lookup if follower else requests.access.lookup(requests.lookup, context, "Fetch")
+        judged = requests.access.is_on and not follower
+        self._refusal = partial(requests.access.refusal, context, "Fetch") if judged else None
         self._counters = requests.counters
         self._clock = requests.clock
         self._follower = follower
@@ -194,6 +197,7 @@ class FetchGatherer:
                 break
             del self._ready[tp]
             wanted = self._wanted[tp]
+            self._judge(wanted)
             decision, data = self._answers.find(wanted, budget - total, cold_bytes, first=not found)
             if data is None:
                 continue  # a thread reads; the partition is ready again when it has
@@ -213,6 +217,14 @@ class FetchGatherer:
         if not self._ready:
             self._rest()
         return gathered
+
+    def _judge(self, wanted: PendingFetch) -> None:
+        """A fetch waits as long as there is nothing new: whoever may not read any more is told so, and nothing else."""
+        if self._refusal is None or wanted.replica is None:
+            return
+        if error := self._refusal(wanted.topic_partition.topic):
+            wanted.leave()
+            wanted.replica, wanted.decision = None, FetchDecision(error, -1, -1, -1)
 
     def _leaves_the_rest(self, gathered: list[GatheredPartition]) -> bool:
         return bool(gathered) and chance("fetch-answer-partial", 0.1)
