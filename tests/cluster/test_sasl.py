@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,10 @@ PASSWORD = "it's a, secret = ü"  # what SCRAM, files and command lines have to 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two brokers with the user admin, and alice, whom admin has made."""
+    """Two brokers with the users admin and first, and alice, whom admin has made."""
     directory = tmp_path_factory.mktemp("sasl")
     cluster = LocalCluster.create(directory / "cluster", brokers=2)
-    users = {"odradek.create.users": "admin=secret", "sasl.enabled.mechanisms": ",".join(MECHANISMS)}
+    users = {"odradek.create.users": "admin=secret,first=other", "sasl.enabled.mechanisms": ",".join(MECHANISMS)}
     try:
         for node_id in cluster.nodes:
             cluster.start(node_id, node_settings(directory / "certificates", node_id, PROTOCOLS) | users)
@@ -168,6 +169,23 @@ def test_an_audit_gets_in_by_every_mechanism(secured: LocalCluster, mechanism: s
     refused = wrong.output + str(wrong.exception)
     assert "refuses the user alice" in refused or "does not know the password" in refused
     assert "no TLS" in unknown.output + str(unknown.exception)
+
+
+def test_a_deleted_user_of_the_settings_keeps_nobody_out(secured: LocalCluster) -> None:
+    """Who authenticates waits for these users of a new cluster, and only until they have been there."""
+
+    async def run() -> None:
+        async with Admin(secured.bootstrap, **settings(secured, "admin", "secret")) as admin:
+            await admin.delete_user_scram_credentials("first")
+        with suppress(SaslAuthenticationFailed):
+            while True:  # until the broker has heard of it
+                async with Admin(secured.bootstrap, **settings(secured, "first", "other")):
+                    pass
+        for address in secured.bootstrap.split(","):
+            async with Admin(address, **settings(secured, "alice", PASSWORD)) as admin:
+                await admin.describe_topics(["orders"])
+
+    asyncio.run(run())
 
 
 def test_a_wrong_password_is_told_at_once(secured: LocalCluster) -> None:

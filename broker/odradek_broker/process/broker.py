@@ -95,6 +95,7 @@ class Broker:
     ) -> None:
         self.settings = settings
         self.caught_up = asyncio.Event()  # the image has reached this broker's registration
+        self._users_created = asyncio.Event()  # those that settings name; whoever deletes one later means it
         self._clock = clock
         self._files = files
         self._directory = directory
@@ -232,7 +233,7 @@ class Broker:
             records=RecordRequests(replicas=replicas, broker_id=settings.node_id, access=access),
             groups=self._make_groups(access),
             admin=admin,
-            authentication=authentication(settings, feed, self._clock, self._files),
+            authentication=authentication(settings, feed, self._clock, self._files, self._users_created),
             throttle=Throttle(self._clock, self._counters.timer),
         )
 
@@ -313,6 +314,7 @@ class Broker:
             alter=lambda request, timeout_ms: self._ask_as_broker("AlterUserScramCredentials", request, timeout_ms),
         )
         await creation.run()
+        self._users_created.set()
 
     async def _ask_as_broker(self, method: str, request: Any, timeout_ms: float) -> Any:
         """In this broker's own name: the topics and users that settings name, and the groups' topic."""

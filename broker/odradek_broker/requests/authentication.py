@@ -47,7 +47,7 @@ class Authentication:
         mechanisms: tuple[str, ...],
         *,
         credentials: Callable[[], Credentials],
-        prepared: Callable[[], Awaitable[None]] = _at_once,
+        prepared: Callable[[], Awaitable[object]] = _at_once,
         new_nonce: Callable[[], str],
         clock: Clock,
         files: Files,

@@ -45,7 +45,7 @@ class UserCreation:
         self._alter = alter
 
     async def run(self) -> None:
-        """Return when every user exists or was refused for good."""
+        """Return when the image has had every user, or it was refused for good."""
         wanted = list(self._users)
         while wanted := [name for name in wanted if name not in self._feed.image.scram]:
             upsertions = [change for name in wanted for change in await self._upsertions(name)]
@@ -54,6 +54,7 @@ class UserCreation:
             except ControllerUnavailable:
                 await self._clock.sleep(RETRY_MS)
                 continue
+            await self._seen({user.name for user in answer.users if user.error_code == ErrorCode.NONE})
             for user in answer.users:
                 wanted.remove(user.name)
                 error = ErrorCode.from_number(user.error_code)
@@ -61,6 +62,9 @@ class UserCreation:
                     logger.info("user %s created", user.name)
                 else:
                     logger.error("user %s cannot be created: %s: %s", user.name, error.name, user.error_message)
+
+    async def _seen(self, names: set[str]) -> None:
+        await self._feed.wait_for(lambda image: names <= image.scram.keys())
 
     async def _upsertions(self, name: str) -> list[ScramCredentialUpsertion]:
         """Of every mechanism; computed in a thread, since it takes milliseconds on purpose."""
