@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek.cli.clusters.current import remember
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.cli.places import find, remove_unless_named
 from odradek_chaos.cli.up import Up
-from odradek_proto.command_line import FINE, CommandFailed
+from odradek_proto.command_line import FINE, UNREACHABLE, CommandFailed
 
 Run = Callable[..., Any]
 
@@ -51,9 +52,26 @@ def test_a_temporary_cluster_goes_when_it_goes_down(odradek: Run, tmp_path: Path
         link.symlink_to(place)
         outcome = odradek("cluster", "down", "--data", str(tmp_path / name))
         assert outcome.code == 0, outcome
-        assert "the data was removed" in outcome.out
+        assert "was removed" in outcome.out
         assert not records(place)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def test_a_cluster_that_was_stopped_before_is_not_taken_for_the_one_that_went_down(
+    odradek: Run, tmp_path: Path
+) -> None:
+    """It is neither removed nor asked unless somebody names it, and `cluster list` has it."""
+    earlier, later = (temporary(tmp_path / name).resolve() for name in ("odradek-1", "odradek-2"))
+    remember(earlier)
+    remember(later)
+    assert f"the data in {later} was removed" in odradek("cluster", "down", "--yes").out
+    for words in (("cluster", "down", "--yes"), ("cluster", "stop"), ("topic", "list")):
+        outcome = odradek(*words)
+        assert (outcome.code, "was named" in outcome.err) == (UNREACHABLE, True), outcome
+    assert records(earlier) == 3
+    assert str(earlier) in odradek("cluster", "list").out
+    assert odradek("cluster", "down", "--data", str(earlier), "--yes").code == 0
+    assert not earlier.exists()
 
 
 @pytest.mark.parametrize("way", [Path.rename, copied])
@@ -70,7 +88,7 @@ def test_what_was_temporary_elsewhere_stays(
     assert f"the data is in {place}" in outcome.out
     assert records(place) == 3
     removed = odradek("cluster", "down", "--data", str(place), "--remove")
-    assert "the data was removed" in removed.out
+    assert "was removed" in removed.out
     assert not place.exists()
 
 

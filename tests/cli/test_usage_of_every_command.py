@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -131,6 +132,7 @@ VALUES = [
     "bench produce orders --size big",
     "bench consume a/b",
     "user set u --password-file /",
+    "user set '' --password-file a",
     "acl add --operation fly --topic a",
     "acl list --operation fly",
     "cluster up -X min.insync.replcas=2",
@@ -145,7 +147,7 @@ VALUES = [
 @pytest.mark.parametrize("line", VALUES)
 def test_a_value_that_cannot_be_is_told_with_a_remedy(odradek: Run, line: str) -> None:
     """What no parser of a command line knows is judged by us, in the same form."""
-    assert check(odradek, tuple(line.split())) == ""
+    assert check(odradek, tuple(shlex.split(line))) == ""
 
 
 @pytest.mark.parametrize("line", ["topic list --frobnicate", "produce orders --size big", "audit run --frobnicate"])

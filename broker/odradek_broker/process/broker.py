@@ -95,7 +95,6 @@ class Broker:
     ) -> None:
         self.settings = settings
         self.caught_up = asyncio.Event()  # the image has reached this broker's registration
-        self._users_created = asyncio.Event()  # those that settings name; whoever deletes one later means it
         self._clock = clock
         self._files = files
         self._directory = directory
@@ -192,6 +191,7 @@ class Broker:
 
     def _make_requests(self) -> Requests:
         """What this broker may be asked, for every protocol that clients speak with it."""
+        self._users_created = asyncio.Event()  # those that settings name; whoever deletes one later means it
         settings, replicas, feed = self.settings, self.replicas, self._feed
         own = OwnConfigs(settings, lambda: feed.image)
         access = Access(authorizer(settings), lambda: feed.image.acls, trusted=inter_broker_listener(settings))

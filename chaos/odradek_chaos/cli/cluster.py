@@ -244,7 +244,11 @@ def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: boo
         what = f"stopped {len(live)} {noun(len(live), 'broker')}" if live else "no broker ran"
         if killed:
             what += f", of which {', '.join(map(str, killed))} did not stop in time and were killed"
-        return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"
+        return (
+            f"{what}; the data in {cluster.directory} was removed"
+            if removed
+            else f"{what}; the data is in {cluster.directory}"
+        )
 
     screen.show(facts, text)
     if not removed:
@@ -283,7 +287,11 @@ def list_clusters(screen: ToScreen = SCREEN) -> None:
         )
     if not screen.for_people or not rows:
         screen.show_rows(rows, {})
-        screen.say("" if rows else "no cluster was started on this machine: `odradek cluster up` starts one")
+        screen.say(
+            ""
+            if rows
+            else "no cluster is remembered here: `odradek cluster up` starts one, --data DIR one that is there"
+        )
         return
     for row in rows:
         row |= {"topics": first_of(row["topics"], 3), "running": f"{len(row['running'])} of {row['brokers']}"}

@@ -2,8 +2,9 @@
 
 `odradek cluster up` writes the directory of its cluster into `~/.odradek/current`; ODRADEK_HOME names another place
 than `~/.odradek`. The directory holds `cluster.json` with the addresses. Further lines of the file name the clusters
-that were started before and are still there: when the last one ends, the first of them that runs is meant again, and
-one that is stopped is found by `odradek cluster up` and `odradek cluster list`.
+that were started before and are still there: when the last one ends, the first of them that runs is meant again. One
+that is stopped is found by `odradek cluster up` and `odradek cluster list`, and is meant by no other command: the first
+line is empty then.
 """
 
 from __future__ import annotations
@@ -72,24 +73,27 @@ def step_back(directory: Path, still_runs: StillRuns) -> Path | None:
 
 def forget(directory: Path, still_runs: StillRuns) -> Path | None:
     """A cluster went down for good. Returns as `step_back`."""
+    default = current_directory()
     again = step_back(directory, still_runs)
     left = [each for each in cluster_directories() if each != directory]
     if left:
-        _write(home(), left)
+        _write(home(), left, default=again is not None or default not in (None, directory))
     else:
         (home() / CURRENT).unlink(missing_ok=True)
     return again
 
 
-def _write(place: Path, directories: Sequence[Path]) -> None:
+def _write(place: Path, directories: Sequence[Path], *, default: bool = True) -> None:
     temporary = place / f"{CURRENT}.{os.getpid()}"
-    temporary.write_bytes(b"".join(os.fsencode(each) + b"\n" for each in directories))
+    lines = [os.fsencode(each) + b"\n" for each in directories]
+    temporary.write_bytes(b"".join(lines if default else [b"\n", *lines]))
     temporary.replace(place / CURRENT)
 
 
 def current_directory() -> Path | None:
-    """The directory of the cluster that was started last, if one is remembered."""
-    return next(iter(cluster_directories()), None)
+    """The directory of the cluster that was started last, if one is remembered and not gone down since."""
+    directory = next(iter(cluster_directories()), None)
+    return None if directory is None or (home() / CURRENT).read_bytes().startswith(b"\n") else directory
 
 
 def data_directory(given: str | None) -> Path:
@@ -99,9 +103,9 @@ def data_directory(given: str | None) -> Path:
     """
     directory = current_directory() if given is None else Path(given).absolute()
     if directory is None:
-        raise CommandFailed(
-            "no cluster was started on this machine", hint="odradek cluster up, or --data DIR", exit_code=UNREACHABLE
-        )
+        known = "; `odradek cluster list` names those that are stopped" if cluster_directories() else ""
+        hint = f"odradek cluster up, or --data DIR{known}"
+        raise CommandFailed("no cluster of this machine was named, and none runs", hint=hint, exit_code=UNREACHABLE)
     try:
         (directory / STATE_FILE).stat()
     except (FileNotFoundError, NotADirectoryError) as error:

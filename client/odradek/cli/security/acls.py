@@ -140,9 +140,8 @@ def _resource(topic: str | None, group: str | None, cluster: bool) -> tuple[Reso
 def _operations(words: Iterable[str] | None) -> list[Operation]:
     for word in words or ():
         if word.lower() not in WORDS:
-            raise CommandFailed(
-                f"--operation {word}{did_you_mean(word.lower(), WORDS)}", hint=", ".join(WORDS), exit_code=USAGE
-            )
+            said = f"--operation: {word!r} is no operation{did_you_mean(word.lower(), WORDS)}"
+            raise CommandFailed(said, hint=", ".join(WORDS), exit_code=USAGE)
     return [WORDS[word.lower()] for word in words or ()]
 
 

@@ -21,7 +21,14 @@ UNCHECKED = (
 )
 app = CommandGroup("Users who authenticate by SASL: list them, set a password, delete one.")
 
-Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User:USER.")]
+
+def _named(name: str) -> str:
+    if not name:
+        raise CommandFailed("the name of a user is empty", hint="USER is one word", exit_code=USAGE)
+    return name
+
+
+Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User:USER.", callback=_named)]
 
 
 @app.command("list")
@@ -69,11 +76,11 @@ def delete(
     On a terminal it asks first; elsewhere it needs --yes.
     """
     if not yes:
-        confirm("deleting a user", f"deletes the credentials of {name}", name)
+        confirm("deleting a user", f"deletes the credentials of {name}{_itself(name)}", name)
     ask(bootstrap, timeout, lambda admin: admin.delete_user_scram_credentials(name))
     _done(
         {"user": name, "deleted": True},
-        f"user {name} can authenticate no more",
+        f"user {name}{_itself(name)} can authenticate no more",
         screen,
     )
 
@@ -83,6 +90,13 @@ def _talks_with_sasl() -> bool:
     from odradek.shared.security import default_security
 
     return default_security().sasl
+
+
+def _itself(name: str) -> str:
+    from odradek.shared.security import default_security
+
+    security = default_security()
+    return ", as whom this command authenticates," if security.sasl and security.sasl_username == name else ""
 
 
 def _done(row: dict[str, object], sentence: str, screen: Screen) -> None:
