@@ -27,7 +27,7 @@ from tests.cluster.hostile import (
 
 __all__ = ["broker"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
@@ -129,16 +129,12 @@ ABUSES: Abuses = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
     """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
     assert rise_under(broker, broker.bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
     """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""

@@ -168,7 +168,6 @@ def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
     assert outcome.read_back.sound, report(outcome)
 
 
-@pytest.mark.alone
 def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> None:
     """A silent stream proves nothing: only the session timeout moves the leadership away.
 
