@@ -27,7 +27,7 @@ settings.register_profile("odradek", deadline=None, derandomize=True, suppress_h
 settings.load_profile("odradek")
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes
-TEST_PORTS, PORTS_OF_A_WORKER = range(2_000, 9_000), 500  # nobody else chooses among them
+TEST_PORTS, PORTS_OF_A_WORKER = range(2_000, 9_000), 200  # nobody else chooses among them
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
 ROOM_IN_MEMORY = 2 << 30  # bytes; the everyday run has some 100 MB at a time
 

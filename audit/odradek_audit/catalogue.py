@@ -175,8 +175,8 @@ PHANTOM = Check(
     Severity.CRITICAL,
     "the log holds a record that nobody sent",
     ("D2",),
-    cause="the record was written by somebody whose history is not here, or its value was changed",
-    told_in_runs=True,
+    cause="the record was written by somebody whose history was not given (the audit needs every writer's), or its "
+    "value was changed",
 )
 FAILED_PRESENT = Check(
     "failed-present",

@@ -51,6 +51,8 @@ class Loss:
     end_offset: int
     acknowledged_ms: tuple[int, int] = (-1, -1)
     """Wall times of the first and the last acknowledgement, by the clients' clocks; -1 where they do not say."""
+    values: tuple[str, str] = ("", "")
+    """How the first and the last of them begin; empty without offsets."""
     story: str = ""
     """Which broker cut them, to follow whom, as the brokers wrote it down."""
 

@@ -263,6 +263,19 @@ def test_the_largest_fields_are_read(write_cluster: WriteCluster, tmp_path: Path
     assert result.output.count("acknowledged-lost:") == 2
 
 
+def test_another_writers_records_are_one_finding_for_each_stretch(write_cluster: WriteCluster) -> None:
+    """Not one for each record: whoever writes to a topic a second time has only the second history at hand."""
+    log = SampleLog()
+    for values in ([b"x0", b"x1"], [b"x2"], [b"a"], [b"x3"]):
+        log.append(values, producer_id=1)
+    found = audit(write_cluster(log, log), history=History([send("a"), ack("a", 3)])).findings
+    assert [(each.check, each.offset, each.end_offset, each.evidence["records"]) for each in found] == [
+        ("phantom", 0, 3, 3),
+        ("phantom", 4, 5, 1),
+    ]
+    assert "holds 3 values at offsets 0 to 2, from 'x0' in epoch 0 to 'x2' in epoch 0, which the" in found[0].sentence
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=2, max_size=8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable
@@ -22,10 +23,10 @@ from tests.audit.sample import SamplePartition
 WriteCluster = Callable[..., dict[str, Path]]
 
 
-def words(html: str) -> str:
+def words(text: str) -> str:
     """The page's text after its style, in one line."""
-    body = html[html.index("<body") :]
-    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+    body = text[text.index("<body") :]
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", body).split()))
 
 
 @pytest.mark.parametrize(("acks", "exit_code"), [(ACKS_ALL, 3), (ACKS_LEADER, 0)])
@@ -35,7 +36,7 @@ def test_records_gone_from_every_replica_are_counted(
     """How many, where, from which offset; only what was owed is a finding."""
     short = log_of(*VALUES[:2])
     report = audit(write_cluster(short, short), history=History(told(acks)))
-    assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5)]
+    assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5, values=("c", "e"))]
     assert report.exit_code == exit_code
     assert json.loads(json.dumps(report.summary()))["losses"] == [
         {
@@ -46,6 +47,7 @@ def test_records_gone_from_every_replica_are_counted(
             "first_offset": 2,
             "end_offset": 5,
             "acknowledged_ms": [-1, -1],
+            "values": ["c", "e"],
             "story": "",
         }
     ]
@@ -75,7 +77,7 @@ def test_partition_without_any_replica_is_gone_as_a_whole(write_cluster: WriteCl
     """acks=1 records of a partition whose directory no replica has."""
     whole = log_of(*VALUES)
     report = audit(write_cluster(whole, whole), history=History([*told(ACKS_ALL), *told(ACKS_LEADER, "other")]))
-    assert report.losses == [Loss("other", 0, "1", records=5, first_offset=0, end_offset=5)]
+    assert report.losses == [Loss("other", 0, "1", records=5, first_offset=0, end_offset=5, values=("a", "e"))]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,12 @@ def test_page_says_it_before_anything_else(write_cluster: WriteCluster, acks: st
     """Number, partition, offset and that no replica has them are the first sentence under the verdict's word."""
     short = log_of(*VALUES[:4])
     report = audit(write_cluster(short, short), history=History(told(acks)))
-    told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4"
+    told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4 ('e')"
     first = f"{told_to_be}: none of the 2 replicas that were read has it."
     assert verdict_sentence(report).startswith(first)
     said = words(page(report))
     assert f"{word} {first}" in said
-    assert owed.replace("'", "&#39;") in said.replace("'", "&#39;").replace("&#x27;", "&#39;")
+    assert owed in said
 
 
 def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster, tmp_path: Path) -> None:
@@ -107,8 +109,8 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
     ran = CliRunner().invoke(app, ["run", *options, "--history", str(history)], env={"COLUMNS": "300"})
     lines = ran.output.strip().splitlines()
     assert lines[0].startswith(
-        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 to 4: none of the 2 "
-        "replicas that were read has them."
+        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 ('c') to 4 ('e'): none of "
+        "the 2 replicas that were read has them."
     )
     assert lines[-1].startswith("The replicas agree, and 3 acknowledged records are gone from every one of them.")
     assert ran.exit_code == 0
@@ -144,7 +146,7 @@ def test_offsets_known_and_unknown_are_told_apart(write_cluster: WriteCluster) -
     whole = log_of(*VALUES)
     unnamed = [Event(ACK, "other", 0, value, -1, ACKS_LEADER) for value in (b"y", b"z")]
     report = audit(write_cluster(whole, whole), history=History([*told(ACKS_LEADER, "other"), *unnamed]))
-    assert report.losses == [Loss("other", 0, "1", 5, 0, 5), Loss("other", 0, "1", 2, -1, -1)]
+    assert report.losses == [Loss("other", 0, "1", 5, 0, 5, values=("a", "e")), Loss("other", 0, "1", 2, -1, -1)]
 
 
 def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster: WriteCluster) -> None:
@@ -152,4 +154,5 @@ def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster:
     log = log_of(*VALUES)
     del log.batches[3], log.batches[1]
     said = verdict_sentence(audit(write_cluster(log, log), history=History(told(ACKS_LEADER))))
-    assert said.startswith("2 records of t-0 that were acknowledged with acks=1 are gone, between offsets 1 and 3: ")
+    gone = "2 records of t-0 that were acknowledged with acks=1 are gone"
+    assert said.startswith(f"{gone}, between offsets 1 ('b') and 3 ('d'): ")

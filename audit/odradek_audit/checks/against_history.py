@@ -63,6 +63,48 @@ class _Log:
         """Acknowledged offsets that hold a value which the history never sent: told with the loss."""
 
 
+class _NeverSent:
+    """Records that the history never sent: those that follow on each other are one finding, for another writer's may
+    be thousands."""
+
+    def __init__(self, table: BatchTable, replica: str, sink: FindingSink) -> None:
+        self._table = table
+        self._replica = replica
+        self._sink = sink
+        self._run: list[tuple[_Place, bytes | None]] = []
+        """The first and the last of a run."""
+
+    def add(self, place: _Place, value: bytes | None) -> None:
+        if self._run and place.offset != self._run[-1][0].offset + 1:
+            self.report()
+        self._run[1:] = [(place, value)]
+
+    def report(self) -> None:
+        """The run is over."""
+        if not self._run:
+            return
+        (first, value), (last, last_value) = self._run[0], self._run[-1]
+        self._run, table, epoch = [], self._table, self._table.epoch[first.row]
+        records = last.offset - first.offset + 1
+        what = (
+            f"the value {_text(value)} at offset {first.offset} of epoch {epoch}, which"
+            if records == 1
+            else f"{records:,} values at offsets {first.offset} to {last.offset}, from {_text(value)} in epoch "
+            f"{epoch} to {_text(last_value)} in epoch {table.epoch[last.row]}, which"
+        )
+        self._sink.report(
+            PHANTOM,
+            self._replica,
+            f"replica {self._replica} holds {what} the history never sent",
+            offset=first.offset,
+            end_offset=last.offset + 1,
+            epoch=epoch,
+            file=table.file(first.row),
+            position=table.position[first.row],
+            records=records,
+        )
+
+
 class _Cleaned:
     """What the cleaner may have taken out of the reference replica's log: below where it has been, all of a key but its
     newest record, and in time tombstones, too (K-87)."""
@@ -171,7 +213,7 @@ def _read_log(
     sink: FindingSink,
 ) -> _Log:
     """Go through the records once; phantoms, duplicates and visible failures are found on the way."""
-    log = _Log()
+    log, strangers = _Log(), _NeverSent(table, reference_replica, sink)
     told = (history.acknowledged, history.acknowledged_by_leader, history.delivered)
     wanted = {offset for events in told for offset, *_ in events}
     owed = {offset for offset, *_ in history.acknowledged}
@@ -199,11 +241,12 @@ def _read_log(
                 log.never_sent.add(record.offset)
                 continue
             if digest not in sent:
-                _report_phantom(table, reference_replica, place, record.value, sink)
+                strangers.add(place, record.value)
                 continue
             _see_again(table, reference_replica, log, digest, place, record.value, sent, sink)
             if digest in history.failed and sent[digest] == 1:
                 _report_failed(table, reference_replica, place, record.value, history.failed[digest], sink)
+    strangers.report()
     return log
 
 
@@ -245,23 +288,6 @@ def _see_again(
         first_offset=first.offset,
         producer_id=table.producer_id[place.row],
         first_producer_id=table.producer_id[first.row],
-    )
-
-
-def _report_phantom(
-    table: BatchTable, reference_replica: str, place: _Place, value: bytes | None, sink: FindingSink
-) -> None:
-    sink.report(
-        PHANTOM,
-        reference_replica,
-        f"replica {reference_replica} holds the value {_text(value)} at offset {place.offset} of epoch "
-        f"{table.epoch[place.row]}, which the "
-        "history never sent",
-        offset=place.offset,
-        end_offset=place.offset + 1,
-        epoch=table.epoch[place.row],
-        file=table.file(place.row),
-        position=table.position[place.row],
     )
 
 

@@ -81,21 +81,26 @@ def losses_of(
         hidden += _search(tables[name], name, reader, wanted, found)
     absent = {told for told in missing if told.digest not in found}
     gone = _outside(absent, _merged(hidden))
-    return Gone(summed(partition.topic, partition.partition, gone), len(absent) - len(gone))
+    return Gone(summed(history, gone), len(absent) - len(gone))
 
 
-def summed(topic: str, partition: int, gone: Iterable[Told]) -> list[Loss]:
+def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
     """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves."""
     kinds: dict[tuple[str, bool], list[int]] = {}
     times: dict[int, list[int]] = {}
+    labels: dict[int, str] = {NO_OFFSET: ""}
     for told in gone:
         kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
         times.setdefault(told.offset, []).append(told.time_ms)
+        labels.setdefault(told.offset, history.labels.get(told.digest, ""))
     return [
-        Loss(topic, partition, acks, len(offsets), *_ends(offsets), _span(times, offsets))
+        Loss(
+            history.topic, history.partition, acks, len(offsets), *_ends(offsets), _span(times, offsets),
+            (labels[offsets[0]], labels[offsets[-1]]),
+        )
         for (acks, _), every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
         for offsets in _in_places(sorted(every))
-    ]
+    ]  # fmt: skip
 
 
 def _ends(offsets: Sequence[int]) -> Span:

@@ -390,7 +390,8 @@ def _print_table(report: Report, out: str | None, every_partition: bool) -> None
         console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
     for loss in report.losses[:SHOWN_FINDINGS]:
         if loss.story:
-            console.print(f"  {escape(loss.topic)}-{loss.partition}, from {loss.first_offset}: {escape(loss.story)}")
+            place = f"{escape(loss.topic)}-{loss.partition}, from {loss.first_offset}"
+            console.print(f"  {place}: {escape(loss.story)}", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
         table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)

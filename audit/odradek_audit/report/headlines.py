@@ -16,15 +16,12 @@ from odradek_audit.words import count, plain, plural
 
 SHOWN_ABSENCES = 3
 """Replicas without some directory that the verdict names."""
-SURVIVED, FINDINGS, INCONCLUSIVE = "SURVIVED", "FINDINGS", "INCONCLUSIVE"
-LOST = "RECORDS LOST"
-"""No rule is broken, and acknowledged records are gone all the same: nobody would call that survived."""
-VERDICTS = {"fine": SURVIVED, "findings": FINDINGS, "inconclusive": INCONCLUSIVE}
+VERDICTS = {"fine": "SURVIVED", "lost": "RECORDS LOST", "findings": "FINDINGS", "inconclusive": "INCONCLUSIVE"}
 
 
 def verdict_word(report: Report) -> str:
     """The verdict in capitals."""
-    return LOST if report.losses and report.verdict == "fine" else VERDICTS[report.verdict]
+    return VERDICTS[report.verdict]
 
 
 def verdict_sentence(report: Report) -> str:

@@ -53,12 +53,16 @@ def _sentence(loss: Loss, replicas: int) -> str:
 def _where(loss: Loss) -> str:
     if loss.first_offset < 0:
         return ""
-    last = loss.end_offset - 1
-    if last == loss.first_offset:
-        return f", offset {last}"
+    end = loss.end_offset - 1
+    first, last = (
+        f"{offset} ({plain(value)!r})" if value else f"{offset}"
+        for offset, value in zip((loss.first_offset, end), loss.values, strict=True)
+    )
+    if end == loss.first_offset:
+        return f", offset {first}"
     if loss.records < loss.end_offset - loss.first_offset:
-        return f", between offsets {loss.first_offset} and {last}"
-    return f", from offset {loss.first_offset} to {last}"
+        return f", between offsets {first} and {last}"
+    return f", from offset {first} to {last}"
 
 
 def losses_html(losses: Sequence[Loss]) -> Safe:

@@ -1,7 +1,7 @@
 """The result of an audit: findings, notes, what was compared, and a verdict.
 
-The verdict is one of three: findings (exit 3), inconclusive (exit 1: too little was compared to say anything), fine
-(exit 0).
+The verdict: findings (exit 3), inconclusive (exit 1: too little was compared to say anything), fine or lost (exit 0: no
+rule is broken; acknowledged records are gone all the same).
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        return {EXIT_FINE: "fine", EXIT_INCONCLUSIVE: "inconclusive", EXIT_FINDINGS: "findings"}[self.exit_code]
+        word = {EXIT_FINE: "fine", EXIT_INCONCLUSIVE: "inconclusive", EXIT_FINDINGS: "findings"}[self.exit_code]
+        return "lost" if word == "fine" and self.losses else word
 
     @property
     def compared_records(self) -> int:
@@ -263,7 +264,7 @@ def _losses(layout: Layout, events: PartitionHistory) -> list[Loss]:
     starts = [directory.log_starts.get(place, 0) for directory in layout.directories.values()]
     removed_to = max(starts)
     gone = (told for told in all_acknowledged(events) if told.offset >= removed_to or not removed_to)
-    return summed(*place, gone)
+    return summed(events, gone)
 
 
 def _reasons(report: Report, layout: Layout, history: History | None) -> list[str]:

@@ -19,7 +19,7 @@ from string import Template
 from odradek_audit.catalogue import gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
-from odradek_audit.report.headlines import LOST, verdict_sentence, verdict_word
+from odradek_audit.report.headlines import verdict_sentence, verdict_word
 from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
@@ -74,7 +74,7 @@ def page(report: Report) -> str:
 
 def _verdict(report: Report) -> Safe:
     word = verdict_word(report)
-    look = "findings" if word == LOST else report.verdict
+    look = "findings" if report.verdict == "lost" else report.verdict
     return tag(
         "section",
         tag("div", _SIGNS[look], class_="sign", aria_hidden="true"),
