@@ -223,7 +223,7 @@ def test_nobody_is_served_before(secured: LocalCluster) -> None:
                 try:
                     size = int.from_bytes(await reader.readexactly(4))
                     answers.append(await reader.readexactly(size))
-                except (asyncio.IncompleteReadError, ConnectionResetError):
+                except (asyncio.IncompleteReadError, ConnectionError):
                     break
         writer.close()
         return answers
