@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,14 @@ def ports_of_its_own() -> Generator[None, None, None]:
     """Clusters of processes get ports that nobody else takes before their start, or while a broker is down: neither the
     system, nor another worker of this run or of one beside it, nor a command that a test runs."""
     with contextlib.ExitStack() as stack:
-        ports = stack.enter_context(claimed_ports())
-        free = (port for port in itertools.cycle(ports) if is_free(f"{HOST}:{port}"))
+        ports = cache(lambda: itertools.cycle(stack.enter_context(claimed_ports())))  # for the first who wants some
         patch = stack.enter_context(pytest.MonkeyPatch.context())
+
+        def free_ports(count: int) -> list[int]:
+            return list(itertools.islice((port for port in ports() if is_free(f"{HOST}:{port}")), count))
+
         for module in (local_cluster, processes):
-            patch.setattr(module, "free_ports", lambda count: list(itertools.islice(free, count)))
+            patch.setattr(module, "free_ports", free_ports)
         patch.setenv(KAFKA_PORT_VARIABLE, "0")
         yield
 
