@@ -64,15 +64,15 @@ async def begun(server: HttpServer, path: str) -> tuple[asyncio.StreamReader, as
     while True:
         reader, writer = await open_to(server)
         writer.write(get(path))
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             assert await reader.readexactly(8) == b"HTTP/1.1"
             return reader, writer
 
 
 async def rest_of(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the end, which may be a reset."""
+    """What comes until the end, which may be a reset, or a broken pipe where something was still to be written."""
     received = bytearray()
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         while data := await reader.read(1 << 16):
             received += data
     return bytes(received)
