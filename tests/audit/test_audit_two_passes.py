@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, part_tasks
 from odradek_audit.engine.two_passes import Passes
@@ -19,6 +20,7 @@ from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
 from odradek_audit.inputs.layout import read_layout
 from odradek_audit.report import Report
+from odradek_proto.compression import Codec
 from odradek_proto.formats import decode_transaction_index, encode_transaction_index
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
@@ -141,6 +143,28 @@ def test_transactions_are_proven_unless_an_index_says_something_else(seed: int, 
         index.write_bytes(encode_transaction_index([*entries[:place], *wrong, *entries[place + 1 :]]))
         assert unproven(replicas) == {"t"}
         assert {finding.check for finding in same_without(replicas).findings} == {"transaction-mismatch"}
+
+
+def test_a_marker_in_a_codec_that_is_not_installed_ends_no_audit(
+    write_cluster: WriteCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody compresses markers: somebody changed its attributes, and its CRC with them."""
+    log = SampleLog()
+    log.append([b"x"], producer_id=1, transactional=True)
+    log.end(ControlType.ABORT, 1)
+    replicas = write_cluster(SamplePartition(log), SamplePartition(log), clean_shutdown=True)
+    for path in replicas.values():
+        file = path / "t-0" / f"{0:020d}.log"
+        data = bytearray(file.read_bytes())
+        marker = 12 + int.from_bytes(data[8:12], "big")
+        data[marker + 22] |= Codec.ZSTD
+        data[marker + 17 : marker + 21] = crc32c(bytes(data[marker + 21 :])).to_bytes(4, "big")
+        file.write_bytes(data)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    said = [note.sentence for note in same_without(replicas).notes if note.kind == "not-compared"]
+    assert [sentence.partition(" were not read: ")[2][:21].strip() for sentence in said] == [
+        "zstd needs zstandard:"
+    ] * 2
 
 
 @pytest.mark.parametrize("batches", [3, 700])

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from odradek_proto.compression import CodecUnavailable
 from odradek_proto.formats import (
     TRANSACTION_INDEX_SUFFIX,
     AbortedTransaction,
@@ -68,7 +69,7 @@ def check_transactions(
     judged = [segment for segment in inputs.segments if is_judged(inputs, segment)]
     try:
         markers = {table.base_offset[marker.row]: marker for marker in _markers(inputs, table, reader)}
-    except (OSError, CorruptBatch) as error:
+    except (OSError, CorruptBatch, CodecUnavailable) as error:
         sink.note(
             "not-compared", inputs.replica, f"the transactions of replica {inputs.replica} were not read: {error}"
         )
@@ -119,7 +120,7 @@ def note_open(
 
 
 def _markers(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) -> Iterator[_Marker]:
-    """Every transaction marker of the log. Raises `OSError` and `CorruptBatch`."""
+    """Every transaction marker of the log. Raises `OSError`, `CorruptBatch` and `CodecUnavailable`."""
     open_since: dict[int, int] = {}
     for row, attributes in enumerate(table.attributes):
         producer = table.producer_id[row]
