@@ -16,6 +16,7 @@ OLDEST_PYTHON = (3, 11)
 FEW_FILES = 1_024  # below it a broker with some hundred partitions or clients runs out
 ENOUGH_FILES = 4_096
 LITTLE_SPACE = 1 << 30  # one segment of Kafka's default size
+FULL = "make room: a broker whose disk is full takes no writes until there is some"
 EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "compression": (("lz4", "zstandard", "cramjam"), "lz4, zstd and snappy batches can be neither written nor read"),
     "audit": (("pyspark", "pyarrow"), "`odradek audit run` works without Spark only"),
@@ -83,7 +84,7 @@ def disk_space(directory: Path) -> list[Finding]:
         return [problem("disk", str(place), f"cannot be looked at: {error.strerror}", "is it still mounted?")]
     if free >= LITTLE_SPACE:
         return []
-    return [problem("disk", str(place), f"{free >> 20} MiB are free", "a broker whose disk is full stops")]
+    return [problem("disk", str(place), f"{free >> 20} MiB are free in {place}", FULL)]
 
 
 def of_other_packages(asked: Asked) -> list[Finding]:
