@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.core.security.needs import NEEDS
-from odradek_proto.security.acls import OPERATIONS, Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import OPERATIONS, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 
 ALICE, HERE = "User:alice", "10.0.0.1"
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED

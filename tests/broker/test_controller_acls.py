@@ -10,7 +10,8 @@ from odradek_broker.core.controller.security import create_acls, delete_acls, de
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.v1.admin_messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from odradek_proto.values import replace
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import CorruptMetadata, apply, encode
 from odradek_broker.core.metadata.snapshot import difference, image_of, records_of
-from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
-from odradek_proto.security.quotas import KEYS, QuotaEntity
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
+from odradek_proto.security.quota_words import KEYS
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, RemoveTopicRecord

@@ -13,7 +13,7 @@ from odradek_broker.core.security import quotas
 from odradek_broker.core.security.quotas import BURST_S, MOST_WAIT_MS, QuotaBuckets
 from odradek_broker.requests.quotas import Throttle
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.quotas import (
+from odradek_proto.security.quota_words import (
     ANY,
     CONSUMER_BYTE_RATE,
     DEFAULT,
@@ -21,8 +21,8 @@ from odradek_proto.security.quotas import (
     OF_DEFAULT,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
-    QuotaEntity,
 )
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.v1 import broker_pb2 as pb

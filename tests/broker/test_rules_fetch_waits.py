@@ -10,7 +10,8 @@ from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 

@@ -25,7 +25,8 @@ from odradek.broker_errors import (
 )
 from odradek.cli.clusters.status import gather_status
 from odradek_broker.local.cluster import LocalCluster
-from odradek_proto.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]

@@ -17,7 +17,8 @@ from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, KafkaLimits
 from odradek_broker.process.wiring import kafka_limits
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
-from odradek_proto.security.quotas import DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity
+from odradek_proto.security.quota_words import DEFAULT, PRODUCER_BYTE_RATE
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.values import replace
 
 from tests.kafka.by_hand import HandClock, Wire, feed, turns

@@ -10,7 +10,8 @@ from odradek import Admin
 from odradek_broker.requests.groups import HIDDEN
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 
 from tests.kafka.test_admin import ask
 

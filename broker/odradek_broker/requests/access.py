@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import CLUSTER_NAME, Acl, Operation, ResourceType
+from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.config.log_levels import AUDIT

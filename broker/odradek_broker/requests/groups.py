@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, ResourceType
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.values import Value, replace
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import Operation, ResourceType
+from odradek_proto.security.acl_words import Operation, ResourceType
 from odradek_proto.values import Value
 
 from odradek_broker.requests.access import OPEN, Access

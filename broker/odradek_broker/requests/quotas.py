@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
-from odradek_proto.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from odradek_proto.security.quota_words import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from odradek_proto.transport.ports import Clock
 
 from odradek_broker.core.security.quotas import QuotaBuckets, Quotas

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import Value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek_proto.security.quotas import DEFAULT, EXACT, OF_DEFAULT, QuotaEntity
+from odradek_proto.security.quota_words import DEFAULT, EXACT, OF_DEFAULT
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.v1 import admin_messages as messages
 
 

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import (
+from odradek_proto.security.acl_words import (
     ANY_NAME,
     CLUSTER_NAME,
     OPERATIONS,
-    Acl,
     Operation,
     PatternType,
     Permission,
     ResourceType,
 )
-from odradek_proto.security.quotas import (
+from odradek_proto.security.acls import Acl
+from odradek_proto.security.quota_words import (
     ANY,
     CLIENT_ID,
     DEFAULT,
@@ -32,8 +32,8 @@ from odradek_proto.security.quotas import (
     REQUEST_PERCENTAGE,
     TYPES,
     USER,
-    QuotaEntity,
 )
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, credential_of
 from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1.admin_messages import (

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from odradek_proto.messages import DecodeError
-from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
-from odradek_proto.security.quotas import KEYS, QuotaEntity
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
+from odradek_proto.security.quota_words import KEYS
+from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_messages as messages

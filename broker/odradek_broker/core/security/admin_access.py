@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acls import CLUSTER_NAME
+from odradek_proto.security.acl_words import CLUSTER_NAME
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.values import replace
 

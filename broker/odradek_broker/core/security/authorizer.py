@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from odradek_proto.security.acls import ANY_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import ANY_NAME, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 
 MOST_REMEMBERED = 10_000  # answers, of one state of the ACLs
 LONGEST_REMEMBERED = 512  # characters of a name and who asks for it: longer ones are decided each time

@@ -14,7 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from odradek_proto.security.quotas import DEFAULT, QuotaEntity
+from odradek_proto.security.quota_words import DEFAULT
+from odradek_proto.security.quotas import QuotaEntity
 
 BURST_S: Final = 10  # the full samples of Kafka's quota.window.num=11
 MOST_BUCKETS: Final = 10_000

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
-from odradek_proto.security.acls import ANY_NAME, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acl_words import ANY_NAME, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
@@ -15,6 +15,9 @@ from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_proto.security.acls import Acl
 
 app = CommandGroup("ACLs: list, add and remove them.")
 
@@ -72,6 +75,8 @@ def add(
     kind, name = _resource(topic, group, cluster)
     if principal is None:
         raise CommandFailed("nobody is named", hint="--principal User:NAME", exit_code=USAGE)
+    from odradek_proto.security.acls import Acl
+
     acls = [
         Acl(
             kind,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
-from odradek_proto.security.quotas import DEFAULT, KEYS, QuotaEntity
+from odradek_proto.security.quota_words import DEFAULT, KEYS
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_proto.security.quotas import QuotaEntity
 
 app = CommandGroup("Quotas of users and client ids: list, set and remove them.")
 
@@ -89,6 +92,8 @@ def _entity(user: str | None, users: bool, client_id: str | None, ids: bool) -> 
         if given is not None and others:
             said = f"--{name} names one, --{name.removesuffix('-id')}-defaults all others"
             raise CommandFailed(said, hint="leave one of them out", exit_code=USAGE)
+    from odradek_proto.security.quotas import QuotaEntity
+
     return QuotaEntity(DEFAULT if users else user, DEFAULT if ids else client_id)
 
 
