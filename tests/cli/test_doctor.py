@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +16,12 @@ import pytest
 from odradek.cli.checkup.dialling import Outcome, dial
 from odradek.cli.clusters.current import remember
 from odradek_broker.commands import checks
+from odradek_broker.local.certificates import make_node
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, Handlers
-from odradek_proto.transport.reaching import Reached, reach
+from odradek_proto.transport.reaching import API_VERSIONS, CORRELATION, Reached, reach
 
 from tests.waiting import until
 
@@ -77,6 +80,34 @@ def test_a_server_of_another_protocol_is_not_grpc() -> None:
             return found.outcome
 
     assert asyncio.run(ask()) is Outcome.NOT_GRPC
+
+
+@pytest.mark.parametrize(
+    ("protocols", "outcome"), [([], Outcome.KAFKA), (["h2"], Outcome.NOT_LET_IN)], ids=["Kafka", "gRPC"]
+)
+def test_listeners_with_tls_are_told_by_what_they_speak(tmp_path: Path, protocols: list[str], outcome: Outcome) -> None:
+    """Where this client's settings do not fit it is not said to be another port: one answers as Kafka does, one agrees
+    to HTTP/2 and hangs up."""
+    keystore = make_node(tmp_path, 1)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(keystore)
+    context.set_alpn_protocols(protocols)
+
+    async def ask() -> Outcome:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            question = await reader.read(len(API_VERSIONS))
+            if not protocols and question == API_VERSIONS:
+                writer.write(struct.pack(">ii", 4, CORRELATION))
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+        network = GrpcNetwork()
+        async with server:
+            found = await dial(network, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", ANSWERED_MS)
+            await network.close()
+            return found.outcome
+
+    assert asyncio.run(ask()) is outcome
 
 
 def test_grpc_servers_that_are_no_brokers_for_clients() -> None:

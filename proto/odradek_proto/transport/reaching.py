@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -116,32 +117,61 @@ async def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
 
 
 class Spoken(StrEnum):
-    """What is spoken there, without TLS."""
+    """What is spoken there."""
 
     KAFKA = "Kafka's protocol"
     GRPC = "gRPC"
+    GRPC_IN_TLS = "gRPC, with TLS"
     UNKNOWN = "something else"
 
 
 def which_protocol(address: str, timeout_s: float = 1.0) -> Spoken:
     """Ask in both, where a dial in one has failed: listeners hang up on bytes that they do not know.
 
-    Takes at most four times the timeout. What cannot be reached speaks something else.
+    In the clear, then in TLS without looking at certificates: nothing but these questions is sent. Takes at most seven
+    times the timeout. What cannot be reached speaks something else.
     """
-    if _answers(address, timeout_s, API_VERSIONS, 8, lambda head: head[4:] == struct.pack(">i", CORRELATION)):
-        return Spoken.KAFKA
+    for tls in (None, _any_tls()):
+        if _answers(address, timeout_s, API_VERSIONS, 8, lambda head: head[4:] == struct.pack(">i", CORRELATION), tls):
+            return Spoken.KAFKA
     if _answers(address, timeout_s, PREFACE, 9, lambda head: head[3] == SETTINGS and not any(head[5:9])):
         return Spoken.GRPC
-    return Spoken.UNKNOWN
+    return Spoken.GRPC_IN_TLS if _takes_http2(address, timeout_s) else Spoken.UNKNOWN
 
 
-def _answers(address: str, timeout_s: float, question: bytes, length: int, is_it: Callable[[bytes], bool]) -> bool:
+def _any_tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _takes_http2(address: str, timeout_s: float) -> bool:
+    """Whether it agrees to HTTP/2 in TLS; one that wants a certificate hangs up later."""
+    where, context = split_address(address), _any_tls()
+    context.set_alpn_protocols(["h2"])
+    if where is None:
+        return False
+    try:
+        with socket.create_connection(where, timeout_s) as plain, context.wrap_socket(plain) as connection:
+            return connection.selected_alpn_protocol() == "h2"
+    except (OSError, UnicodeError):
+        return False
+
+
+def _answers(
+    address: str,
+    timeout_s: float,
+    question: bytes,
+    length: int,
+    is_it: Callable[[bytes], bool],
+    tls: ssl.SSLContext | None = None,
+) -> bool:
     where = split_address(address)
     if where is None:
         return False
     head = b""
     try:
-        with socket.create_connection(where, timeout_s) as connection:
+        with socket.create_connection(where, timeout_s) as plain, _in(tls, plain) as connection:
             connection.settimeout(timeout_s)
             connection.sendall(question)
             while len(head) < length and (piece := connection.recv(length - len(head))):
@@ -149,3 +179,7 @@ def _answers(address: str, timeout_s: float, question: bytes, length: int, is_it
     except (OSError, UnicodeError):
         return False
     return len(head) == length and is_it(head)
+
+
+def _in(tls: ssl.SSLContext | None, plain: socket.socket) -> socket.socket:
+    return plain if tls is None else tls.wrap_socket(plain)

@@ -164,9 +164,14 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
         ),
         Outcome.STRANGER: (f"{address} speaks gRPC, but is no broker of odradek", "is it the right port?"),
         Outcome.KAFKA: (f"{address} is a listener for Kafka's clients", GRPC_PORT),
+        Outcome.NOT_LET_IN: (
+            f"{address} does not let this client in",
+            "security.protocol, sasl.username, password and certificates in the file of --command-config; "
+            "the broker's log says what was wrong",
+        ),
         Outcome.NOT_GRPC: (
-            f"whoever listens at {address} does not speak gRPC, or wants TLS",
-            "is it the right port? --command-config names a file with security.protocol=SSL",
+            f"whoever listens at {address} does not speak gRPC",
+            "is it the right port?",
         ),
     }
     return sentences[outcome]

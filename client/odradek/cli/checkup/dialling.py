@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from google.protobuf.message import DecodeError
-from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Network, NetworkError
+from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Network, NetworkError, NotAuthenticated
 from odradek_proto.transport.reaching import Reached, Spoken, reach, which_protocol
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -38,6 +38,7 @@ class Outcome(StrEnum):
     REPLICATION = "brokers' listener"
     STRANGER = "gRPC, not odradek"
     KAFKA = "Kafka's protocol"
+    NOT_LET_IN = "does not let us in"
     NOT_GRPC = "not gRPC"
 
 
@@ -53,6 +54,7 @@ class Dialled:
 
 
 BY_SERVICE = {"odradek.v1.Quorum": Outcome.CONTROLLER, "odradek.v1.Replication": Outcome.REPLICATION}
+BY_PROTOCOL = {Spoken.KAFKA: Outcome.KAFKA, Spoken.GRPC_IN_TLS: Outcome.NOT_LET_IN}
 BY_REACH = {
     Reached.NO_ADDRESS: Outcome.NO_ADDRESS,
     Reached.UNRESOLVED: Outcome.UNRESOLVED,
@@ -64,7 +66,7 @@ BY_REACH = {
 
 
 async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
-    """Reach, then ask for metadata. Takes at most four times the timeout."""
+    """Reach, then ask for metadata. Takes at most ten times the timeout."""
     reached = await reach(address, timeout_ms)
     if reached is not Reached.LISTENING:
         return Dialled(address, BY_REACH[reached])
@@ -80,9 +82,11 @@ async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
     except CallRejected as error:
         unknown_method = error.status == "UNIMPLEMENTED"
         return Dialled(address, await _which_grpc(network, address, timeout_ms) if unknown_method else Outcome.STRANGER)
+    except NotAuthenticated:
+        return Dialled(address, Outcome.NOT_LET_IN)
     except NetworkError:
         spoken = await asyncio.to_thread(which_protocol, address, timeout_ms / 1000)
-        return Dialled(address, Outcome.KAFKA if spoken is Spoken.KAFKA else Outcome.NOT_GRPC)
+        return Dialled(address, BY_PROTOCOL.get(spoken, Outcome.NOT_GRPC))
     except DecodeError:
         return Dialled(address, Outcome.STRANGER)
     took_ms = (time.perf_counter() - started) * 1000
