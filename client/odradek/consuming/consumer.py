@@ -313,7 +313,8 @@ class Consumer(Client, Generic[K, V]):
         """
         if isinstance(timeout, int) and timeout >= LOOKS_LIKE_MS and not self._has_doubted:
             self._has_doubted = True
-            logger.warning("poll(%d) waits for up to %d seconds: kafka-python's counts milliseconds", timeout, timeout)
+            words = "poll(%d) waits for up to %d seconds, kafka-python's for milliseconds; poll(%d.0) is not doubted"
+            logger.warning(words, timeout, timeout, timeout)
         return await self._poll(timeout, max_records or self._config.max_poll_records, None)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
