@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from odradek import TopicPartition
 from odradek.administration.groups import classic_assignment
+from odradek.cli.groups.view import HEADINGS, group_text
 from odradek.cli.records.member import Reader
 from odradek_broker.testing import Cluster
 
@@ -86,6 +87,15 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
     assert (missing.code, "GROUP_ID_NOT_FOUND" in missing.err) == (1, True)
     assert odradek("group", "reset-offsets", "made", f"{topic}/0", "-o", "7", "--execute", "-q").code == 0
     assert json.loads(odradek("group", "describe", "made", "--json").out)[0]["state"] == "Empty"
+
+
+def test_lag_is_not_said_of_partitions_without_a_committed_offset() -> None:
+    """What a group has not begun to read is no lag of 0."""
+    one: dict[str, Any] = dict.fromkeys(HEADINGS) | {"topic": "orders", "partition": 0, "committed": 3, "lag": 1}
+    rest = [one | {"partition": number, "committed": None, "lag": None} for number in (1, 2)]
+    found: dict[str, Any] = {"group": "g", "state": "Empty", "type": "classic", "assignor": None, "members": []}
+    text = group_text(found | {"partitions": [one, *rest]})
+    assert text.splitlines()[0].endswith("lag 1 where it has committed; 2 partitions without a committed offset")
 
 
 @contextmanager

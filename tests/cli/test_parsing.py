@@ -279,6 +279,7 @@ def test_headers_need_a_name() -> None:
 
 def test_tables_align_and_keep_what_is_long() -> None:
     """Numbers to the right, text to the left, nothing cut."""
+    assert table(("N",), [(10,), (None,)]).splitlines() == [" N", "10", " -"]
     assert table(("NAME", "N"), [("a" * 90, 5), ("b", 100)]).splitlines() == [
         "NAME" + " " * 86 + "    N",
         "a" * 90 + "    5",

@@ -55,9 +55,11 @@ def test_ranges(text: str, expected: Span) -> None:
     assert parse_span(text) == expected
 
 
-@pytest.mark.parametrize("text", [":", "5:", "5:x", "x:5", "5:10:15", "@2026-01-31T12:00:99", "@5:7"])
+@pytest.mark.parametrize(
+    "text", [":", "5:", "5:x", "x:5", "5:10:15", "@2026-01-31T12:00:99", "@5:7", "5:1", "-2:-10", "@10:@5"]
+)
 def test_no_ranges(text: str) -> None:
-    """A time that cannot be is not taken for a time and an offset."""
+    """A time that cannot be is not taken for a time and an offset; no range ends before it begins."""
     with pytest.raises(CommandFailed) as refused:
         parse_span(text)
     assert refused.value.exit_code == 2

@@ -157,6 +157,18 @@ def test_internal_partitions_that_are_well_have_one_line() -> None:
     assert len(rows(status_text(status, every_partition=True))) == 51
 
 
+def test_partitions_that_others_lead_are_counted_where_all_is_well() -> None:
+    """One that has come back follows until somebody elects it; while replicas are missing there is more to say."""
+    mine, other = PartitionStatus("orders", 0, 1, 4, [1, 2], [1, 2]), PartitionStatus("orders", 1, 1, 4, [1, 2], [2, 1])
+
+    def said(*partitions: PartitionStatus) -> str:
+        return status_text(ClusterStatus("id", 1, None, "", [], partitions, {})).splitlines()[-1]
+
+    assert said(mine, other).startswith("1 of 2 partitions not led by the first replica")
+    for partitions in ([mine], [mine, replace(other, isr=[1])]):
+        assert "purgatory" in said(*partitions)  # the legend is the last
+
+
 def test_the_first_line_says_what_keeps_writers_waiting() -> None:
     """A leader that is frozen, and a member of the ISR that is late, are no health; who is behind without them is."""
     brokers = [BrokerDescription(1, {}, "", False, 1), BrokerDescription(2, {}, "", False, 1)]

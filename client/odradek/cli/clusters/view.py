@@ -12,7 +12,9 @@ from odradek.cli.terminal.screen import NOTHING, table
 LEGEND = """\
 LEO/HW of each broker's replica when its leader answered; +n: records behind, and for how long not caught up;
 *: leads; (): not in sync; ~: has not fetched from this leader yet; ?: does not answer, its LEO is the leader's guess
-WAITS: produces and fetches in the leader's purgatory; leader knows: the LEO of each follower's last fetch"""
+WAITS: produces and fetches in the leader's purgatory"""
+LEGEND_OF_KNOWN = "; leader knows: the LEO of each follower's last fetch"
+LEADER_KNOWS = "leader knows"
 SHOWN_BEHIND_MS = 1_000
 KAFKA_LISTENERS = ("KAFKA", "PLAINTEXT")  # how listeners for Kafka's clients are called, as a rule
 
@@ -26,15 +28,27 @@ def status_text(status: ClusterStatus, *, every_partition: bool = False) -> str:
     folded = [] if every_partition else [each for each in status.partitions if each.internal and each.fully_replicated]
     shown = [each for each in status.partitions if each not in folded]
     if shown:
-        blocks.append(partitions_table(replace(status, partitions=shown)))
-        blocks.append(LEGEND)
+        blocks.append(rows := partitions_table(replace(status, partitions=shown)))
+        blocks.append(LEGEND + (LEGEND_OF_KNOWN if LEADER_KNOWS in rows else ""))
     if all(each.internal for each in status.partitions):
         blocks.append("no topics yet: odradek topic create NAME")
     for topic in dict.fromkeys(each.topic for each in folded):
         count = sum(each.topic == topic for each in folded)
         what = f"{count} {noun(count, 'partition')} fully replicated"
         blocks.append(f"{topic}: {what}; `odradek cluster status {topic}` shows them")
+    blocks += _imbalance(status)
     return "\n\n".join(blocks)
+
+
+def _imbalance(status: ClusterStatus) -> list[str]:
+    """In a cluster that is well otherwise, how many partitions another broker leads than is meant to."""
+    if not status.decides or not all(each.fully_replicated for each in status.partitions):
+        return []
+    others = sum(each.leader_id != each.assigned[0] for each in status.partitions if each.assigned)
+    if not others:
+        return []
+    what = f"{others} of {len(status.partitions)} {noun(len(status.partitions), 'partition')}"
+    return [f"{what} not led by the first replica, as after a restart: `odradek topic elect` gives leadership back"]
 
 
 def _heading(status: ClusterStatus) -> str:
@@ -98,7 +112,7 @@ def partitions_table(status: ClusterStatus) -> str:
         rows.append([each.name, who, str(each.leader_epoch), each.isr, waits, *cells])
         known = [known_cell(each, broker_id) for broker_id in broker_ids]
         if any(known):
-            rows.append(["", "", "", "", "leader knows", *(cell or " " for cell in known)])
+            rows.append(["", "", "", "", LEADER_KNOWS, *(cell or " " for cell in known)])
     return table(headings, rows)
 
 

@@ -47,7 +47,9 @@ def reset_offsets(
 
     An offset that the log does not have becomes the nearest one that it has.
     """
-    if (offset is None) == (shift is None):
+    if offset is not None and shift is not None:
+        raise CommandFailed("-o and --shift-by exclude each other", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
+    if offset is None and shift is None:
         raise CommandFailed("where to?", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
     if execute and dry_run:
         raise CommandFailed("--execute and --dry-run: only one of them", exit_code=USAGE)

@@ -32,9 +32,10 @@ async def described(admin: Admin, bootstrap: str | None, group_id: str) -> dict[
     [group] = await admin.describe_consumer_groups([group_id])
     committed = await admin.list_consumer_group_offsets(group_id)
     owners = {tp: member for member in group.members for tp in member.assignment}
-    ends = await _ends(admin, bootstrap, sorted({*committed, *owners}))
+    shown = sorted({*committed, *owners, *await _beside(admin, {tp.topic for tp in committed})})
+    ends = await _ends(admin, bootstrap, shown)
     rows = []
-    for tp in sorted({*committed, *owners}):
+    for tp in shown:
         offset = committed[tp].offset if tp in committed else None
         end, owner = ends.get(tp), owners.get(tp)
         rows.append(
@@ -76,6 +77,12 @@ def _members(group: GroupDescription) -> list[dict[str, Any]]:
     ]
 
 
+async def _beside(admin: Admin, topics: Collection[str]) -> list[TopicPartition]:
+    """All partitions of topics of which the group has committed something, those that still are there."""
+    there = [topic for topic in await admin.describe_topics() if topic.name in topics]
+    return select([topic.name for topic in there], there)
+
+
 async def _ends(
     admin: Admin, bootstrap: str | None, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -93,6 +100,9 @@ def group_text(found: dict[str, Any]) -> str:
     members, rows = found["members"], found["partitions"]
     known = [row["lag"] for row in rows if row["lag"] is not None]
     behind = f"lag {sum(known) if known else 'unknown'}" if rows else "no offset is committed"
+    without = sum(row["committed"] is None for row in rows)
+    if known and without:
+        behind += f" where it has committed; {without} {noun(without, 'partition')} without a committed offset"
     count = len(members)
     assignor = f", {found['assignor']}" if found["assignor"] else ""
     head = f"{found['group']}: {found['state']} ({found['type']}{assignor}), {count} {noun(count, 'member')}, {behind}"

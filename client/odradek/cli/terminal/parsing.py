@@ -115,8 +115,16 @@ def parse_span(text: str) -> Span:
             except CommandFailed:
                 continue
             if begin.kind != "time" or end.kind in ("time", "end"):  # else it is a time that cannot be
-                return Span(begin, end)
+                return Span(begin, _not_before(begin, end, text))
         raise refused
+
+
+def _not_before(begin: Start, end: Start, text: str) -> Start:
+    """Raises `CommandFailed` for an end that surely lies before the beginning."""
+    first, last = (begin.number, end.number) if begin.kind != "last" else (end.number, begin.number)
+    if begin.kind == end.kind and last < first:
+        raise CommandFailed(f"-o {text}: the end lies before the beginning", hint="-o FROM:TO", exit_code=USAGE)
+    return end
 
 
 def parse_start(text: str) -> Start:

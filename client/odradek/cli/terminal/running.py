@@ -39,6 +39,6 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
             raise
         raise CommandFailed(
             f"not done after {timeout:g} {noun(timeout or 0, 'second')}",
-            hint="give it more time with --timeout; `odradek cluster health` shows whether the cluster is well",
+            hint="give it more time with --timeout; `odradek doctor` shows whether the cluster is well",
             exit_code=TIMED_OUT,
         ) from error

@@ -87,12 +87,14 @@ def cell(value: object) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns with headings; those of numbers are aligned to the right."""
+    """Columns with headings; those of numbers, of which some may be missing, are aligned to the right."""
     content = [list(row) for row in rows]
     lines = [list(headings), *([cell(value) for value in row] for row in content)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
     right = [
-        bool(content) and all(type(row[index]) in (int, float) for row in content) for index in range(len(headings))
+        any(type(row[index]) in (int, float) for row in content)
+        and all(row[index] is None or type(row[index]) in (int, float) for row in content)
+        for index in range(len(headings))
     ]
     return "\n".join(
         GAP.join(

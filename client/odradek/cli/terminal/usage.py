@@ -13,7 +13,7 @@ from odradek.cli.terminal.failures import did_you_mean
 _PHRASES: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
     (
         r"No such option: (\S+?)\.?(?: \((?:Possible options|Did you mean):? (\S+?)[,)?].*| Did you mean (\S+?)\?)?",
-        lambda m: f"there is no option {m[1]}" + _meant(m[2] or m[3]),
+        lambda m: f"there is no option {m[1]}" + _meant(m[1], m[2] or m[3]),
     ),
     (
         r"Missing (?:argument|option|parameter):? '?(.+?)(?:\.\.\.)?'?(?: / '\S+?')*\.?",
@@ -41,7 +41,16 @@ HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what i
     "-c": ("--config", "--count", "--command-config"),
     "--force": ("--yes", "--overwrite"),
     "--confirm": ("--yes",),
+    "--to-earliest": ("--offset",),
+    "--to-latest": ("--offset",),
+    "--to-offset": ("--offset",),
+    "--to-datetime": ("--offset",),
+    "--from-beginning": ("--offset",),
 }
+
+
+PLACES: Final = {"--to-earliest": "beginning", "--to-latest": "end", "--to-offset": "N", "--to-datetime": "@TIME",
+                 "--from-beginning": "beginning"}  # fmt: skip
 
 
 def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
@@ -72,11 +81,15 @@ def _habit(option: str, context: Any) -> str | None:
         return "`odradek version`"
     here = [name for each in context.command.get_params(context) for name in each.opts] if context is not None else []
     meant = next((name for name in HABITS.get(option, ()) if name in here), None)
-    return None if meant is None else f"{meant}, if that is what you mean"
+    if meant is None:
+        return None
+    place = PLACES.get(option)
+    return f"{meant}, if that is what you mean" if place is None else f"{meant} {place}"
 
 
-def _meant(option: str | None) -> str:
-    return f"; did you mean {option}?" if option else ""
+def _meant(option: str, near: str | None) -> str:
+    """The dashes, which all have, make none alike."""
+    return f"; did you mean {near}?" if near and did_you_mean(option.strip("-"), [near.strip("-")]) else ""
 
 
 def _value(text: str) -> str:

@@ -120,7 +120,7 @@ class Plan:
             "core": self.core,
             "shape": self.shape,
             "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
-            "link_ms": self.link_ms,
+            "link_ms": tuple(round(each, 3) for each in self.link_ms),
             "write_pause_ms": round(self.write_pause_ms, 1),
             "in_flight": self.in_flight,
             "batch_bytes": self.batch_bytes,
