@@ -20,11 +20,13 @@ import pytest
 from odradek.cli.main import main
 from odradek_chaos.demo.commands import app
 from odradek_chaos.lessons.catalogue import SHOWN, lesson
+from odradek_chaos.lessons.drawing import Space
 from odradek_chaos.lessons.lesson import Expected, play
 from odradek_chaos.lessons.pages import pages
 from odradek_chaos.lessons.stories import truncation
-from odradek_chaos.lessons.terminal import print_all
+from odradek_chaos.lessons.terminal import HINT, drawn, print_all
 from odradek_chaos.lessons.verdict import judge
+from rich.text import Text
 from typer.main import get_group
 
 COLOURS = re.compile(r"\x1b\[(?:[0-9]+;)*[349][0-7](?:;[0-9]+)*m")
@@ -118,6 +120,15 @@ def test_a_lesson_that_ends_otherwise_fails(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(truncation, "LESSONS", (other,))
     assert main(["demo", "lost-write"]) == 1
     assert "before Kafka 0.11: no crc-mismatch at offset 0, epoch 0" in capfd.readouterr().out
+
+
+def test_a_terminal_that_is_too_small_says_what_a_page_needs() -> None:
+    """Before it is enlarged, when the page is drawn; one of 80 columns and 24 lines holds every page."""
+    page = [Text("the page")]
+    small = "\n".join(line.plain for line in drawn(lambda space, hint: page, Space(40, 10)))
+    assert " ".join(small.split("\n")) == "a lesson needs 80 columns and 24 lines; here are 40 and 10 " + HINT
+    assert max(map(len, small.split("\n"))) < 40
+    assert drawn(lambda space, hint: page, Space(80, 24)) == page
 
 
 def test_a_screen_without_unicode_gets_plain_signs() -> None:

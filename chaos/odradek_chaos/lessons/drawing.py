@@ -29,6 +29,7 @@ from odradek_chaos.lessons.narration import Happening, Kind
 from odradek_chaos.lessons.views import DOWN, LEADER, AcknowledgedView, RecordView, ReplicaView, WorldView
 
 NARROWEST, WIDEST = 80, 120
+LOWEST = 24  # lines
 BETWEEN = " │ "
 LABEL = len("record ")
 NARROWEST_CELL, WIDEST_CELL = 5, 8
@@ -53,8 +54,12 @@ class Space:
     """The room for a page, in columns and lines. `steady`: the blocks of all steps are to stand at the same place."""
 
     columns: int = NARROWEST
-    lines: int = 24
+    lines: int = LOWEST
     steady: bool = False
+
+    @property
+    def holds_a_page(self) -> bool:
+        return self.columns >= NARROWEST and self.lines >= LOWEST
 
     @property
     def width(self) -> int:

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import termios
+import textwrap
 import time
 import tty
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from odradek_chaos.lessons.drawing import Space
+from odradek_chaos.lessons.drawing import LOWEST, NARROWEST, Space
 from odradek_chaos.lessons.pages import Page
 from odradek_chaos.lessons.player import Key, keys_in, turn_pages
 
@@ -49,11 +50,19 @@ def show_on_terminal(pages: Sequence[Page], *, auto: bool, pace_s: float) -> boo
     def show(number: int) -> None:
         size = os.get_terminal_size(sys.stdout.fileno())
         console.clear()
-        page = pages[number](Space(size.columns, size.lines, steady=True), HINT)
+        page = drawn(pages[number], Space(size.columns, size.lines, steady=True))
         console.print(_joined(page, sys.stdout), end="")
 
     with console.screen(hide_cursor=True), _keyboard() as keyboard:
         return turn_pages(len(pages), show, _keys(keyboard, pace_s if auto else None)) == len(pages) - 1
+
+
+def drawn(page: Page, space: Space) -> list[Text]:
+    """A page; on a terminal that cannot hold one what it needs, which can be read there."""
+    if space.holds_a_page:
+        return page(space, HINT)
+    words = f"a lesson needs {NARROWEST} columns and {LOWEST} lines; here are {space.columns} and {space.lines}"
+    return [Text(line) for line in (*textwrap.wrap(words, max(space.columns - 1, 10)), HINT)]
 
 
 def _joined(lines: Sequence[Text], file: TextIO) -> Text:
