@@ -184,6 +184,8 @@ def test_the_first_line_says_what_keeps_writers_waiting() -> None:
     assert "1 partition with acks=all waits for in-sync followers that are behind" in first_line(waiting)
     soon = at_one_moment(before, [replace(leader, remote_replicas=[replace(late, lag_ms=10)])])
     assert first_line(soon) == "cluster id: controller 1; the quorum does not answer"
+    refused = ClusterStatus("id", 1, None, "", brokers, [before], {}, replicas_error="CLUSTER_AUTHORIZATION_FAILED")
+    assert "; the replicas are not shown: CLUSTER_AUTHORIZATION_FAILED; " in status_text(refused)
     silent = "the leaders of 1 of 1 partition are silent"
     assert f"; broker 1 does not answer; {silent}; " in first_line(soon, b1="frozen")
     assert f"controller 1; {silent}; " in first_line(replace(soon, leader_id=9), b9="gone")  # not among the brokers

@@ -159,6 +159,7 @@ class ClusterStatus:
     unreachable: Mapping[int, str]
     listener: str = ""  # on which the brokers were asked
     silent: Mapping[int, str] = field(default_factory=dict)  # why a broker does not answer: dead, frozen, cut off
+    replicas_error: str = ""  # why no broker was asked for its replicas: whoever asks may not
     decides: bool = True  # the active controller answers; whoever may not ask for the quorum believes so
 
     def as_json(self) -> dict[str, Any]:
@@ -168,6 +169,7 @@ class ClusterStatus:
             "controller": self.controller_id,
             "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
             "quorum_error": self.quorum_error or None,
+            "replicas_error": self.replicas_error or None,
             "brokers": [
                 {
                     "broker": broker.broker_id,
@@ -221,6 +223,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
         known.unreachable,
         cluster.listener,
         silent,
+        str(replicas) if isinstance(replicas, OdradekError) else "",
         decides,
     )
 

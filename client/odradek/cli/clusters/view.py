@@ -72,6 +72,8 @@ def _heading(status: ClusterStatus) -> str:
     if held_up:
         waits = f"{noun(held_up, 'partition')} with acks=all {noun(held_up, 'waits', 'wait')}"
         clauses.append(f"{held_up} {waits} for in-sync followers that are behind")
+    if status.replicas_error:
+        clauses.append(f"the replicas are not shown: {status.replicas_error}")
     if status.quorum is None:
         clauses.append(status.quorum_error or "the quorum does not answer")
     return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {'; '.join(clauses) or 'healthy'}"
