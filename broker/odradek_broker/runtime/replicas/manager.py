@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import islice
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -36,7 +37,8 @@ from odradek_broker.storage.errors import DiskFull, LogDirectoryFailed, StorageE
 from odradek_broker.storage.log import Log
 
 MOST_REPORTS = 1_000  # replicas in one heartbeat
-HOSTED_AT_ONCE = 64  # new logs, before everybody else on the loop has a turn
+HOSTED_AT_ONCE = 64  # new logs of one delta, before everybody else on the loop has a turn
+HOSTED_LATER = 2  # of those that are left, by turn: a request takes several turns, and each log several fsyncs
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
@@ -166,7 +168,7 @@ class ReplicaManager:
         """What the metadata says when its turn has come counts: the topic may be gone, or another one of its name."""
         while self._to_host:
             await self.clock.sleep(0)
-            for tp in [*self._to_host][:HOSTED_AT_ONCE]:
+            for tp in [*islice(self._to_host, HOSTED_LATER)]:
                 del self._to_host[tp]
                 registration = self.image.partition(tp)
                 if registration is not None:
