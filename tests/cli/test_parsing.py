@@ -223,7 +223,7 @@ def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
     """Wrong JSON is refused with the number of its line; what stands before it is sent."""
     found: list[Outgoing] = []
     with pytest.raises(CommandFailed, match="input line 2"):
-        collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line), (), None), found)
+        collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line + b"\n"), (), None), found)
     assert [record.value for record in found] == [b"v"]
 
 
