@@ -35,6 +35,7 @@ A_BATCH = "no batch has less than 61 bytes"
 NEVER_ONE = {
     "result.py: self.virtual_ms / 1000": "it is said with a fraction: 1.0 seconds",
     "campaign.py: self.speed": "it is said with a fraction: 1.0 times",
+    "terminal.py: LOWEST": "a constant",
     "wording.py: excerpt.differing_bytes": MORE_THAN_ONE,
     "cluster.py: min_isr": MORE_THAN_ONE,
     "commands.py: len(paths)": MORE_THAN_ONE,
