@@ -32,6 +32,13 @@ def test_the_pages_show_commands() -> None:
     assert len(mentioned()) > 15
 
 
+def test_the_short_door_comes_first() -> None:
+    """The first block installs the package alone and runs the demo; `make`, which installs every tool, comes later."""
+    first = FENCED.findall((ROOT / "README.md").read_text())[0]
+    assert 0 < first.index("pip install . ") < first.index("odradek demo")
+    assert "make" not in first
+
+
 @pytest.mark.parametrize(("page", "line"), mentioned(), ids=lambda value: value)
 def test_a_command_in_the_docs_exists(page: str, line: str) -> None:
     """Names and options of a command line in the docs are those of the command."""
