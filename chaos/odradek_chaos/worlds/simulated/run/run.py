@@ -43,6 +43,7 @@ from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.world.waiting import Stopped, until, within
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
 
+CORE_LIVENESS_MS = LIVENESS_MS  # L3: with one machine broken for ever
 NOT_OWED_MS = 3_000  # for a peace that is not owed, after faults out of contract: it is given a chance, no more
 START_MS = 30_000
 TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
@@ -245,7 +246,7 @@ async def _core(world: World, load: Load) -> None:
     broken = break_one_for_ever(world)
     if broken == 0:
         return
-    limit_ms = LIVENESS_MS + world.plan.settings.broker_session_timeout_ms
+    limit_ms = CORE_LIVENESS_MS + world.plan.settings.broker_session_timeout_ms
     begun_ms = world.now_ms
     try:
         await until(
