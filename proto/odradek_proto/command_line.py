@@ -46,9 +46,19 @@ def home() -> Path:
 
 
 def cluster_directories() -> list[Path]:
-    """The directory of the default cluster first, then of those that were it before."""
+    """The directory of the default cluster first, if there is one, then of those that were it before."""
+    return [Path(os.fsdecode(line)) for line in _lines() if line]
+
+
+def current_directory() -> Path | None:
+    """The directory of the default cluster: the one that was started last, unless it has gone down since."""
+    first = next(iter(_lines()), b"")
+    return Path(os.fsdecode(first)) if first else None
+
+
+def _lines() -> list[bytes]:
+    """Of the file that remembers clusters; the first is empty when none is the default."""
     try:
-        lines = (home() / CURRENT).read_bytes().splitlines()
+        return [line.strip() for line in (home() / CURRENT).read_bytes().splitlines() if b"\0" not in line]
     except OSError:
         return []
-    return [Path(os.fsdecode(line.strip())) for line in lines if line.strip() and b"\0" not in line]

@@ -62,10 +62,12 @@ def test_a_cluster_that_was_stopped_before_is_not_taken_for_the_one_that_went_do
 ) -> None:
     """It is neither removed nor asked unless somebody names it, and `cluster list` has it."""
     earlier, later = (temporary(tmp_path / name).resolve() for name in ("odradek-1", "odradek-2"))
-    remember(earlier)
-    remember(later)
+    other = temporary(tmp_path / "odradek-0").resolve()
+    for place in (other, earlier, later):
+        remember(place)
     assert f"the data in {later} was removed" in odradek("cluster", "down", "--yes").out
-    for words in (("cluster", "down", "--yes"), ("cluster", "stop"), ("topic", "list")):
+    assert odradek("cluster", "stop", "--data", str(earlier)).code == 0
+    for words in (("cluster", "down", "--yes"), ("cluster", "stop"), ("topic", "list"), ("audit", "live")):
         outcome = odradek(*words)
         assert (outcome.code, "was named" in outcome.err) == (UNREACHABLE, True), outcome
     assert records(earlier) == 3

@@ -14,6 +14,7 @@ from odradek_proto.command_line import (
     UNREACHABLE,
     CommandFailed,
     cluster_directories,
+    current_directory,
 )
 
 
@@ -28,8 +29,10 @@ def meant_by(named: str | None) -> Meant:
     """The default cluster where none is named, or one of this machine that has these addresses for gRPC, or whoever
     listens there. Raises `CommandFailed` when there is no default."""
     directories = cluster_directories()
-    if named is None and not directories:
-        raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+    if named is None:
+        if (default := current_directory()) is None:
+            raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+        directories = [default]
     for directory in directories:
         listeners = _listeners(directory)
         if named is None and not listeners:

@@ -264,7 +264,7 @@ def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: boo
 
 @app.command("list")
 def list_clusters(screen: ToScreen = SCREEN) -> None:
-    """List the clusters of this machine, also stopped ones; the first is the default.
+    """List the clusters of this machine, also stopped ones, the default first.
 
     DOWN: whether `odradek cluster down` removes its data, or keeps it.
     """

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed
+from odradek_proto.command_line import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed, current_directory
 
-from odradek.cli.clusters.current import bootstrap_servers, current_directory
+from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, ToScreen
 from odradek.cli.terminal.options import Bootstrap, seconds
 from odradek.cli.terminal.running import run

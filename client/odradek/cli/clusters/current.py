@@ -25,6 +25,7 @@ from odradek_proto.command_line import (
     USAGE,
     CommandFailed,
     cluster_directories,
+    current_directory,
     home,
 )
 
@@ -63,11 +64,12 @@ def remember(directory: Path, still_runs: StillRuns = lambda _: False) -> Path |
 
 def step_back(directory: Path, still_runs: StillRuns) -> Path | None:
     """A cluster was stopped and can be started again. Returns the one that is the default in its place, if one runs."""
-    before = cluster_directories()
+    before, default = cluster_directories(), current_directory()
     if directory not in before:
         return None
     running = [each for each in before if each != directory and still_runs(each)]
-    _write(home(), [*running, directory, *(each for each in before if each not in (directory, *running))])
+    others = [each for each in before if each not in (directory, *running)]
+    _write(home(), [*running, directory, *others], default=bool(running) or default is not None)
     return running[0] if running and before[0] == directory else None
 
 
@@ -90,12 +92,6 @@ def _write(place: Path, directories: Sequence[Path], *, default: bool = True) ->
     temporary.replace(place / CURRENT)
 
 
-def current_directory() -> Path | None:
-    """The directory of the cluster that was started last, if one is remembered and not gone down since."""
-    directory = next(iter(cluster_directories()), None)
-    return None if directory is None or (home() / CURRENT).read_bytes().startswith(b"\n") else directory
-
-
 def data_directory(given: str | None) -> Path:
     """The directory of the cluster on this machine that is meant. Raises `CommandFailed` when none is there.
 
@@ -105,7 +101,9 @@ def data_directory(given: str | None) -> Path:
     if directory is None:
         known = "; `odradek cluster list` names those that are stopped" if cluster_directories() else ""
         hint = f"odradek cluster up, or --data DIR{known}"
-        raise CommandFailed("no cluster of this machine was named, and none runs", hint=hint, exit_code=UNREACHABLE)
+        raise CommandFailed(
+            "no cluster of this machine was named, and none is the default", hint=hint, exit_code=UNREACHABLE
+        )
     try:
         (directory / STATE_FILE).stat()
     except (FileNotFoundError, NotADirectoryError) as error:
