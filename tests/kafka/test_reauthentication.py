@@ -13,11 +13,13 @@ from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
-from odradek_broker.process.wiring import kafka_limits
+from odradek_broker.process.wiring import authentication, kafka_limits
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.scram import PLAIN, credential_of, plain_message, salted_password
+from odradek_proto.transport.files import OsFiles
 
 from tests.kafka.by_hand import HandClock, Wire, feed, turns
 from tests.kafka.raw import framed, header
@@ -195,3 +197,18 @@ async def never() -> None:
 def test_a_session_lasts_as_long_as_the_setting_says(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Kafka's rules: what each client does, and whether it is served."""
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("named", ["", "admin=secret"])
+def test_a_login_waits_for_no_user_that_the_metadata_has(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for the broker, which may still recover its logs, or hear of no controller."""
+    monkeypatch.setattr("odradek_broker.requests.authentication.PREPARING_S", 1_000_000)
+    settings, metadata = BrokerSettings(node_id=1, odradek_create_users=named), MetadataFeed()
+    metadata.image.scram["admin"] = {}
+
+    async def run() -> None:
+        sasl = authentication(settings, metadata, HandClock(), OsFiles(), asyncio.Event())
+        async with asyncio.timeout(60):
+            await sasl.prepare()
+
+    asyncio.run(run())

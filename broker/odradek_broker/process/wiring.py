@@ -17,7 +17,7 @@ from odradek_broker.config.listeners import (
     protocol_of,
 )
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.config.startup_users import enabled_mechanisms
+from odradek_broker.config.startup_users import enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.groups.messages import GroupSettings
@@ -138,10 +138,11 @@ def authentication(
     settings: BrokerSettings, feed: MetadataFeed, clock: Clock, files: Files, users_created: asyncio.Event
 ) -> Authentication:
     """SASL for all listeners that want it, with the credentials of the metadata."""
+    expected = set(parse_users(settings.odradek_create_users))
     return Authentication(
         enabled_mechanisms(settings),
         credentials=lambda: feed.image.scram,
-        prepared=users_created.wait,
+        prepared=lambda: feed.wait_for(lambda image: users_created.is_set() or expected <= image.scram.keys()),
         new_nonce=lambda: secrets.token_urlsafe(SECRET_BYTES),
         clock=clock,
         files=files,

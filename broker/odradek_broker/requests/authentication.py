@@ -33,7 +33,7 @@ from odradek_broker.runtime.refusals import is_said
 logger = logging.getLogger(AUDIT)
 
 Credentials = Mapping[str, Mapping[str, Credential]]  # by user and mechanism
-PREPARING_S = 10.0
+PREPARING_S = 8.0  # shorter than clients wait for an answer
 
 
 async def _at_once() -> None: ...
@@ -47,7 +47,7 @@ class Authentication:
         mechanisms: tuple[str, ...],
         *,
         credentials: Callable[[], Credentials],
-        prepared: Callable[[], Awaitable[object]] = _at_once,
+        prepared: Callable[[], Awaitable[None]] = _at_once,
         new_nonce: Callable[[], str],
         clock: Clock,
         files: Files,

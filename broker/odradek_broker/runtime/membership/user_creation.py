@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.upsertions import scram_upsertions
@@ -64,7 +66,10 @@ class UserCreation:
                     logger.error("user %s cannot be created: %s: %s", user.name, error.name, user.error_message)
 
     async def _seen(self, names: set[str]) -> None:
-        await self._feed.wait_for(lambda image: names <= image.scram.keys())
+        """A user that is deleted at once may never be seen: the image is looked at after each batch of records."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                await self._feed.wait_for(lambda image: names <= image.scram.keys())
 
     async def _upsertions(self, name: str) -> list[ScramCredentialUpsertion]:
         """Of every mechanism; computed in a thread, since it takes milliseconds on purpose."""
