@@ -85,7 +85,10 @@ def ports_of_its_own() -> Generator[None, None, None]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
 
         def free_ports(count: int) -> list[int]:
-            return list(itertools.islice((port for port in ports() if is_free(f"{HOST}:{port}")), count))
+            once = itertools.islice(ports(), PORTS_OF_A_WORKER)
+            found = list(itertools.islice((port for port in once if is_free(f"{HOST}:{port}")), count))
+            assert len(found) == count, f"fewer than {count} of {PORTS_OF_A_WORKER} ports are free"
+            return found
 
         for module in (local_cluster, processes):
             patch.setattr(module, "free_ports", free_ports)

@@ -111,6 +111,7 @@ def test_the_old_truncation_loses_what_was_promised_and_each_loss_has_its_story(
         "odradek.legacy.fast.restart.keeps.isr": "true",
         "replica.high.watermark.checkpoint.interval.ms": "3600000",  # followers find none
         "replica.lag.time.max.ms": "10000",  # so long a new leader waits for the dead one (L-4)
+        "broker.session.timeout.ms": "20000",  # in which both have started and cut, on a busy machine, too
     }
     cluster.save()
     acknowledged = asyncio.run(lose_what_was_promised(cluster, tmp_path / "history.jsonl"))
