@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.engine.local import audit
-from odradek_proto.formats import decode_offset_index, decode_time_index
+from odradek_proto.formats import decode_offset_index, decode_time_index, encode_time_index
+from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 
 PARTITION = TopicPartition("t", 0)
 INDEXES = ((decode_offset_index, ".index"), (decode_time_index, ".timeindex"))
@@ -87,6 +88,21 @@ def test_entries_of_another_file_are_another_finding(
     found = audit(replicas).findings
     assert [(finding.check, finding.file) for finding in found] == [("index-unsound", path.name) for path in paths]
     assert not any("more entr" in finding.sentence for finding in found)
+
+
+def test_times_are_judged_by_the_youngest_record_before_them(write_cluster: Callable[..., dict[str, Path]]) -> None:
+    """A time index whose second entry holds against the records since the first, and not against the one before
+    both: two wrong entries."""
+    log = SampleLog(next_offset=4)
+    for offset, time in enumerate((5000, 3000, 3500, 6000)):
+        data = encode_batch([(time, b"key", b"value", ())], base_offset=offset, leader_epoch=0)
+        log.batches.append(SampleBatch(offset, offset, 0, time, bytes(data)))
+    replicas = write_cluster(log, log, clean_shutdown=True)
+    index = replicas["2"] / "t-0" / f"{0:020d}.timeindex"
+    index.write_bytes(encode_time_index([(3000, 1), (4000, 2)]))
+    (finding,) = audit(replicas).findings
+    assert (finding.check, finding.file, finding.position) == ("index-unsound", index.name, 0)
+    assert finding.evidence["more_entries"] == 1
 
 
 def test_difference_beyond_the_damage_is_reported(

@@ -149,8 +149,8 @@ def _check_times(
             what = f"has an entry for offset {offset}, and the segment ends at {log_end}"
         else:
             stop = bisect_right(table.last_offset, offset, row, rows.stop)
-            so_far = max(table.max_timestamp[row:stop], default=so_far) if stop > row else so_far
-            row = stop
+            if stop > row:  # entries may repeat an offset
+                so_far, row = max(so_far, max(table.max_timestamp[row:stop])), stop
             if so_far > timestamp:
                 what = f"says that no record up to offset {offset} is younger than {timestamp}, and one has {so_far}"
             elif timestamp > largest:
