@@ -9,9 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from odradek_audit.checks.losses import Told, summed
 from odradek_audit.cli.commands import app
 from odradek_audit.engine.local import audit
-from odradek_audit.inputs.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History, encode_event
+from odradek_audit.inputs.history import (
+    ACK,
+    ACKS_ALL,
+    ACKS_LEADER,
+    SEND,
+    Event,
+    History,
+    PartitionHistory,
+    encode_event,
+)
 from odradek_audit.report.headlines import verdict_sentence
 from odradek_audit.report.page import page
 from odradek_audit.results import Loss
@@ -156,3 +166,11 @@ def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster:
     said = verdict_sentence(audit(write_cluster(log, log), history=History(told(ACKS_LEADER))))
     gone = "2 records of t-0 that were acknowledged with acks=1 are gone"
     assert said.startswith(f"{gone}, between offsets 1 ('b') and 3 ('d'): ")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_record_that_a_loss_names_does_not_depend_on_their_order(order: int) -> None:
+    """Of values that were acknowledged at one offset, which no log can hold together, it is always the same one."""
+    gone = [Told("1", 7, value) for value in VALUES]
+    history = PartitionHistory("t", 0, labels={value: value.decode() for value in VALUES})
+    assert summed(history, gone[::order]) == [Loss("t", 0, "1", 5, 7, 8, values=("a", "a"))]

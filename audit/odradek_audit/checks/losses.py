@@ -85,11 +85,12 @@ def losses_of(
 
 
 def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
-    """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves."""
+    """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves. Of several
+    values at one offset it names the smallest."""
     kinds: dict[tuple[str, bool], list[int]] = {}
     times: dict[int, list[int]] = {}
     labels: dict[int, str] = {NO_OFFSET: ""}
-    for told in gone:
+    for told in sorted(gone, key=lambda told: (told.offset, history.labels.get(told.digest, ""))):
         kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
         times.setdefault(told.offset, []).append(told.time_ms)
         labels.setdefault(told.offset, history.labels.get(told.digest, ""))
@@ -99,7 +100,7 @@ def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
             (labels[offsets[0]], labels[offsets[-1]]),
         )
         for (acks, _), every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
-        for offsets in _in_places(sorted(every))
+        for offsets in _in_places(every)
     ]  # fmt: skip
 
 
