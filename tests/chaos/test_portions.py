@@ -49,6 +49,14 @@ def damaged(rng: random.Random, records: list[Record]) -> list[Record]:
     return sorted(made, key=lambda record: record[1:3])
 
 
+def test_numbers_that_nobody_counts_to_cost_nothing(tmp_path: Path) -> None:
+    """A stranger's values look like a writer's, with more portions before them than anybody can look at, and with more
+    digits than a file's name or a number may have: never sent, and told at once."""
+    laid_down = Portions(tmp_path)
+    laid_down.add_records((TOPIC, 0, offset, b"w1/0/" + b"7" * digits) for offset, digits in enumerate((18, 300, 5000)))
+    assert {name: each.count for name, each in laid_down.verify().anomalies.items()} == {"phantom": 3}
+
+
 @pytest.mark.parametrize("size", [3, 16])
 def test_portions_find_what_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Whatever is lost, twice, in another place or never sent is counted alike; what stands before records that were

@@ -22,7 +22,7 @@ class Portions:
         self._directory = directory
         self._waiting: dict[Path, list[tuple[Any, ...]]] = {}
         self._count = 0
-        self._last = 0  # portion
+        self._portions = set[int]()  # that have a file, or will
 
     def add_events(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -43,12 +43,12 @@ class Portions:
         self._flush()
         return verify_in_portions(
             (map(Event._make, self._read(portion, "events")), self._read(portion, "records"))
-            for portion in range(self._last + 1)
+            for portion in sorted(self._portions)
         )
 
     def _add(self, kind: str, value: bytes, item: tuple[Any, ...]) -> None:
         portion = (number_of(value) or 0) // NUMBERS
-        self._last = max(self._last, portion)
+        self._portions.add(portion)
         self._waiting.setdefault(self._path(portion, kind), []).append(item)
         self._count += 1
         if self._count >= BUFFERED:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from odradek_audit.inputs.history import ACK, ERROR, SEND, Event
 
+LONGEST_NUMBER = 18  # digits; whatever has more was sent by no `Writer`
 SHOWN = 20  # examples of one anomaly that are kept; the count is always whole
 
 
@@ -81,7 +82,7 @@ def number_of(value: bytes) -> int | None:
     """As which one its writer sent it to its partition; None of a value that no `Writer` made."""
     parts = value.split(b"/", 2)
     digits = parts[2].split(b" ", 1)[0] if len(parts) == 3 else b""
-    return int(digits) if digits.isdigit() else None
+    return int(digits) if digits.isdigit() and len(digits) <= LONGEST_NUMBER else None
 
 
 def verify(events: Iterable[Event], records: Iterable[Record]) -> ReadBack:
