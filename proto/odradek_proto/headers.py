@@ -53,7 +53,7 @@ assert PREFIX.size == PREFIX_SIZE
 
 _SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_END
 _LARGEST_LENGTH: Final = LARGEST_BATCH - LENGTH_END
-_LAST_CODEC: Final = int(max(Codec))
+LAST_CODEC: Final = int(max(Codec))
 _CODECS: Final = tuple(Codec)  # by number
 
 
@@ -109,7 +109,7 @@ class BatchHeader(NamedTuple):
         Raises `CorruptBatch` for a codec that nobody knows (`check_batch` refuses it).
         """
         number = self.attributes & CODEC_MASK
-        if number > _LAST_CODEC:
+        if number > LAST_CODEC:
             raise CorruptBatch(f"unknown codec {number}", 0)
         return _CODECS[number]
 
@@ -194,7 +194,7 @@ def check_batch(buf: Buffer, position: int = 0, *, compacted: bool = False) -> B
         raise CorruptBatch(f"{len(buf) - position} of {header.size} bytes", position)
     if crc32c(memoryview(buf)[position + CRC_START : end]) != crc:
         raise CorruptBatch(f"the CRC is not {crc:#010x}", position)
-    if attributes & CODEC_MASK > _LAST_CODEC:
+    if attributes & CODEC_MASK > LAST_CODEC:
         raise CorruptBatch(f"unknown codec {attributes & CODEC_MASK}", position)
     if count != last_delta + 1 and not (compacted and count <= last_delta):
         raise CorruptBatch(f"{count} records for {last_delta + 1} offsets", position)

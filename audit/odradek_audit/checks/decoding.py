@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odradek_proto.compression import Codec
-from odradek_proto.headers import CODEC_MASK
+from odradek_proto.headers import CODEC_MASK, LAST_CODEC
 
 from odradek_audit.catalogue import BATCH_UNREADABLE
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, BatchTable, SegmentReader
 from odradek_audit.inputs.records import CONTROL_BIT, DecodedBatch, decoded_row, iter_decoded
-
-LAST_CODEC = max(Codec)
 
 
 def check_decoding(table: BatchTable, replica: str, reader: SegmentReader, sink: FindingSink, *, deep: bool) -> None:

@@ -22,6 +22,7 @@ from odradek_audit.catalogue import (
     TORN_TAIL,
 )
 from odradek_audit.checks.epochs import misplaced_epochs
+from odradek_audit.checks.walking import ROWS_AT_ONCE
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import (
     BAD_CRC,
@@ -34,8 +35,6 @@ from odradek_audit.inputs.facts import (
     problems_before,
 )
 from odradek_audit.words import plural
-
-ROWS_AT_ONCE = 256
 
 
 def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:

@@ -20,9 +20,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek_proto.checksum import crc32c
-from odradek_proto.compression import Codec, CodecUnavailable
+from odradek_proto.compression import CodecUnavailable
 from odradek_proto.formats import TRANSACTION_INDEX_SUFFIX, AbortedTransaction, CorruptFile, decode_transaction_index
-from odradek_proto.headers import CODEC_MASK, CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
+from odradek_proto.headers import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LAST_CODEC,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
 from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
@@ -34,7 +44,6 @@ from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
 
 LAST_BASE = 1 << 62
 MASK = (1 << 64) - 1
-LAST_CODEC = int(max(Codec))
 NOTHING, SAMPLE, EVERYTHING = "nothing", "sample", "everything"
 UNREAD, READ, COMPARED = "unread", "read", "compared"
 PRODUCING = CONTROL | TRANSACTIONAL

@@ -10,16 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.headers import DELETE_HORIZON
-from odradek_proto.records import DEFAULT_LIMIT, HEADER_SIZE, BatchHeader, Codec
+from odradek_proto.headers import CODEC_MASK, DELETE_HORIZON, LAST_CODEC
+from odradek_proto.records import DEFAULT_LIMIT, HEADER_SIZE, BatchHeader
 
 from odradek_broker.core.partition.messages import PartitionSettings
 
 ALLOWED_ACKS = (-1, 0, 1)
 ACKS_ALL = -1
 NO_TIMESTAMP = -1
-_CODEC_MASK = 0x07
-_LAST_CODEC = max(Codec)
 _SMALLEST_RECORD = 7  # bytes: length, attributes, two deltas, lengths of key and value, header count
 
 
@@ -50,9 +48,9 @@ def _shape_fault(header: BatchHeader) -> Refusal | None:
         count, delta = header.record_count, header.last_offset_delta
         return Refusal(invalid, f"{count} records do not end at last offset delta {delta}")
     attributes = header.attributes
-    if attributes & _CODEC_MASK > _LAST_CODEC:
-        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {attributes & _CODEC_MASK}")
-    room = DEFAULT_LIMIT if attributes & _CODEC_MASK else header.size - HEADER_SIZE
+    if attributes & CODEC_MASK > LAST_CODEC:
+        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {attributes & CODEC_MASK}")
+    room = DEFAULT_LIMIT if attributes & CODEC_MASK else header.size - HEADER_SIZE
     if header.record_count * _SMALLEST_RECORD > room:  # each would take the offsets of a segment, and make a new one
         return Refusal(invalid, f"{header.record_count} records do not fit into {room} bytes")
     if header.is_control:
