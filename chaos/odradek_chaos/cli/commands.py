@@ -209,7 +209,7 @@ def slow(
     """
     choice = Choice(leader, follower, controller, broker)
     choice.check(optional=False)
-    found, screen, place = _world(world, data, project), screen, Place(world, data, project)
+    found, place = _world(world, data, project), Place(world, data, project)
     target = _chosen(found, choice)
     found.slow(target.broker, round(delay * 1000), round(for_seconds * 1000))
     how = f"each of its fetches from a leader is {delay:g} s late, for {for_seconds:g} s"
@@ -238,7 +238,7 @@ def restart(
     """
     from odradek_chaos.cli.selecting import Target
 
-    screen, found = screen, _world(world, data, project)
+    found = _world(world, data, project)
     because = "was not running"
     if broker is not None:
         because = "was stopped cleanly before" if found.running(broker) else because
