@@ -148,6 +148,8 @@ def _security(file: Path | None) -> Security:
 
 
 def _print(report: Report, as_json: bool) -> None:
+    from odradek_audit.report.headlines import verdict_word
+
     if as_json:
         document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
         sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
@@ -156,9 +158,8 @@ def _print(report: Report, as_json: bool) -> None:
             typer.echo(f"{finding.check}: {finding.sentence}")
         for reason in report.inconclusive:
             typer.echo(f"inconclusive: {reason}")
-        said = {"fine": "The replicas agree.", "inconclusive": "Inconclusive."}.get(
-            report.verdict, f"{plural(len(report.findings), 'finding')}."
-        )
+        found = {"fine": "The replicas agree.", "findings": f"{plural(len(report.findings), 'finding')}."}
+        said = found.get(report.verdict, f"{verdict_word(report).capitalize()}.")
         records = plural(report.compared_records, "copy of a record", "copies of records")
         batches = plural(report.compared_batches, "copy of a batch", "copies of batches")
         typer.echo(f"{said} Compared with the leaders': {records} in {batches}; leaders' own are not counted.")

@@ -19,6 +19,7 @@ from odradek_audit.inputs.stores import names_in
 from odradek_audit.report import PARQUET_FILE, RESULT_FILES
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import parse_settings
+from odradek_audit.report.headlines import verdict_word
 from odradek_audit.report.losses import loss_sentences
 from odradek_audit.words import plural
 
@@ -96,8 +97,9 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
     for sentence in loss_sentences(report.losses, len(report.replicas)):
         print(f"LOST: {sentence}")
     print(
-        f"{report.verdict} ({len(report.findings)} in all), {plural(report.compared_records, 'record')} in "
-        f"{plural(report.compared_batches, 'batch', 'batches')} compared, see {given.out}"
+        f"{verdict_word(report)}, {plural(len(report.findings), 'finding')}: "
+        f"{plural(report.compared_records, 'record')} in {plural(report.compared_batches, 'batch', 'batches')} "
+        f"compared, see {given.out}"
     )
     for finding in report.findings[:20]:
         print(f"{finding.check}: {finding.sentence}")
