@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.watching import Watched, watch_a_cluster
+from tests.cluster.watching import PATIENCE_S, Watched, watch_a_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SECONDS = 40  # four kills
@@ -17,7 +17,15 @@ def test_every_sample_of_a_watch_is_a_moment_that_can_be(tmp_path: Path) -> None
     """Under load, while leaders die: no follower is ever shown beyond its leader, and it goes on while one is dead."""
     watched = watch_a_cluster(tmp_path / "cluster", SECONDS, seed=1)
     assert not watched.impossible
+    assert not watched.unfinished, watched.summary()
     assert min(watched.kills, watched.with_a_broker_down, watched.replicas) > 0, watched.summary()
+
+
+def test_watch_without_a_sample_in_time_is_told(tmp_path: Path) -> None:
+    """By its summary, with what was seen until then."""
+    watched = watch_a_cluster(tmp_path / "cluster", -PATIENCE_S, seed=1)
+    assert watched.summary().startswith("0 samples ")
+    assert watched.summary().endswith("; not all that was to be seen came within 120 s more than the time given")
 
 
 def test_a_follower_beyond_its_leader_is_found() -> None:

@@ -3,7 +3,8 @@
     python -m tests.cluster.watching --minutes 10
 
 Each sample must be a moment that can be: no follower of a leader has a log end offset or a high watermark beyond it.
-Exit code 3 when one is not, or when one kept whoever watches waiting for more than a second beside the command's pause.
+Exit code 3 when one is not, when one kept whoever watches waiting for more than a second beside the command's pause, or
+when they stop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import sys
@@ -48,6 +50,7 @@ class Watched:
     impossible: list[str] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
     kills: int = 0
+    unfinished: str = ""  # why it ended before everything was seen, behind a semicolon
 
     def take(self, sample: dict[str, Any]) -> None:
         self.samples += 1
@@ -63,14 +66,14 @@ class Watched:
                 self.beyond_without_following += beyond and not replica["follows"]
 
     def summary(self) -> str:
-        waits = sorted(self.waits_s)
+        waits = sorted(self.waits_s) or [math.nan]
         late = sum(wait > LONGEST_WAIT_S for wait in waits)
         return (
             f"{self.samples} samples ({self.with_a_broker_down} with a broker that does not answer, "
             f"{self.with_an_error} without any), {self.kills} kills, {self.replicas} followers looked at: "
             f"{len(self.impossible)} impossible; {self.beyond_without_following} not of their leader's epoch yet and "
             f"beyond it; waits: median {waits[len(waits) // 2]:.2f} s, longest {waits[-1]:.2f} s, {late} above "
-            f"{LONGEST_WAIT_S:g} s"
+            f"{LONGEST_WAIT_S:g} s{self.unfinished}"
         )
 
 
@@ -86,7 +89,8 @@ def _beyond_their_leader(partition: dict[str, Any]) -> Iterator[tuple[dict[str, 
 
 
 async def watch(cluster: LocalCluster, seconds: float, seed: int) -> Watched:
-    """Write, kill and watch for so long, and until a dead broker and some followers were seen."""
+    """Write, kill and watch for so long, and until a dead broker and some followers were seen; `unfinished` says why
+    that did not come about."""
     watched = Watched()
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
@@ -107,6 +111,10 @@ async def watch(cluster: LocalCluster, seconds: float, seed: int) -> Watched:
                 watched.take(json.loads(line))
                 if now - began >= seconds and min(watched.with_a_broker_down, watched.replicas) > 0:
                     break
+            else:
+                watched.unfinished = "; the command ended by itself"
+    except TimeoutError:
+        watched.unfinished = f"; not all that was to be seen came within {PATIENCE_S} s more than the time given"
     finally:
         for task in tasks:
             task.cancel()
@@ -160,7 +168,8 @@ def main() -> int:
     print(f"seed {given.seed}: {watched.summary()}")
     for each in watched.impossible[:10]:
         print(each)
-    return FINDINGS if watched.impossible or max(watched.waits_s) > LONGEST_WAIT_S else FINE
+    late = max(watched.waits_s, default=0) > LONGEST_WAIT_S
+    return FINDINGS if watched.impossible or watched.unfinished or late else FINE
 
 
 if __name__ == "__main__":
