@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml ops/dev.lock
 demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
 	@$(BIN)/odradek demo
 
-test: $(STAMP)  ## everything of every day, about four minutes on two cores
-	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup  # one of three waits for processes
+test: $(STAMP)  ## everything of every day, about three minutes on two cores
+	@$(BIN)/python -m pytest -m "not slow" --forks 4  # two of four wait for processes
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
 	@$(BIN)/python -m pytest -m "slow and not cluster" -n 2 --dist loadgroup --durations 15
@@ -43,10 +43,11 @@ format: $(STAMP)  ## format and sort imports
 
 TYPED := broker quorum  # used as Google's library has them
 VALUES := admin controller groups metadata  # used as values: odradek_proto.messages
-proto: $(STAMP)  ## generate code from the .proto files
+proto: $(STAMP)  ## generate code from the .proto files, and odradek.sync's Admin from odradek's
 	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto proto/odradek_proto/v1/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I proto --pyi_out=proto $(TYPED:%=proto/odradek_proto/v1/%.proto)
 	@$(BIN)/python ops/proto/values.py proto $(VALUES:%=odradek_proto/v1/%.proto)
+	@$(BIN)/python ops/proto/blocking.py client/odradek/sync/admin_methods.py
 
 LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --upgrade

@@ -21,6 +21,7 @@ from odradek_broker.local import processes
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_broker.local.processes import HOST, is_free
 
+from tests.forks import Forks
 from tests.playing import play
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
@@ -36,6 +37,7 @@ ROOM_IN_MEMORY = 2 << 30  # bytes; the everyday run has some 100 MB at a time
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite` accepts what the transcripts say now; read the difference before you commit it."""
     parser.addoption("--rewrite", action="store_true", help="accept the new output of transcripts")
+    parser.addoption("--forks", type=int, default=0, help="run tests in so many processes, after one collection")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     No test loses anything by it. Here processes are killed, and what they wrote stays; where machines lose their power,
     the disk is simulated. Whoever sets TMPDIR wants the files there, and what the slow tests write may be too much.
     """
+    if config.option.forks:
+        config.pluginmanager.register(Forks(config.option.forks))
     if config.option.markexpr == "not slow" and "TMPDIR" not in os.environ:
         with contextlib.suppress(OSError):  # there is no such place
             runs_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC  # Docker forbids it, and tests write some

@@ -16,10 +16,11 @@ from odradek.consuming.group import Callback
 from odradek.shared.config import AdminSettings, BootstrapServers, ConsumerSettings
 from odradek.shared.errors import OdradekError
 from odradek.shared.results import ConsumerRecord, K, V
+from odradek.sync.admin_methods import AdminMethods
 from odradek.sync.bridge import Facade, blocking, calling, iterating
 
 
-class Admin(Facade):
+class Admin(AdminMethods):
     """`odradek.Admin` for code without asyncio."""
 
     def __init__(
@@ -38,38 +39,6 @@ class Admin(Facade):
     ) -> Self:
         """The same from Kafka's dotted names."""
         return cls._around(AsyncAdmin.from_config(config, clock=clock, network=network))
-
-    close = blocking(AsyncAdmin.close)
-    create_topics = blocking(AsyncAdmin.create_topics)
-    delete_topics = blocking(AsyncAdmin.delete_topics)
-    create_partitions = blocking(AsyncAdmin.create_partitions)
-    list_topics = blocking(AsyncAdmin.list_topics)
-    describe_topics = blocking(AsyncAdmin.describe_topics)
-    describe_configs = blocking(AsyncAdmin.describe_configs)
-    incremental_alter_configs = blocking(AsyncAdmin.incremental_alter_configs)
-    alter_configs = blocking(AsyncAdmin.alter_configs)
-    elect_leaders = blocking(AsyncAdmin.elect_leaders)
-    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
-    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
-    delete_records = blocking(AsyncAdmin.delete_records)
-    describe_cluster = blocking(AsyncAdmin.describe_cluster)
-    unregister_broker = blocking(AsyncAdmin.unregister_broker)
-    describe_quorum = blocking(AsyncAdmin.describe_quorum)
-    describe_replicas = blocking(AsyncAdmin.describe_replicas)
-    list_consumer_groups = blocking(AsyncAdmin.list_consumer_groups)
-    describe_consumer_groups = blocking(AsyncAdmin.describe_consumer_groups)
-    list_consumer_group_offsets = blocking(AsyncAdmin.list_consumer_group_offsets)
-    alter_consumer_group_offsets = blocking(AsyncAdmin.alter_consumer_group_offsets)
-    delete_consumer_groups = blocking(AsyncAdmin.delete_consumer_groups)
-    delete_consumer_group_offsets = blocking(AsyncAdmin.delete_consumer_group_offsets)
-    describe_acls = blocking(AsyncAdmin.describe_acls)
-    create_acls = blocking(AsyncAdmin.create_acls)
-    delete_acls = blocking(AsyncAdmin.delete_acls)
-    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
-    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
-    describe_user_scram_credentials = blocking(AsyncAdmin.describe_user_scram_credentials)
-    upsert_user_scram_credentials = blocking(AsyncAdmin.upsert_user_scram_credentials)
-    delete_user_scram_credentials = blocking(AsyncAdmin.delete_user_scram_credentials)
 
 
 class Consumer(Facade, Generic[K, V]):
