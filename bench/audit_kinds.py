@@ -1,7 +1,7 @@
 """What data costs the audit that is not plain and sound: its CPU over that of as many plain bytes, within one run.
 
     python -m bench.audit_kinds [--quick] [--json]     partitions of 64 MB, two replicas, in this process
-    python -m bench.audit_kinds --large                10 GB of some kinds by `odradek audit run`, its memory too
+    python -m bench.audit_kinds --large 1,10           so many GB of some kinds by `odradek audit run`, its memory too
 
 - *one changed byte*: in the middle of one replica's log, so the partition is in doubt and read a second time.
 - *zeros*: half of each log is zeros behind its last batch, as a power loss or preallocation leaves them; the partition
@@ -14,11 +14,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from odradek_proto.formats import (
 )
 from odradek_proto.topics import TopicPartition
 
-from bench.audit import BATCHES, GB, command
+from bench.audit import BATCHES, ENGINES, GB, command
 from bench.audit_input import Batches, cleaned, plain, transactional, write_replicas
 from bench.report import Figure
 from bench.run import show
@@ -142,17 +143,20 @@ def ratios(batch: str, total: int) -> list[Figure]:
     ]
 
 
-def large() -> list[Figure]:
-    """Whole commands over 1 GB and 10 GB of 16 KiB batches in this machine's page cache."""
+def large(sizes: Sequence[int]) -> list[Figure]:
+    """Whole commands of both engines over some GB of 16 KiB batches in this machine's page cache."""
     found = []
-    for name in ("plain", "transactional", "compacted"):
-        for size in (GB, 10 * GB):
-            with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-                replicas, read = written(Path(folder), KINDS[name], BATCHES["16 KiB"], size)
-                taken = command(replicas, "--engine", "local", "--jobs", "1")
-            what = f"{name}, {size // GB} GB"
-            found.append(Figure("audit_kinds", what, read / taken.cpu_s / 1e6, "MB/s CPU"))
-            found.append(Figure("audit_kinds", what, taken.peak_mib, "MiB RSS", 1024))
+    for name, size in itertools.product(("plain", "transactional", "compacted"), sizes):
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+            replicas, read = written(Path(folder), KINDS[name], BATCHES["16 KiB"], size)
+            for engine in ("local, 1 core", "spark, 2 cores"):
+                taken = command(replicas, *ENGINES[engine])
+                what = f"{name}, {size // GB} GB, {engine}"
+                found += [
+                    Figure("audit_kinds", what, read / taken.cpu_s / 1e6, "MB/s CPU"),
+                    Figure("audit_kinds", what, taken.own_peak_mib, "MiB RSS driver", 1024),
+                    Figure("audit_kinds", what, taken.peak_mib, "MiB RSS"),
+                ]
     return found
 
 
@@ -165,9 +169,12 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=figures.__doc__)
     arguments.add_argument("--quick", action="store_true", help="smaller inputs")
     arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments.add_argument("--large", action="store_true", help="10 GB of some kinds, nothing else")
+    arguments.add_argument("--large", metavar="GB,GB", help="so much of some kinds, nothing else")
     given = arguments.parse_args()
-    show(large() if given.large else figures(given.quick), as_json=given.json)
+    show(
+        large([int(text) * GB for text in given.large.split(",")]) if given.large else figures(given.quick),
+        as_json=given.json,
+    )
     return 0
 
 

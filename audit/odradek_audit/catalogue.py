@@ -251,6 +251,14 @@ METADATA_ISR = Check(
     cause="the controller took a change that was decided on an older state, or kept a broker that had been dead; or "
     "the metadata log was changed",
 )
+METADATA_SNAPSHOT = Check(
+    "metadata-snapshot",
+    Kind.METADATA,
+    Severity.CRITICAL,
+    "a snapshot of the metadata says something else than the metadata log",
+    ("C4",),
+    cause="the snapshot was changed, or is of another cluster, or its node had made another state of the same records",
+)
 GROUP_OFFSET_BEYOND = Check(
     "group-offset-beyond-log",
     Kind.GROUP,
@@ -346,6 +354,7 @@ CHECKS: dict[str, Check] = {
         METADATA_ELECTION,
         METADATA_LEADER_EPOCH,
         METADATA_ISR,
+        METADATA_SNAPSHOT,
         LOG_MATCHING,
         COMPACTION_MISMATCH,
         EPOCH_FORK,

@@ -109,6 +109,15 @@ class Elected(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """What the metadata log says of leader epochs, by topic id in place of a name, and of brokers that ever registered,
+    none where the log does not begin with the cluster."""
+
+    elected: Mapping[TopicPartition, Elected] = field(default_factory=dict)
+    brokers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class PartitionResult:
     """What the checks of one partition found, and how much they compared."""
 
@@ -117,5 +126,5 @@ class PartitionResult:
     summary: PartitionSummary
     committed: tuple[CommittedOffset, ...] = ()
     """What a partition of `__consumer_offsets` says of consumer groups."""
-    elected: Mapping[TopicPartition, Elected] = field(default_factory=dict)
-    """What the metadata log says of leader epochs, where it was replayed to its end; by topic id in place of a name."""
+    replayed: Replayed = field(default_factory=Replayed)
+    """What the metadata log says, where it was replayed to its end."""

@@ -81,6 +81,8 @@ def cause_of_checkpoint(finding: Finding) -> str:
 def cause_of_gap(finding: Finding) -> str:
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
+    if "log_end" in finding.evidence:
+        return "the end of the log was removed and its last, empty file was not; or that file came from another log"
     return "a batch was removed from the file, or never written to it, and the log was appended to all the same"
 
 
@@ -107,6 +109,8 @@ def cause_of_repetition(finding: Finding) -> str:
         return "files changed their names or their places, as by a copy or a restore that was mixed up"
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
+    if "log_end" in finding.evidence:
+        return "a file was made by hand, or copied from another log without its bytes"
     if "previous_last_offset" not in finding.evidence:
         return "two batches changed places in the file"
     return "a batch was appended twice, or appended behind an end that had not been cut"
@@ -246,6 +250,8 @@ def headline_of_repetition(finding: Finding, where: str) -> str:
         return f"Replica {finding.replica} holds offsets {first} to {end - 1} in another segment's file{where}."
     if "stored_offset" in finding.evidence:
         return headline_of_gap(finding, where)
+    if "log_end" in finding.evidence:
+        return f"Replica {finding.replica} has an empty file inside of its log at {_offsets(finding)}{where}."
     again = "a second time" if "previous_last_offset" in finding.evidence else "in the wrong order"
     return f"Replica {finding.replica} holds {_offsets(finding)} {again}{where}."
 

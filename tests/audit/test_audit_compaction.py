@@ -10,7 +10,7 @@ import pytest
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.history import ACK, SEND, Event, History, decode_event, encode_event
 from odradek_proto.formats import encode_offset_checkpoint
-from odradek_proto.records import encode_batch
+from odradek_proto.records import ControlType, encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
@@ -185,3 +185,14 @@ def test_another_record_in_the_place_of_an_acknowledged_one_is_found(
 def test_events_with_keys_and_tombstones_are_read_as_they_were_written(event: Event) -> None:
     """Bytes that are no UTF-8 too."""
     assert decode_event(encode_event(event), 0) == event
+
+
+def test_a_transaction_that_has_no_end_on_one_replica_decides_nothing(write_cluster: WriteCluster) -> None:
+    """A follower that died before it had the marker still has the value of before as the newest one."""
+    log = SampleLog().append([b"old"]).append([b"new"], producer_id=7, transactional=True)
+    dead = log.up_to(2)
+    log.end(ControlType.COMMIT, 7)
+    replicas = write_cluster(SamplePartition(log), SamplePartition(dead))
+    cleaned = encode_offset_checkpoint({TopicPartition("t", 0): 2})
+    (replicas["1"] / "cleaner-offset-checkpoint").write_bytes(cleaned)
+    assert found(replicas) == []

@@ -58,7 +58,7 @@ def test_consequences_stand_in_the_evidence(write_cluster: Callable[..., dict[st
 def test_wrong_entries_of_one_file_are_told_once(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
     """Indexes of a log that was emptied are wrong in every entry, and the leader epoch file in two epochs: each of
     these files is one finding, with its first entry and the number of the others."""
-    replicas = write_cluster(log, log, clean_shutdown=True)
+    replicas = write_cluster(*[SamplePartition(log, high_watermark=0)] * 2, clean_shutdown=True)
     (path,) = (replicas["2"] / "t-0").glob("*.log")
     path.write_bytes(b"")
     index, times = (decode(path.with_suffix(suffix).read_bytes()) for decode, suffix in INDEXES)
@@ -73,6 +73,20 @@ def test_wrong_entries_of_one_file_are_told_once(write_cluster: Callable[..., di
         f"{0:020d}.timeindex": (0, len(times) - 1, f"and {len(times) - 1} more entries of this file"),
         "leader-epoch-checkpoint": (-1, 1, "and 1 more entry of this file"),
     }
+
+
+def test_a_lost_end_that_checkpoints_have_counted_is_told_once(
+    write_cluster: Callable[..., dict[str, Path]], log: SampleLog
+) -> None:
+    """Both checkpoints and both indexes speak of the end that is gone: the indexes stand in the evidence."""
+    sample = SamplePartition(log, recovery_point=260)
+    replicas = write_cluster(sample, sample, clean_shutdown=True)
+    place = places_of(replicas["2"] / "t-0")[-20]
+    place.segment.write_bytes(place.segment.read_bytes()[: place.position])
+    (finding,) = audit(replicas).findings
+    assert (finding.check, finding.replica, finding.offset) == ("checkpoint-order", "2", place.header.base_offset)
+    assert "the recovery point 260 and the high watermark 260" in finding.sentence
+    assert {each["check"] for each in finding.evidence["consequences"]} == {"index-unsound"}
 
 
 def test_entries_of_another_file_are_another_finding(

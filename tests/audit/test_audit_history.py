@@ -312,3 +312,14 @@ def test_planted_anomaly_is_found(sizes: list[int], anomaly: str, data: st.DataO
         replicas = {str(node): write_log_directory(Path(name) / str(node), node, sample) for node in (1, 2)}
         findings = audit(replicas, history=History(told)).findings
     assert {(finding.check, finding.offset) for finding in findings} == expected
+
+
+def test_an_acknowledgement_that_is_told_twice_changes_nothing(write_cluster: WriteCluster) -> None:
+    """A client's history may repeat lines, and tombstones have all one value: nothing was reordered."""
+    log = SampleLog().append([b"a"]).append([b"b"]).append([b"c"])
+    sends = [Event(SEND, "t", 0, value, client="w") for value in (b"a", b"b", b"c")]
+    acks = [Event(ACK, "t", 0, value, offset, client="w") for offset, value in enumerate((b"a", b"b", b"c"))]
+    events = [event for pair in zip(sends, acks, strict=True) for event in pair]
+    again = [*events, Event(SEND, "t", 0, b"a", client="w"), acks[0]]
+    report = audit(write_cluster(log, log), history=History(again))
+    assert [finding.sentence for finding in report.findings] == []

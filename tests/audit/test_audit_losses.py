@@ -21,6 +21,7 @@ from odradek_audit.inputs.history import (
     History,
     PartitionHistory,
     encode_event,
+    value_digest,
 )
 from odradek_audit.report.headlines import verdict_sentence
 from odradek_audit.report.page import page
@@ -174,3 +175,22 @@ def test_record_that_a_loss_names_does_not_depend_on_their_order(order: int) -> 
     gone = [Told("1", 7, value) for value in VALUES]
     history = PartitionHistory("t", 0, labels={value: value.decode() for value in VALUES})
     assert summed(history, gone[::order]) == [Loss("t", 0, "1", 5, 7, 8, values=("a", "a"))]
+
+
+def test_records_of_both_acks_at_one_offset_keep_their_values_and_times() -> None:
+    """The offset of a lost acks=1 record was given to another one, with acks=all, and both are gone."""
+    history = PartitionHistory("t", 0, labels={value: value.decode() for value in VALUES})
+    gone = [Told(ACKS_ALL, 7, b"b", 900), Told(str(ACKS_LEADER), 7, b"a", 100), Told(ACKS_ALL, 90, b"c", 950)]
+    assert summed(history, gone) == [
+        Loss("t", 0, ACKS_ALL, 1, 7, 8, (900, 900), ("b", "b")),
+        Loss("t", 0, ACKS_ALL, 1, 90, 91, (950, 950), ("c", "c")),
+        Loss("t", 0, str(ACKS_LEADER), 1, 7, 8, (100, 100), ("a", "a")),
+    ]
+
+
+def test_a_lost_record_does_not_lend_its_key() -> None:
+    """What a cleaner may have taken is judged by the key of the record that was owed, whoever was told later."""
+    owed = Event(ACK, "t", 0, b"a", 7, key=b"owed", acks=ACKS_ALL)
+    lost = Event(ACK, "t", 0, b"b", 7, key=b"lost", acks=ACKS_LEADER)
+    one, two = (History(events).of("t", 0).keys for events in ([owed, lost], [lost, owed]))
+    assert one == two == {7: value_digest(b"owed")}

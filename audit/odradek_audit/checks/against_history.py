@@ -449,11 +449,11 @@ def _check_order(
     """
     given_again = range(lost[0], lost[-1]) if lost else range(0)
     consequences = 0
-    by_client: dict[str, list[tuple[int, int, int]]] = {}
-    for client, offset, sent_line, ack_line in history.order:
-        by_client.setdefault(client, []).append((sent_line, ack_line, offset))
+    by_client: dict[str, dict[tuple[int, bytes], tuple[int, int, int]]] = {}
+    for client, offset, value, sent_line, ack_line in history.order:  # of what was acknowledged twice the first counts
+        by_client.setdefault(client, {}).setdefault((offset, value), (sent_line, ack_line, offset))
     for client in sorted(by_client):
-        sends = sorted(by_client[client])
+        sends = sorted(by_client[client].values())
         acks = sorted((ack_line, offset) for _, ack_line, offset in sends)
         done, highest = 0, -1
         for sent_line, ack_line, offset in sends:

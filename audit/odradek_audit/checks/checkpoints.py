@@ -3,7 +3,7 @@ other replicas.
 
 A high watermark that is behind is no violation: its file is written every five seconds. One that is ahead of the
 log is: the replica has counted records that it does not have. The same holds for the recovery point, which must
-never run ahead of an fsync (R-238).
+never run ahead of an fsync (R-238). The cleaner's excuses gaps, so after a clean stop it lies in the log.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from odradek_audit.catalogue import CHECKPOINT_ORDER, FILE_CORRUPT, IDENTITY_MISMATCH, OFFSET_GAP, REPLICA_BEHIND
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
+from odradek_audit.inputs.facts import CLEANED_EVERYWHERE, BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
 from odradek_audit.words import plural
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 
@@ -42,10 +43,15 @@ def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
     log_end = log_end_offset(inputs, table)
     last_epoch = table.epoch[-1] if len(table) else -1
     high_watermark, recovery_point = inputs.high_watermark, inputs.recovery_point
+    beyond = recovery_point is not None and recovery_point > log_end
     if high_watermark is not None and high_watermark > log_end:
-        _report(inputs, sink, HIGH_WATERMARKS, "high watermark", high_watermark, "log end offset", log_end, last_epoch)
-    if recovery_point is not None and recovery_point > log_end:
+        above = f"recovery point {recovery_point} and the high watermark" if beyond else "high watermark"
+        _report(inputs, sink, HIGH_WATERMARKS, above, high_watermark, "log end offset", log_end, last_epoch)
+    elif recovery_point is not None and beyond:
         _report(inputs, sink, RECOVERY_POINTS, "recovery point", recovery_point, "log end offset", log_end, last_epoch)
+    if log_end < inputs.cleaned_to < CLEANED_EVERYWHERE and inputs.clean_shutdown:
+        cleaned = inputs.cleaned_to
+        _report(inputs, sink, CLEANER_OFFSETS, "cleaner's offset", cleaned, "log end offset", log_end, last_epoch)
     if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > log_end:
         start = inputs.log_start_checkpoint
         _report(inputs, sink, LOG_STARTS, "log start offset", start, "log end offset", log_end, last_epoch)

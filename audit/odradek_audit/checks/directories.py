@@ -97,6 +97,17 @@ def absent_topics(layout: Layout, topics: Iterable[str]) -> list[Note]:
     return [Note(NO_TOPIC, topic, -1, "", f"topic {topic} {said}") for topic in absent]
 
 
+def without_identity(layout: Layout) -> list[Note]:
+    """A note for each directory without a `meta.properties`, where others have one: whose it is nobody knows."""
+    named = any(directory.meta is not None for directory in layout.directories.values())
+    said = f"has no {META_PROPERTIES}, as others have: nothing says whose directory it is, and of which cluster"
+    return [
+        Note("no-identity", "", -1, name, f"replica {name} {said}")
+        for name, directory in layout.directories.items()
+        if named and directory.meta is None and all(each.file != META_PROPERTIES for each in directory.problems)
+    ]
+
+
 def listed(places: Iterable[object]) -> str:
     """The first of some partitions, and how many more there are."""
     names = [str(place) for place in places]
@@ -186,6 +197,19 @@ def check_directories(metas: Mapping[str, MetaProperties | None]) -> list[Findin
         elif first != name:
             found.append(_identity_finding(name, f"has the node id {meta.node_id}, as replica {first} has"))
     return found
+
+
+def check_registered(layout: Layout, brokers: frozenset[int]) -> list[Finding]:
+    """Directories of nodes that never registered, of those `brokers` that did, as the metadata log says; it says
+    nothing where there are none. A controller alone does not register."""
+    return [
+        _identity_finding(name, f"has the node id {directory.meta.node_id}, which has never registered")
+        for name, directory in sorted(layout.directories.items())
+        if brokers
+        and directory.meta is not None
+        and directory.meta.node_id not in brokers
+        and any(each.topic != METADATA_TOPIC for each in directory.partitions)
+    ]
 
 
 def _identity_finding(replica: str, what: str) -> Finding:

@@ -87,43 +87,39 @@ def losses_of(
 def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
     """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves. Of several
     values at one offset it names the smallest."""
-    kinds: dict[tuple[str, bool], list[int]] = {}
-    times: dict[int, list[int]] = {}
-    labels: dict[int, str] = {NO_OFFSET: ""}
+    kinds: dict[tuple[str, bool], list[Told]] = {}
     for told in sorted(gone, key=lambda told: (told.offset, history.labels.get(told.digest, ""))):
-        kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
-        times.setdefault(told.offset, []).append(told.time_ms)
-        labels.setdefault(told.offset, history.labels.get(told.digest, ""))
+        kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told)
     return [
-        Loss(
-            history.topic, history.partition, acks, len(offsets), *_ends(offsets), _span(times, offsets),
-            (labels[offsets[0]], labels[offsets[-1]]),
-        )
-        for (acks, _), every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
-        for offsets in _in_places(every)
-    ]  # fmt: skip
+        _loss(history, place)
+        for _, every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
+        for place in _in_places(every)
+    ]
 
 
-def _ends(offsets: Sequence[int]) -> Span:
-    return offsets[0], NO_OFFSET if offsets[0] == NO_OFFSET else offsets[-1] + 1
+def _loss(history: PartitionHistory, place: Sequence[Told]) -> Loss:
+    first, last = place[0], next(told for told in place if told.offset == place[-1].offset)
+    named = first.offset != NO_OFFSET
+    labels = [history.labels.get(told.digest, "") if named else "" for told in (first, last)]
+    times = sorted(told.time_ms for told in place)
+    return Loss(
+        history.topic,
+        history.partition,
+        first.acks,
+        len(place),
+        first.offset,
+        last.offset + 1 if named else NO_OFFSET,
+        (times[0], times[-1]),
+        (labels[0], labels[1]),
+    )
 
 
-def _span(times: Mapping[int, Iterable[int]], offsets: Iterable[int]) -> Span:
-    """The first and the last time, -1 where one is not known."""
-    known = sorted(time for offset in offsets for time in times[offset])
-    return known[0], known[-1]
-
-
-def _in_places(offsets: list[int]) -> list[list[int]]:
+def _in_places(every: Sequence[Told]) -> list[list[Told]]:
     """Rising offsets in runs, parted where most of others lie between; at most `MOST_PLACES`."""
-    gaps = sorted(pairwise(offsets), key=lambda pair: pair[0] - pair[1])
-    parted = {first for first, following in gaps[: MOST_PLACES - 1] if following - first > NEAR}
-    places: list[list[int]] = [[]]
-    for offset in offsets:
-        places[-1].append(offset)
-        if offset in parted:
-            places.append([])
-    return places
+    steps = {number: every[number].offset - every[number - 1].offset for number in range(1, len(every))}
+    widest = sorted(steps, key=lambda number: -steps[number])[: MOST_PLACES - 1]
+    parted = sorted(number for number in widest if steps[number] > NEAR)
+    return [list(every[begin:end]) for begin, end in pairwise([0, *parted, len(every)])]
 
 
 def all_acknowledged(history: PartitionHistory) -> set[Told]:

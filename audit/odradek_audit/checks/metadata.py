@@ -13,15 +13,23 @@ place: one damage, one finding.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from odradek_proto.compression import CodecUnavailable
-from odradek_proto.records import CorruptBatch, decode_records, iter_batches
+from odradek_proto.records import CorruptBatch, check_batch, decode_records, iter_batches
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 
-from odradek_audit.catalogue import METADATA_ELECTION, METADATA_ISR, METADATA_LEADER_EPOCH
+from odradek_audit.catalogue import (
+    FILE_CORRUPT,
+    LOG_MATCHING,
+    METADATA_ELECTION,
+    METADATA_ISR,
+    METADATA_LEADER_EPOCH,
+    METADATA_SNAPSHOT,
+)
 from odradek_audit.findings import Check, Finding, FindingSink, Note
 from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, SegmentReader
 from odradek_audit.inputs.metadata_records import (
@@ -36,7 +44,7 @@ from odradek_audit.inputs.metadata_records import (
     decode_change,
 )
 from odradek_audit.inputs.records import CONTROL_BIT, iter_decoded
-from odradek_audit.results import Elected, PartitionResult, PartitionSummary
+from odradek_audit.results import Elected, PartitionResult, PartitionSummary, Replayed
 from odradek_audit.words import plural
 
 NO_LEADER = -1
@@ -64,6 +72,8 @@ class _Image:
     topics: dict[bytes, str] = field(default_factory=dict)
     partitions: dict[Place, _Partition] = field(default_factory=dict)
     incarnations: dict[int, bytes] = field(default_factory=dict)
+    brokers: set[int] = field(default_factory=set)
+    """Who has ever registered."""
     fenced: dict[int, bool] = field(default_factory=dict)
     unknown: int = 0
     """Changes of partitions that nothing before had made."""
@@ -73,29 +83,37 @@ class _Image:
 
 
 def check_metadata(
-    inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
-) -> dict[TopicPartition, Elected]:
-    """Replay one replica's metadata log. Returns what it says of leader epochs, nothing where it was not read to its
-    end."""
+    partition: PartitionInputs, replica: str, table: BatchTable, reader: SegmentReader, sink: FindingSink
+) -> Replayed:
+    """Replay one replica's metadata log, and compare every replica's snapshots with it on the way. Returns what it says
+    of leader epochs, nothing where it was not read to its end."""
+    inputs = partition.replicas[replica]
     start = inputs.log_start
     image = _Image(whole=start == 0)
     if start:
         start = _from_snapshot(image, inputs, reader)
+    every = _snapshots(partition, reader, sink)
+    snapshots = [each for each in every if each.end >= start and not _inside_batch(table, each.end)]
     try:
         for batch in iter_decoded(table, inputs.replica, reader):
             if batch.problem:
                 sink.note("metadata", inputs.replica, f"the metadata log is not judged behind a batch: {batch.problem}")
-                return {}
+                return Replayed()
             if table.base_offset[batch.row] < start:
                 continue
+            while snapshots and snapshots[0].end <= table.base_offset[batch.row]:
+                _judge_snapshot(image, snapshots.pop(0), sink)
             changes = [(record.offset, decode_change(record.value or b"")) for record in batch.records]
             _Batch(image, inputs.replica, table.epoch[batch.row], sink).apply(changes)
     except OSError as error:
         sink.note("not-compared", inputs.replica, f"the metadata log was not judged: {error}")
-        return {}
+        return Replayed()
     except CorruptMetadataRecord as error:
         sink.note("not-compared", inputs.replica, f"the metadata log was not judged to its end: {error}")
-        return {}
+        return Replayed()
+    for snapshot in snapshots:
+        if len(table) and snapshot.end == table.last_offset[-1] + 1:
+            _judge_snapshot(image, snapshot, sink)
     if image.unknown:
         sink.note(
             "metadata",
@@ -103,11 +121,18 @@ def check_metadata(
             f"the metadata log begins at offset {inputs.log_start} and no snapshot of replica {inputs.replica} says "
             f"what was before: {plural(image.unknown, 'change')} of partitions not judged",
         )
-        return {}
-    return {
+        return Replayed()
+    elected = {
         TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders)
         for (topic_id, number), known in image.partitions.items()
     }
+    return Replayed(elected, frozenset() if inputs.log_start else frozenset(image.brokers))
+
+
+def _inside_batch(table: BatchTable, offset: int) -> bool:
+    """Whether an offset is none at which the state can be compared: batches are atomic."""
+    row = bisect_left(table.last_offset, offset)
+    return row < len(table) and table.base_offset[row] < offset
 
 
 def _from_snapshot(image: _Image, inputs: ReplicaInputs, reader: SegmentReader) -> int:
@@ -124,6 +149,64 @@ def _from_snapshot(image: _Image, inputs: ReplicaInputs, reader: SegmentReader) 
     return inputs.log_start
 
 
+@dataclass(frozen=True)
+class _Snapshot:
+    """A snapshot of everything below `end`."""
+
+    end: int
+    replica: str
+    name: str
+    image: _Image
+
+
+def _snapshots(partition: PartitionInputs, reader: SegmentReader, sink: FindingSink) -> list[_Snapshot]:
+    """All snapshots of all replicas, by their offsets. One that cannot be read is a finding: it has its name only when
+    it is complete."""
+    found = []
+    for replica, inputs in sorted(partition.replicas.items()):
+        for name in inputs.metadata_snapshots:
+            image = _Image(whole=True)
+            try:
+                data = reader.read(replica, name, 0, LARGEST_SNAPSHOT)
+                if sum(check_batch(data[at : at + header.size]).size for at, header in iter_batches(data)) != len(data):
+                    raise CorruptBatch("it ends within a batch", len(data))
+                for change in _changes_of(data):
+                    _make(image, change)
+            except (CorruptBatch, CorruptMetadataRecord) as error:
+                said = f"replica {replica} has a file {name} that cannot be read: {error}"
+                sink.report(FILE_CORRUPT, replica, said, file=name)
+            except (OSError, CodecUnavailable) as error:
+                sink.note("not-compared", replica, f"replica {replica}: {name} was not read: {error}")
+            else:
+                found.append(_Snapshot(int(name[:20]), replica, name, image))
+    return sorted(found, key=lambda snapshot: snapshot.end)
+
+
+def _judge_snapshot(image: _Image, snapshot: _Snapshot, sink: FindingSink) -> None:
+    """Compare topics, replicas, ISRs, leaders and leader epochs with what the log below its offset has made."""
+    if image.unknown or not (image.whole or image.topics):
+        return
+    for place in sorted({*image.partitions, *snapshot.image.partitions}):
+        mine, theirs = (each.partitions.get(place) for each in (image, snapshot.image))
+        if mine is None or theirs is None or _said(mine) != _said(theirs):
+            name = image.name(place) if mine is not None else snapshot.image.name(place)
+            says, log = (_said(each) if each is not None else "nothing" for each in (theirs, mine))
+            sink.report(
+                METADATA_SNAPSHOT,
+                snapshot.replica,
+                f"replica {snapshot.replica}: {snapshot.name} says of {name} {says}, and the metadata log below "
+                f"offset {snapshot.end} {log}",
+                offset=snapshot.end,
+                file=snapshot.name,
+            )
+            return
+
+
+def _said(partition: _Partition) -> str:
+    led = f"leader {partition.leader} in leader epoch {partition.leader_epoch}"
+    return f"{led}, ISR {_list(sorted(partition.isr))}, replicas {_list(partition.replicas)}"
+
+
 def _changes_of(data: bytes) -> Iterator[MetadataChange | None]:
     for position, header in iter_batches(data):
         if not header.attributes & CONTROL_BIT:
@@ -135,6 +218,7 @@ def _make(image: _Image, change: MetadataChange | None) -> None:
     """Change the image, whether it is right or not."""
     match change:
         case Registered(broker, incarnation, fenced):
+            image.brokers.add(broker)
             image.incarnations[broker] = incarnation
             image.fenced[broker] = fenced
         case Fenced(broker, fenced):
@@ -233,7 +317,8 @@ class _Batch:
             return
         if before is None:
             isr: tuple[int, ...] = ()
-            self._judge_sets(offset, place, change, change.replicas or (), change.isr or (), change.leader)
+            replicas = change.replicas or ()
+            self._judge_sets(offset, place, change, replicas, change.isr or (), change.leader)
         else:
             isr = before.isr
             replicas = before.replicas if change.replicas is None else change.replicas
@@ -241,7 +326,7 @@ class _Batch:
             self._judge_election(offset, place, before, change)
             leader = before.leader if change.leader is None else change.leader
             self._judge_sets(offset, place, change, replicas, now, leader)
-        self.joined += [(offset, place, broker) for broker in change.isr or () if broker not in isr]
+        self.joined += [(offset, place, each) for each in change.isr or () if each in replicas and each not in isr]
 
     def _judge_election(self, offset: int, place: Place, before: _Partition, change: PartitionChange) -> None:
         leader = change.leader
@@ -303,12 +388,14 @@ def _list(brokers: Iterable[int]) -> str:
 
 def check_elected(
     partitions: Iterable[PartitionInputs], results: Sequence[PartitionResult]
-) -> tuple[list[Finding], list[Note]]:
-    """Findings of brokers that stopped cleanly; of others notes, for their metadata log may have been copied first."""
-    elected = {place: each for result in results for place, each in result.elected.items()}
+) -> tuple[list[Finding], list[Note], list[Finding]]:
+    """Findings of brokers that stopped cleanly; of others notes, for their metadata log may have been copied first.
+    Last the findings that blame other replicas for not having such an epoch, which are wrong then."""
+    elected = {place: each for result in results for place, each in result.replayed.elected.items()}
     by_place = {TopicPartition(each.summary.topic, each.summary.partition): each for each in results}
     findings: list[Finding] = []
     notes: list[Note] = []
+    wrong: list[Finding] = []
     for inputs in partitions if elected else ():
         place = TopicPartition(inputs.topic, inputs.partition)
         found = by_place.get(place)
@@ -317,13 +404,15 @@ def check_elected(
             continue
         known = elected.get(TopicPartition(replica.topic_id, inputs.partition))
         for finding in _unelected(found.summary, known) if known is not None else ():
-            if any(_tells(other, finding) for other in found.findings):
+            blaming = [each for each in found.findings if _blames_others(each, finding)]
+            if any(_tells(other, finding) for other in found.findings if other not in blaming):
                 continue
             if replica.clean_shutdown:
                 findings.append(finding)
+                wrong += blaming
             else:
                 notes.append(Note("metadata", *place, finding.replica, finding.sentence, finding.offset))
-    return findings, notes
+    return findings, notes, wrong
 
 
 def _unelected(summary: PartitionSummary, known: Elected) -> Iterable[Finding]:
@@ -348,6 +437,12 @@ def _unelected(summary: PartitionSummary, known: Elected) -> Iterable[Finding]:
             end_offset=first + 1,
             epoch=epoch,
         )
+
+
+def _blames_others(told: Finding, finding: Finding) -> bool:
+    """Whether a replica was compared with the one that has an epoch which nobody was given, and differs in it."""
+    same = told.check == LOG_MATCHING.name and told.other_replica == finding.replica
+    return same and told.evidence.get("other_epoch") == finding.epoch
 
 
 def _tells(told: Finding, finding: Finding) -> bool:

@@ -9,7 +9,8 @@ a run of batches that begin again where the log has been, a file with another fi
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from operator import sub
 
 from odradek_audit.catalogue import (
@@ -32,6 +33,7 @@ from odradek_audit.inputs.facts import (
     BatchTable,
     PartitionInputs,
     ReplicaInputs,
+    SegmentFile,
     problems_before,
 )
 from odradek_audit.words import plural
@@ -45,6 +47,7 @@ def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: Ba
         for problem in problems:
             _report_problem(inputs, table, row, problem, sink)
     _check_order(partition, inputs, table, damaged, sink)
+    _check_empty_files(partition, inputs, table, sink)
 
 
 def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: BatchFacts, sink: FindingSink) -> None:
@@ -170,6 +173,20 @@ def _check_order(
         _report_epoch(inputs, table, rows, sink)
 
 
+def _check_empty_files(partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """A file without a batch begins where the log before it ends, for an append makes it (R-227). A gap that a batch
+    behind it shows is told there."""
+    unreadable = {problem.facts.segment for problem in table.problems}
+    for before, segment in pairwise(inputs.segments):
+        if segment.size or before.base_offset in unreadable:
+            continue
+        row = bisect_left(table.segment, segment.base_offset)
+        end = max(table.last_offset[row - 1] + 1 if row else 0, before.base_offset)
+        cleaned = end < partition.cleaned_to(inputs)
+        if segment.base_offset < end or (segment.base_offset > end and row == len(table) and not cleaned):
+            _report_empty_file(inputs, table, row, segment, end, sink)
+
+
 def _columns(table: BatchTable) -> tuple[array[int], ...]:
     """Of each batch the offset behind it, how many offsets it spans and how many records it counts."""
     ends = array("q", map((1).__add__, table.last_offset))
@@ -195,6 +212,9 @@ def _home(inputs: ReplicaInputs, table: BatchTable, row: int) -> int:
     segment, base = table.segment[row], table.base_offset[row]
     if row and table.segment[row - 1] == segment:
         return segment
+    behind = segment + table.last_offset[row] - base + 1
+    if row + 1 < len(table) and table.segment[row + 1] == segment and table.base_offset[row + 1] == behind:
+        return segment  # its own offset is wrong
     starts = [each.base_offset for each in inputs.segments]
     home = starts[max(bisect_right(starts, base) - 1, 0)]
     whole = all(table.base_offset[each] >= base for each in table.rows_of_segment(segment))
@@ -285,6 +305,25 @@ def _report_misnamed(inputs: ReplicaInputs, table: BatchTable, row: int, sink: F
         f"replica {inputs.replica} holds offsets from {base} on in {file}, which follow on the file before it: it "
         f"should be called {base:020d}.log",
         **table.place(row),
+    )
+
+
+def _report_empty_file(
+    inputs: ReplicaInputs, table: BatchTable, row: int, segment: SegmentFile, end: int, sink: FindingSink
+) -> None:
+    file, base = f"{segment.stem}.log", segment.base_offset
+    ahead = base > end
+    follows = f"the next record would get offset {base}" if ahead else "who looks an offset up from there finds none"
+    sink.report(
+        OFFSET_GAP if ahead else OFFSET_NOT_INCREASING,
+        inputs.replica,
+        f"replica {inputs.replica} has an empty file {file}, and the log before it ends at offset {end}: {follows}",
+        offset=min(base, end),
+        end_offset=max(base, end),
+        epoch=table.epoch[row - 1] if row else NO_EPOCH,
+        file=file,
+        position=0,
+        log_end=end,
     )
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from odradek_proto.topics import TopicPartition
-
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_files, check_identity, check_log_start
@@ -45,7 +43,7 @@ from odradek_audit.inputs.facts import (
     log_end_offset,
 )
 from odradek_audit.inputs.history import PartitionHistory
-from odradek_audit.results import CommittedOffset, Elected, Loss, PartitionResult, PartitionSummary
+from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary, Replayed
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,9 @@ def check_partition(
     compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
     cleaned = check_compaction(partition, tables, reference_replica, bound, reader, sink)
     check_companions(partition, sink)
-    elected: Mapping[TopicPartition, Elected] = {}
+    replayed = Replayed()
     if partition.topic == METADATA_TOPIC:
-        elected = check_metadata(partition.replicas[reference_replica], tables[reference_replica], reader, sink)
+        replayed = check_metadata(partition, reference_replica, tables[reference_replica], reader, sink)
     else:
         check_ends(partition, tables, bound, sink, settled=settled)
     checked: dict[str, int] = {}
@@ -120,7 +118,7 @@ def check_partition(
     )
     findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
     return PartitionResult(
-        explained(findings), sink.notes, summary, _committed(partition, tables, reference_replica, reader), elected
+        explained(findings), sink.notes, summary, _committed(partition, tables, reference_replica, reader), replayed
     )
 
 

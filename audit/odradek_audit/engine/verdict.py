@@ -136,6 +136,8 @@ def _joined(
     proofs: Sequence[tuple[PartTask, PartProof]],
     sink: FindingSink,
 ) -> _Replica:
+    if not all(segment.size for segment in inputs.segments[:-1]):
+        raise Unproven("an empty file that is not the last one")
     side = _Replica(inputs)
     waiting = list(inputs.snapshots)
     states: dict[int, dict[int, ProducerState]] = {}
@@ -157,8 +159,9 @@ def _joined(
         _append(side, task, proof)
     if last_time > largest:
         raise Unproven("a time index entry that is younger than every record")
-    if side.batches and side.next_offset != side.log_end:
-        raise Unproven("the log's last segment begins behind its last batch")
+    behind = inputs.segments[-1] if inputs.segments else None
+    if behind is not None and not behind.size and side.batches and side.next_offset != behind.base_offset:
+        raise Unproven("an empty file that does not begin where the log ends")
     _note_states(side, side.log_end, waiting, states)
     if any(offset <= side.log_end for offset in waiting):
         raise Unproven("a producer snapshot inside of a segment")

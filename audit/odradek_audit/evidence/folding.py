@@ -16,17 +16,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from odradek_audit.catalogue import CHECKS, LOG_MATCHING
+from odradek_audit.catalogue import CHECKPOINT_ORDER, CHECKS, IDENTITY_MISMATCH, LOG_MATCHING
 from odradek_audit.findings import Finding, Kind
 from odradek_audit.words import plural
 
 CONSEQUENCES_KEPT = 10
+CAUSES = (LOG_MATCHING.name, IDENTITY_MISMATCH.name, CHECKPOINT_ORDER.name)
+"""Checks that are none of a replica's own log, and from whose findings others follow."""
 
 
 def fold(findings: Sequence[Finding]) -> list[Finding]:
     """The findings of one partition without consequences, in the order given."""
     kept = list(findings)
-    for explains in (_goes_on, _of_own_log, _of_agreement, _of_header):
+    for explains in (
+        _goes_on,
+        _of_identity,
+        _of_own_log,
+        _of_lost_end,
+        _of_agreement,
+        _of_header,
+        _of_changed_batch,
+    ):
         kept = _without(kept, explains)
     return _once_a_file(kept)
 
@@ -73,7 +83,7 @@ def _without(findings: list[Finding], explains: Callable[[Finding, Finding], boo
 
 
 def _may_explain(finding: Finding) -> bool:
-    return CHECKS[finding.check].in_the_log or finding.check == LOG_MATCHING.name
+    return CHECKS[finding.check].in_the_log or finding.check in CAUSES
 
 
 def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:
@@ -114,7 +124,7 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
     if cause.replica != finding.replica or not CHECKS[cause.check].in_the_log:
         return False
     if finding.check == "producer-snapshot-mismatch":
-        return cause.offset < int(finding.evidence["snapshot_offset"])
+        return _breaks_producers(cause, finding)
     if CHECKS[cause.check].kind is not Kind.STRUCTURE:
         return False
     if finding.check == "epoch-cache-mismatch":
@@ -125,11 +135,24 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
         return finding.file.partition(".")[0] == cause.file.partition(".")[0] or _touches(
             cause, finding.offset, finding.offset
         )
-    if finding.check == "sequence-gap":
-        return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
     if finding.check == "checkpoint-order":
         return _touches(cause, finding.offset, finding.offset)
+    return _breaks_producers(cause, finding)
+
+
+def _breaks_producers(cause: Finding, finding: Finding) -> bool:
+    """What follows for producers and transactions when batches are missing or changed."""
+    if finding.check == "producer-snapshot-mismatch":
+        return cause.offset < int(finding.evidence["snapshot_offset"])
+    if finding.check == "sequence-gap":
+        return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
     return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
+
+
+def _of_lost_end(cause: Finding, finding: Finding) -> bool:
+    """Index entries of an end that the log has lost, and that a checkpoint has counted."""
+    lost = cause.check == CHECKPOINT_ORDER.name and cause.replica == finding.replica
+    return lost and finding.check in ("index-unsound", "transaction-mismatch") and finding.offset >= cause.offset
 
 
 def _of_agreement(cause: Finding, finding: Finding) -> bool:
@@ -138,14 +161,39 @@ def _of_agreement(cause: Finding, finding: Finding) -> bool:
         return False
     if cause.replica not in (finding.replica, finding.other_replica):
         return False
+    here = (cause.replica, cause.file, cause.position) == (finding.replica, finding.file, finding.position)
+    if here and finding.end_offset <= finding.evidence.get("batch_offsets", [-1, -1])[1] + 1:
+        return True  # a batch that says another offset differs there, too
     return cause.offset <= finding.offset and finding.end_offset <= _end(cause)
 
 
+def _of_identity(cause: Finding, finding: Finding) -> bool:
+    """Other records in a directory that says itself that it is another topic's."""
+    if cause.check != IDENTITY_MISMATCH.name or CHECKS[finding.check].kind is not Kind.AGREEMENT:
+        return False
+    return cause.replica in (finding.replica, finding.other_replica)
+
+
+def _of_changed_batch(cause: Finding, finding: Finding) -> bool:
+    """What the replica's other files, and its producers, say against a batch that only this replica holds so."""
+    differs = cause.check == LOG_MATCHING.name or any(
+        each["check"] == LOG_MATCHING.name for each in cause.evidence.get("consequences", ())
+    )
+    if not differs or cause.replica != finding.replica:
+        return False
+    if finding.check == "index-unsound":
+        later = finding.file == cause.file.replace(".log", ".timeindex") and cause.offset <= finding.offset
+        return later or _touches(cause, finding.offset, finding.offset)  # an entry speaks of all records before it
+    return _breaks_producers(cause, finding)
+
+
 def _of_header(cause: Finding, finding: Finding) -> bool:
-    """An epoch that the replica's own leader epoch file does not have, in a header that differs from another replica's
-    in nothing else."""
+    """An epoch that the replica's own leader epoch file does not have there, in a header that differs from another
+    replica's in nothing else."""
     if cause.check != LOG_MATCHING.name or finding.check != "epoch-cache-mismatch" or cause.replica != finding.replica:
         return False
     told = cause.evidence
     same = told.get("crc") == told.get("other_crc") and told.get("batch_offsets") == told.get("other_batch_offsets")
-    return same and cause.offset == finding.offset and finding.evidence.get("recorded_start") == -1
+    recorded = finding.evidence.get("recorded_start", -1)
+    begins = [finding.offset, finding.offset if recorded < 0 else recorded]
+    return same and all(cause.offset <= begin <= _end(cause) for begin in begins)

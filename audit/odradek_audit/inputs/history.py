@@ -291,14 +291,15 @@ class PartitionHistory:
     delivered: list[tuple[int, bytes, str, int]] = field(default_factory=list)
     failed: dict[bytes, int] = field(default_factory=dict)
     """Values whose send definitely failed, with the line."""
-    order: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(client, offset, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in the
-    order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
+    order: list[tuple[str, int, bytes, int, int]] = field(default_factory=list)
+    """(client, offset, value, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in
+    the order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
     ack_times: dict[tuple[int, bytes], int] = field(default_factory=dict)
     """When each (offset, value) was acknowledged, where the clients' times are those of a wall clock: a new leader may
     have given the offset of a lost record to another one."""
     keys: dict[int, bytes] = field(default_factory=dict)
-    """Digests of the keys of acknowledged and delivered records, by offset, where the history has keys."""
+    """Digests of the keys of acknowledged and delivered records, by offset, where the history has keys; the key of an
+    acks=1 record only where nobody was told of another one at its offset."""
     labels: dict[bytes, str] = field(default_factory=dict)
     """The first characters of acknowledged and delivered values, for sentences."""
 
@@ -380,7 +381,8 @@ class History:
         key = (event.topic, event.partition)
         partition = self.partitions.setdefault(key, PartitionHistory(*key))
         if event.key is not None and event.offset >= 0:
-            partition.keys[event.offset] = value_digest(event.key)
+            known = partition.keys.get(event.offset) if event.acks == ACKS_LEADER else None
+            partition.keys[event.offset] = known or value_digest(event.key)
         if event.type == SEND:
             partition.sent[digest] = partition.sent.get(digest, 0) + 1
             self._send_lines[event.topic, digest] = line
@@ -401,7 +403,7 @@ class History:
             partition.ack_times[event.offset, digest] = event.time_ms
         if event.offset >= 0 and owed:
             sent_at = self._send_lines.get((event.topic, digest), line)
-            partition.order.append((event.client, event.offset, sent_at, line))
+            partition.order.append((event.client, event.offset, digest, sent_at, line))
         if event.offset >= 0:
             named = partition.acknowledged if owed else partition.acknowledged_by_leader
             named.append((event.offset, digest, event.client, line))

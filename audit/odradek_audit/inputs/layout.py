@@ -8,6 +8,7 @@ not `topic-partition` (of `*-delete`, `*-future` and `*-stray` only the names ar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.events import EVENTS_FILE, BrokerEvents, read_broker_events
 from odradek_audit.inputs.facts import (
     CLEANED_EVERYWHERE,
+    METADATA_TOPIC,
     EpochEntry,
     FileProblem,
     PartitionInputs,
@@ -54,6 +56,7 @@ from odradek_audit.inputs.stores import expanded, is_uri, local_path, located
 
 T = TypeVar("T")
 
+QUORUM_STATE = "quorum-state"
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 SET_ASIDE_SUFFIXES = (DELETED_PARTITION_SUFFIX, "-stray", "-future")
 """Of directories that hold records of a partition and are none of its replicas."""
@@ -248,6 +251,8 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
     topic_id = ""
     if PARTITION_METADATA in names:
         topic_id = _small_file(disk, path, PARTITION_METADATA, _decode_topic_id, "", problems)
+    if partition.topic == METADATA_TOPIC and QUORUM_STATE in names:
+        _small_file(disk, path, QUORUM_STATE, _decode_quorum_state, None, problems)
     return ReplicaInputs(
         replica=directory.replica,
         directory=path,
@@ -283,6 +288,16 @@ def _offsets_of(disk: Disk, path: str, names: list[str], suffix: str) -> tuple[i
 
 def _decode_epochs(data: bytes) -> tuple[EpochEntry, ...] | None:
     return tuple(EpochEntry(entry.epoch, entry.start_offset) for entry in decode_leader_epochs(data))
+
+
+def _decode_quorum_state(data: bytes) -> None:
+    """A vote that cannot be read may be given twice. Raises `CorruptFile`."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFile(f"it is no JSON: {error}") from error
+    if not isinstance(fields, dict) or type(fields.get("leaderEpoch")) is not int:
+        raise CorruptFile("it names no leaderEpoch")
 
 
 def _decode_topic_id(data: bytes) -> str:

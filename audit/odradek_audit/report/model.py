@@ -20,7 +20,9 @@ from odradek_audit.checks.directories import (
     absent_topics,
     check_directories,
     check_missing,
+    check_registered,
     linked_partitions,
+    without_identity,
 )
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
@@ -156,11 +158,21 @@ def finish(
         report.losses.extend(losses)
     missing, counted = check_missing(layout, wanted)
     absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
+    absent += without_identity(layout)
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
-    epochs, unsure = check_elected(layout.partitions, everything)
+    brokers = frozenset(broker for result in everything for broker in result.replayed.brokers)
+    epochs, unsure, wrong = check_elected(layout.partitions, everything)
     report.notes += unsure
+    told = [finding for finding in report.findings if finding not in wrong]
     report.findings = sorted_findings(
-        [*report.findings, *_directory_findings(layout), *missing, *check_groups(everything), *epochs]
+        [
+            *told,
+            *_directory_findings(layout),
+            *check_registered(layout, brokers),
+            *missing,
+            *check_groups(everything),
+            *epochs,
+        ]
     )
     if history is not None and not layout.unread:  # which may have them
         gone = _lost_partitions(layout, history, wanted)

@@ -49,6 +49,7 @@ _ANYWHERE: tuple[Damage, ...] = (
     in_log.shorten_segment,
     in_log.remove_segment,
     in_segments.empty_segment,
+    in_segments.empty_file_inside,
     in_segments.zero_segment,
     in_segments.scramble_segment,
     in_segments.compress_segment,
@@ -62,6 +63,10 @@ _ANYWHERE: tuple[Damage, ...] = (
     in_batches.change_timestamp,
     in_batches.change_record_count,
     in_batches.break_sequence,
+    in_batches.raise_producer_epoch,
+    in_batches.change_producer,
+    in_batches.make_control,
+    in_batches.raise_timestamp,
     in_batches.garble_payload,
     in_batches.turn_marker,
     beside_log.misplace_index_entry,
@@ -77,6 +82,7 @@ _ANYWHERE: tuple[Damage, ...] = (
 )
 _AT_ONE_PLACE: tuple[Callable[[Path], Planted], ...] = (
     in_log.cut_log,
+    in_segments.empty_file_ahead,
     in_segments.remove_first_segment,
     in_segments.tear_after_stop,
     in_segments.zeros_after_stop,
@@ -84,6 +90,7 @@ _AT_ONE_PLACE: tuple[Callable[[Path], Planted], ...] = (
     beside_log.raise_recovery_point,
     beside_log.raise_high_watermark,
     beside_log.raise_log_start,
+    beside_log.raise_cleaner_offset,
     beside_log.remove_directory,
     beside_log.shift_epoch,
     beside_log.forget_epoch,
@@ -91,6 +98,7 @@ _AT_ONE_PLACE: tuple[Callable[[Path], Planted], ...] = (
     beside_log.raise_epoch_line,
     beside_log.turn_epochs,
     beside_log.garble_topic_id,
+    beside_log.recreate_topic,
     beside_log.garble_identity,
     beside_log.garble_high_watermarks,
     beside_log.garble_recovery_points,
@@ -115,6 +123,9 @@ KINDS: dict[str, Damage] = {_name(each): each for each in _ANYWHERE} | {
 
 NEEDS_PRODUCERS = (
     "break-sequence",
+    "raise-producer-epoch",
+    "change-producer",
+    "make-control",
     "garble-payload",
     "turn-marker",
     "flip-snapshot",
@@ -127,7 +138,13 @@ NEEDS_PRODUCERS = (
 """Kinds for which `sample` writes nothing that could be damaged: idempotent and transactional producers,
 compression. A broker's directories have it."""
 
-NEEDS_CLEAN_STOP = ("remove-directory", "remove-first-segment", "tear-after-stop", "zeros-after-stop")
+NEEDS_CLEAN_STOP = (
+    "raise-cleaner-offset",
+    "remove-directory",
+    "remove-first-segment",
+    "tear-after-stop",
+    "zeros-after-stop",
+)
 """Kinds that a kill would explain: a torn tail, a checkpoint that is older than a deletion."""
 
 

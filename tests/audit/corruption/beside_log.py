@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -28,7 +29,9 @@ from odradek_proto.formats import (
     encode_partition_metadata,
     encode_producer_snapshot,
     encode_transaction_index,
+    segment_file_name,
 )
+from odradek_proto.records import encode_batch
 from odradek_proto.values import replace
 
 from tests.audit.corruption.places import (
@@ -225,6 +228,26 @@ def change_topic_id(directory: Path, rng: random.Random) -> Planted:
     path = directory / PARTITION_METADATA
     path.write_bytes(encode_partition_metadata(bytes([0x42]) + rng.randbytes(15)))
     return Planted("change-topic-id", "identity-mismatch", -1, -1, path.name)
+
+
+def recreate_topic(directory: Path) -> Planted:
+    """The partition's directory is of a topic of the same name that was made anew, with a few records of its own."""
+    if places_of(directory)[0].header.base_offset:
+        raise NothingToDamage(f"{directory.name} begins behind offset 0")
+    for path in directory.iterdir():
+        path.unlink()
+    batches = [encode_batch([(0, None, b"new", ())], base_offset=offset, leader_epoch=0) for offset in range(3)]
+    (directory / segment_file_name(0)).write_bytes(b"".join(batches))
+    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(encode_leader_epochs([(0, 0)]))
+    (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(bytes(range(16, 32))))
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        set_checkpoint(directory, name, len(batches))
+    return Planted("recreate-topic", "identity-mismatch", -1, -1, PARTITION_METADATA)
+
+
+def raise_cleaner_offset(directory: Path) -> Planted:
+    """The cleaner's checkpoint runs ahead of the log, so that it would excuse every gap."""
+    return _raise(directory, "raise-cleaner-offset", CLEANER_OFFSET_CHECKPOINT)
 
 
 def change_cluster_id(directory: Path) -> Planted:

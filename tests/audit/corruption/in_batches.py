@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from crc32c import crc32c
@@ -14,6 +15,7 @@ from odradek_proto.formats import (
     decode_leader_epochs,
     encode_leader_epochs,
 )
+from odradek_proto.headers import CONTROL
 from odradek_proto.records import (
     HEADER_SIZE,
     Codec,
@@ -45,6 +47,8 @@ from tests.audit.corruption.places import (
     stopped_cleanly,
 )
 
+LOW_ATTRIBUTES = 22
+PRODUCER_EPOCH_FIELD = slice(51, 53)
 PRODUCER_FIELDS = slice(43, 57)  # producer id, producer epoch, base sequence
 MAX_TIMESTAMP_FIELD = slice(35, 43)
 SEQUENCE_FIELD = slice(53, 57)
@@ -122,6 +126,59 @@ def break_sequence(directory: Path, rng: random.Random) -> Planted:
     rewrite_batch(place, change)
     header = place.header
     return Planted("break-sequence", "sequence-gap", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def raise_producer_epoch(directory: Path, rng: random.Random) -> Planted:
+    """A batch has a newer epoch of its producer than the ones behind it, and its CRC is right."""
+    place = _of_producer(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[PRODUCER_EPOCH_FIELD] = (place.header.producer_epoch + 1).to_bytes(2, "big")
+
+    return _changed(place, "raise-producer-epoch", change)
+
+
+def change_producer(directory: Path, rng: random.Random) -> Planted:
+    """A batch has another producer's id, and its CRC is right."""
+    place = _of_producer(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[PRODUCER_FIELDS.start : PRODUCER_EPOCH_FIELD.start] = (place.header.producer_id + JUMP).to_bytes(8, "big")
+
+    return _changed(place, "change-producer", change)
+
+
+def make_control(directory: Path, rng: random.Random) -> Planted:
+    """A batch of records says that it is a marker, and its CRC is right."""
+    place = _of_producer(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[LOW_ATTRIBUTES] |= CONTROL
+
+    return _changed(place, "make-control", change)
+
+
+def raise_timestamp(directory: Path, rng: random.Random) -> Planted:
+    """A batch's largest timestamp is a day later than it was, and its CRC is right; its indexes are as before."""
+    place = inner_place(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[MAX_TIMESTAMP_FIELD] = (place.header.max_timestamp + 86_400_000).to_bytes(8, "big")
+
+    return _changed(place, "raise-timestamp", change)
+
+
+def _of_producer(directory: Path, rng: random.Random) -> Place:
+    def fits(place: Place) -> bool:
+        return place.header.base_sequence >= 0 and not place.header.is_transactional
+
+    return inner_place(directory, rng, fits, " of an idempotent producer")
+
+
+def _changed(place: Place, kind: str, change: Callable[[bytearray], None]) -> Planted:
+    rewrite_batch(place, change)
+    header = place.header
+    return Planted(kind, "log-matching", header.base_offset, header.leader_epoch, place.segment.name)
 
 
 def garble_payload(directory: Path, rng: random.Random) -> Planted:

@@ -14,6 +14,8 @@ from tests.audit.corruption.places import (
     Place,
     Planted,
     drop_indexes,
+    inner_place,
+    log_end_of,
     places_of,
     stopped_cleanly,
 )
@@ -52,6 +54,23 @@ def empty_segment(directory: Path, rng: random.Random) -> Planted:
     drop_indexes(path)
     epoch = following.header.leader_epoch
     return Planted("empty-segment", "offset-gap", int(path.stem), epoch, following.segment.name)
+
+
+def empty_file_ahead(directory: Path) -> Planted:
+    """Behind the log stands an empty file whose name is an offset that the log has not reached."""
+    end, epoch = log_end_of(directory)
+    path = directory / segment_file_name(end + 1000)
+    path.write_bytes(b"")
+    return Planted("empty-file-ahead", "offset-gap", end, epoch, path.name)
+
+
+def empty_file_inside(directory: Path, rng: random.Random) -> Planted:
+    """An empty file is called by an offset inside of the one before it, which hides what that holds from there on."""
+    place = inner_place(directory, rng)
+    path = directory / segment_file_name(place.header.base_offset)
+    path.write_bytes(b"")
+    epoch = [each for each in places_of(directory) if each.segment == place.segment][-1].header.leader_epoch
+    return Planted("empty-file-inside", "offset-not-increasing", place.header.base_offset, epoch, path.name)
 
 
 def zero_segment(directory: Path, rng: random.Random) -> Planted:
