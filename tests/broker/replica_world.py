@@ -120,6 +120,7 @@ class World:
         self.replicas = ReplicaManager(
             settings=BrokerSettings(node_id=ME),
             clock=self.clock,
+            files=self.files,
             network=self.leaders,
             directory=directory,
             events=EventLog(files=self.files, clock=self.clock, directory="/data", broker_id=ME),

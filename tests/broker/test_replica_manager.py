@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE
+from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE, PREPARED_AT_ONCE
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
@@ -41,7 +42,7 @@ from tests.broker.replica_world import (
 from tests.playing import plays
 
 BILLS = TopicPartition("bills", 0)
-ANOTHER_ID = bytes(16)
+ANOTHER_ID = bytes(range(1, 17))
 
 
 def epoch_of(replica: Replica) -> int:
@@ -297,39 +298,73 @@ def test_a_log_that_lacks_what_it_had_says_so_at_every_start_until_it_is_mended(
     assert all(f"orders-0: the log ends at offset {records_left} and had records up to 3" in each for each in said)
 
 
+def ask_for(world: World, topic: str, count: int) -> list[TopicPartition]:
+    """The metadata have a new topic, all of it led by this broker."""
+    created = world.image.topics[topic] = TopicImage(topic, topic.encode().ljust(16))
+    created.partitions.update(dict.fromkeys(range(count), PartitionRegistration((ME,), (ME,), ME, 0, 0)))
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def forget(world: World, topic: str) -> MetadataDelta:
+    deleted = world.image.topics.pop(topic)
+    gone = TopicDeleted(topic, deleted.topic_id, tuple(deleted.partitions))
+    return MetadataDelta(deleted_topics={deleted.topic_id: gone})
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["at the start", "later"])
 @plays(run)
-async def test_many_new_logs_are_made_in_portions(world: World) -> None:
-    """Others have a turn in between. The metadata of then count: a newer epoch at once, nothing of a deleted topic."""
-    world.replicas.apply_all(world.image)
-    for topic in ("orders", "bills"):
-        created = world.image.topics[topic] = TopicImage(topic, topic.encode().ljust(16))
-        created.partitions.update(
-            dict.fromkeys(range(HOSTED_AT_ONCE + 1), PartitionRegistration((ME,), (ME,), ME, 0, 0))
-        )
-    names = [TopicPartition(topic, number) for topic in ("orders", "bills") for number in range(HOSTED_AT_ONCE + 1)]
-    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
+async def test_many_new_logs_wait_for_the_disk_away_from_the_loop(world: World, starts: bool) -> None:
+    """All but a few of them, at the start and for a request; nobody has to ask for the last portion."""
+    elsewhere = 0
+    offload = world.files.offload
+
+    async def counted(function: Callable[[], object]) -> object:
+        def count() -> object:
+            nonlocal elsewhere
+            before = world.files.disk.fsyncs
+            result = function()
+            elsewhere += world.files.disk.fsyncs - before
+            return result
+
+        return await offload(count)
+
+    world.files.offload = counted  # type: ignore[assignment,method-assign]
+    if not starts:
+        world.replicas.apply_all(world.image)
+    names = ask_for(world, "orders", 3 * PREPARED_AT_ONCE + 1)
+    before = world.files.disk.fsyncs
+    if starts:
+        world.replicas.apply_all(world.image)
+    else:
+        world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
     assert [*world.replicas.replicas] == names[:HOSTED_AT_ONCE]
-    last = names[HOSTED_AT_ONCE]
-    assert world.replicas.lookup(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    world.image.topics["orders"].partitions[HOSTED_AT_ONCE] = PartitionRegistration((ME,), (ME,), ME, 1, 1)
-    deleted = world.image.topics.pop("bills")
-    gone = TopicDeleted("bills", deleted.topic_id, tuple(deleted.partitions))
-    delta = MetadataDelta(partitions={last: None}, deleted_topics={deleted.topic_id: gone})
-    world.replicas.apply(world.image, delta)
-    assert epoch_of(world.replicas.replicas[last]) == 1
-    await world.clock.sleep(1)
-    assert [*world.replicas.replicas] == names[: HOSTED_AT_ONCE + 1]
-    assert [epoch_of(replica) for replica in world.replicas.leaders()] == [0] * HOSTED_AT_ONCE + [1]
+    assert world.replicas.lookup(names[HOSTED_AT_ONCE]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await world.clock.sleep(1_000)
+    assert [replica.topic_partition for replica in world.replicas.leaders()] == names
+    assert world.files.disk.fsyncs - before - elsewhere <= HOSTED_AT_ONCE < elsewhere
 
 
 @plays(run)
-async def test_the_last_portion_is_made_without_more_metadata(world: World) -> None:
-    """Nobody has to ask for it."""
+async def test_new_logs_go_by_the_metadata_of_when_their_turn_has_come(world: World) -> None:
+    """A newer epoch counts. Of topics that are gone meanwhile, or there anew, nothing is left of what was prepared."""
     world.replicas.apply_all(world.image)
-    created = world.image.topics["orders"] = TopicImage("orders", TOPIC_ID)
-    numbers = range(3 * HOSTED_AT_ONCE + 1)
-    created.partitions.update(dict.fromkeys(numbers, PartitionRegistration((ME,), (ME,), ME, 0, 0)))
-    names = [TopicPartition("orders", number) for number in numbers]
-    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
-    await world.clock.sleep(1)
-    assert [replica.topic_partition for replica in world.replicas.leaders()] == names
+    orders, bills, notes = (ask_for(world, topic, HOSTED_AT_ONCE + 1) for topic in ("orders", "bills", "notes"))
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys([*orders, *bills, *notes])))
+    assert [*world.replicas.replicas] == orders[:HOSTED_AT_ONCE]
+    while not world.files.is_dir(f"/data/{notes[-1]}"):
+        await world.clock.sleep(0.01)
+    assert [*world.replicas.replicas] == orders[:HOSTED_AT_ONCE]
+    last = orders[-1]
+    world.image.topics["orders"].partitions[last.partition] = PartitionRegistration((ME,), (ME,), ME, 1, 1)
+    world.replicas.apply(world.image, MetadataDelta(partitions={last: None}))
+    world.replicas.apply(world.image, forget(world, "bills"))
+    world.replicas.apply(world.image, forget(world, "notes"))
+    ask_for(world, "notes", HOSTED_AT_ONCE + 1)
+    world.image.topics["notes"].topic_id = ANOTHER_ID
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(notes)))
+    await world.clock.sleep(1_000)
+    assert [*world.replicas.replicas] == [*orders, *notes]
+    assert epoch_of(world.replicas.replicas[last]) == 1
+    ids = {replica.state.topic_id for replica in world.replicas.replicas.values()}
+    assert ids == {b"orders".ljust(16), ANOTHER_ID}
+    assert not any(world.files.is_dir(f"/data/{tp}") for tp in bills)

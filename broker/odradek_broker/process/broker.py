@@ -45,7 +45,7 @@ from odradek_broker.requests.quotas import Throttle
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageTopics
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageView
 from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
 from odradek_broker.runtime.groups.partition import ShardServices
 from odradek_broker.runtime.membership.broker_session import BrokerSession
@@ -109,8 +109,7 @@ class Broker:
         self.recovered = False  # the logs of before are open
         self._counters = counters
         self._say = say
-        self._stopping = False
-        self._loads = True
+        self._stopping, self._loads = False, True
         self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
         self.session = self._make_session(network)
         self._isr_channel = IsrChannel(
@@ -132,6 +131,7 @@ class Broker:
         self.replicas = ReplicaManager(
             settings=settings,
             clock=clock,
+            files=files,
             network=network,
             directory=directory,
             events=events,
@@ -173,7 +173,7 @@ class Broker:
         services = ShardServices(
             settings=group_settings(settings),
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
-            topics=ImageTopics(lambda: feed.image),
+            metadata=ImageView(lambda: feed.image),
             clock=self._clock,
             files=self._files,
             spawn=self._spawn,

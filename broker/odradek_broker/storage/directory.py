@@ -10,6 +10,7 @@ partitions, and its offsets stand in the same checkpoints.
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -40,9 +41,18 @@ from odradek_proto.transport.ports import File, Files
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.checkpoint_file import CheckpointFile, Draft
-from odradek_broker.storage.errors import NO_ROOM, DiskFull, LogDirectoryFailed, LogDirectoryLocked, log_ignored, logger
+from odradek_broker.storage.errors import (
+    NO_ROOM,
+    DiskFull,
+    LogDirectoryFailed,
+    LogDirectoryLocked,
+    LogDirectoryUnusable,
+    log_ignored,
+    logger,
+)
 from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import make_directories
 from odradek_broker.storage.settings import LogSettings
 
 PROMISED_CHECKPOINT = "promised-offset-checkpoint"  # Kafka has none
@@ -51,6 +61,7 @@ STRAY_SUFFIX = "-stray"
 FIRST_STRAY_MS = 1_600_000_000_000  # 2020: names of earlier versions began with digits by chance, not with a time
 _STRAY = re.compile(rf"\.([0-9a-f]{{12}})[0-9a-f]{{20}}{STRAY_SUFFIX}$")
 NO_BROKER_EPOCH = -1
+NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 LONGEST_NAME = 255  # of a file, on every file system that we know
 
 
@@ -93,6 +104,7 @@ class LogDirectory:
         self.stray_retention_ms = -1  # for how long strays are kept; -1: for ever
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
         self._cleaner_file = CheckpointFile(files, path, CLEANER_OFFSET_CHECKPOINT, self._acting)
+        self._names_changed = False  # partitions were renamed since the directory was flushed
         self._gaps_everywhere = False  # nobody knows any more which logs were compacted
         self._loading: dict[TopicPartition, None] = {}  # begun to open, and not open
 
@@ -111,14 +123,21 @@ class LogDirectory:
         """Lock a directory, made if absent, and read what stands in it. Blocking.
 
         `cluster_id` None takes the directory's own, or makes one for a new directory. Raises `LogDirectoryLocked`,
-        `WrongLogDirectory`, `OSError`.
+        `WrongLogDirectory`, `LogDirectoryUnusable`, `OSError`.
         """
-        if not files.is_dir(path):
-            _make_durable(files, path)
         try:
+            if not files.is_dir(path):
+                _make_durable(files, path)
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError:
             raise LogDirectoryLocked(f"{path}: another process uses this log directory (it holds {LOCK})") from None
+        except OSError as error:
+            if error.errno not in NO_PLACE:
+                raise
+            raise LogDirectoryUnusable(
+                f"log.dirs={path} cannot be made or written ({error}): name a directory on a disk that the broker's "
+                f"user may write, or let that user write here"
+            ) from error
         try:
             files.fsync_dir(path)  # what a killed process renamed and did not flush is read now: it must not go back
             properties = settle_properties(files, path, node_id, cluster_id, rng)
@@ -249,6 +268,18 @@ class LogDirectory:
             said.pop(topic_partition, None)
         return log
 
+    def prepare(self, topic_ids: Mapping[TopicPartition, bytes]) -> Callable[[], None]:
+        """What makes the directories that new logs have not got yet, so that `open_log` waits for no disk.
+
+        It is blocking, safe in a thread while nobody opens these logs, and raises `DiskFull`, `LogDirectoryFailed`.
+        """
+        new = {f"{self.path}/{partition_directory(tp)}": (tp, topic_id) for tp, topic_id in topic_ids.items()}
+        new = {path: named for path, named in new.items() if not self._files.is_dir(path)}
+        for topic_partition, _ in new.values():
+            self._forget_checkpoints(topic_partition)
+        ids = {path: topic_id for path, (_, topic_id) in new.items()}
+        return lambda: self._acting("making logs", lambda: make_directories(self._files, self.path, ids))
+
     def promise_kept(self, topic_partition: TopicPartition) -> None:
         """The log has again what it had once, or nobody has it any more. Raises `LogDirectoryFailed`."""
         self.promised.pop(topic_partition, None)
@@ -258,7 +289,8 @@ class LogDirectory:
     def delete_log(self, log: Log, wall_ms: int) -> None:
         """Give up a partition: renamed to `topic-partition.<id>-delete`, removed after `file.delete.delay.ms`.
 
-        Raises `LogDirectoryFailed`.
+        For good after `flush_names`: until then it may come back under its name, with its topic's id. Raises
+        `LogDirectoryFailed`.
         """
         self._set_aside(log, DELETED_PARTITION_SUFFIX, wall_ms)
 
@@ -284,7 +316,8 @@ class LogDirectory:
         name = f"{log.topic_partition}"
         ending = f".{wall_ms & (1 << 48) - 1:012x}{self._rng.getrandbits(80):020x}{suffix}"
         target = f"{self.path}/{name[: LONGEST_NAME - len(ending)]}{ending}"
-        self._acting("deleting a partition", lambda: self._rename(log.directory, target))
+        self._acting("deleting a partition", lambda: self._files.rename(log.directory, target))
+        self._names_changed = True
         if suffix == DELETED_PARTITION_SUFFIX:
             self._doomed.append((target, wall_ms + log.settings.file_delete_delay_ms))
             self.on_deleted()
@@ -296,9 +329,11 @@ class LogDirectory:
             self._doomed.append((path, since_ms + self.stray_retention_ms))
             self.on_deleted()
 
-    def _rename(self, source: str, target: str) -> None:
-        self._files.rename(source, target)
-        self._files.fsync_dir(self.path)
+    def flush_names(self) -> None:
+        """Make it durable which partitions were deleted or set aside. Blocking. Raises `LogDirectoryFailed`."""
+        if self._names_changed:
+            self._names_changed = False
+            self._acting("flushing the directory", lambda: self._files.fsync_dir(self.path))
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)

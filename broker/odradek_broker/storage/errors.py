@@ -10,6 +10,7 @@ import errno
 import logging
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+ROOM_BYTES = 1 << 20  # with less than that free a disk counts as full: it is more than the next appends need
 logger = logging.getLogger("odradek.storage")
 
 
@@ -54,6 +55,10 @@ class InconsistentTopicId(StorageError):
 
 class LogDirectoryLocked(StorageError):
     """Another process uses the log directory."""
+
+
+class LogDirectoryUnusable(StorageError):
+    """The log directory cannot be made, or nothing may be written there."""
 
 
 class WrongLogDirectory(StorageError):

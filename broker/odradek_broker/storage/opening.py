@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
+    TIME_INDEX_SUFFIX,
     CorruptFile,
     decode_leader_epochs,
     decode_partition_metadata,
     encode_leader_epochs,
     encode_partition_metadata,
+    segment_file_name,
 )
 from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import TopicPartition, topic_id_to_text
@@ -28,6 +34,8 @@ from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.snapshots import Snapshots
+
+NO_EPOCHS = encode_leader_epochs(())
 
 
 class Opened(Value, frozen=True):
@@ -56,11 +64,12 @@ def open_files(
 ) -> Opened:
     """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
     if not files.is_dir(directory):
-        files.makedirs(directory)
-        files.fsync_dir(directory.rpartition("/")[0] or "/")
+        make_directories(files, directory.rpartition("/")[0] or "/", {directory: topic_id})
     log_start_offset = max(log_start_offset, 0)  # nobody wrote another one
     topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
     content = tidy(files, directory)
+    if not log_start_offset and _is_blank(files, directory, content):
+        content = DirectoryContent([], frozenset(), [])
     created = not content.bases
     interval = settings.index_interval_bytes
     contiguous = not (gaps or settings.accept_straddling)
@@ -216,6 +225,37 @@ class _Opening:
             replace_file(self._files, self._directory, LEADER_EPOCH_CHECKPOINT, content, durable=True)
 
 
+def make_directories(files: Files, parent: str, topic_ids: Mapping[str, bytes]) -> None:
+    """Make directories of new logs in `parent`, by their paths, each with an empty segment and whose it is; durably.
+
+    Whoever opens a log there waits for no disk. Blocking, safe in a thread while nobody does. Raises `OSError`.
+    """
+    for directory, topic_id in topic_ids.items():
+        files.makedirs(directory)
+        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            files.open(f"{directory}/{segment_file_name(0, suffix)}", create=True).close()
+        replace_file(files, directory, LEADER_EPOCH_CHECKPOINT, NO_EPOCHS, durable=False)
+        if any(topic_id):
+            write_topic_id(files, directory, topic_id)
+        else:
+            files.fsync_dir(directory)
+    files.fsync_dir(parent)
+
+
+def _is_blank(files: Files, directory: str, content: DirectoryContent) -> bool:
+    """Whether nothing was ever written to this log: there is nothing to recover."""
+    return (
+        content.bases == [0]
+        and not content.snapshots
+        and not files.size(f"{directory}/{segment_file_name(0)}")
+        and read_file(files, f"{directory}/{LEADER_EPOCH_CHECKPOINT}") == NO_EPOCHS
+    )
+
+
+def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    replace_file(files, directory, PARTITION_METADATA, encode_partition_metadata(topic_id), durable=True)
+
+
 def settle_topic_id(files: Files, directory: str, topic_partition: TopicPartition, topic_id: bytes) -> bytes:
     """Write the topic id when the directory has none, else compare. Raises `InconsistentTopicId`."""
     try:
@@ -229,5 +269,5 @@ def settle_topic_id(files: Files, directory: str, topic_partition: TopicPartitio
             f" not {topic_id_to_text(topic_id)}"
         )
     if topic_id and not known:
-        replace_file(files, directory, PARTITION_METADATA, encode_partition_metadata(topic_id), durable=True)
+        write_topic_id(files, directory, topic_id)
     return known or topic_id

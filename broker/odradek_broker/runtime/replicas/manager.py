@@ -1,8 +1,9 @@
 """All replicas that this broker hosts, kept in the roles that the metadata gives them.
 
 The committed metadata comes in order, one delta at a time; each changed partition becomes leader, follower or nothing
-here (R-100 to R-107). Nothing in this module awaits while it applies a delta. New logs are opened in portions, since
-each costs several fsyncs: until its turn has come a replica is none, as on a broker that hears of it later.
+here (R-100 to R-107). Nothing in this module awaits while it applies a delta. A new log costs several fsyncs: of many
+all but a few get their directories in a thread, portion by portion. Until its turn has come a replica is none, as on a
+broker that hears of it later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.transport.ports import Clock, Files, Network
 from odradek_proto.v1.controller_messages import ReplicaReport
 
 from odradek_broker.config.settings import BrokerSettings
@@ -25,6 +26,7 @@ from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.core.partition.roles import impossible_epoch, new_role, role_goes_on
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
@@ -33,12 +35,13 @@ from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leade
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import DiskFull, LogDirectoryFailed, StorageError
+from odradek_broker.storage.errors import ROOM_BYTES, DiskFull, LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
 
 MOST_REPORTS = 1_000  # replicas in one heartbeat
-HOSTED_AT_ONCE = 64  # new logs of one delta, before everybody else on the loop has a turn
-HOSTED_LATER = 2  # of those that are left, by turn: a request takes several turns, and each log several fsyncs
+HOSTED_AT_ONCE = 8  # new logs, before everybody else on the loop has a turn
+PREPARED_AT_ONCE = 64  # directories of new logs: a stop waits for their end
+PREPARING_THREADS = 3  # their fsyncs share the disk's journal; the fourth thread is for others
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
@@ -50,6 +53,7 @@ class ReplicaManager:
         *,
         settings: BrokerSettings,
         clock: Clock,
+        files: Files,
         network: Network,
         directory: LogDirectory,
         events: EventLog,
@@ -69,6 +73,7 @@ class ReplicaManager:
         self.image = MetadataImage()
         self._settings = settings
         self._broker_id = settings.node_id
+        self._files = files
         self._network = network
         self._directory = directory
         self._flusher = flusher
@@ -123,6 +128,12 @@ class ReplicaManager:
         """Everything was loaded and nothing of it has failed: the next start may trust the logs as they are."""
         return self.loaded and not self._broken and all(each.offline is None for each in self.replicas.values())
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk takes anything more, as far as the file system knows."""
+        full = any(replica.trouble.is_full for replica in self.replicas.values())
+        return not full and self._files.free_bytes(self._directory.path) >= ROOM_BYTES
+
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
         """`listener` is told when this broker begins to lead a partition of the topic, and when it ceases to."""
         self._leaderships.register(topic, listener)
@@ -138,14 +149,13 @@ class ReplicaManager:
         for deleted in delta.deleted_topics.values():
             for partition in deleted.partitions:
                 self._stop_hosting(TopicPartition(deleted.name, partition), deleted.topic_id)
-        new = [tp for tp in delta.partitions if self._is_new_here(tp)]
-        later = dict.fromkeys(new[HOSTED_AT_ONCE:] if self.loaded else ())
+        new = [tp for tp in delta.partitions if self._is_new_here(tp) and tp not in self._to_host]
+        self._host_later(new[HOSTED_AT_ONCE:])
         for tp in delta.partitions:
             registration = image.partition(tp)
-            if registration is not None and tp not in later:
-                self._to_host.pop(tp, None)
+            if registration is not None and tp not in self._to_host:
                 self._bring_into_role(tp, registration)
-        self._host_later(later)
+        self._directory.flush_names()
         self._follow_less_when_leaving()
         if delta.topic_configs or delta.broker_configs:
             self._refresh_settings()
@@ -157,23 +167,46 @@ class ReplicaManager:
 
     def _is_new_here(self, tp: TopicPartition) -> bool:
         registration = self.image.partition(tp)
-        return registration is not None and self._broker_id in registration.replicas and tp not in self.replicas
+        hosted = registration is not None and self._broker_id in registration.replicas
+        return hosted and tp not in self.replicas and tp not in self._preloaded
 
-    def _host_later(self, replicas: dict[TopicPartition, None]) -> None:
+    def _host_later(self, replicas: Sequence[TopicPartition]) -> None:
         if replicas and not self._to_host:
             self._spawn(self._host_in_portions())
-        self._to_host |= replicas
+        self._to_host.update(dict.fromkeys(replicas))
 
     async def _host_in_portions(self) -> None:
         """What the metadata says when its turn has come counts: the topic may be gone, or another one of its name."""
-        while self._to_host:
-            await self.clock.sleep(0)
-            for tp in [*islice(self._to_host, HOSTED_LATER)]:
-                del self._to_host[tp]
-                registration = self.image.partition(tp)
-                if registration is not None:
-                    self._bring_into_role(tp, registration)
+        while portion := [*islice(self._to_host, PREPARED_AT_ONCE)]:
+            wanted = {tp: self.image.topics[tp.topic].topic_id for tp in portion if self._is_new_here(tp)}
+            parts = [dict([*wanted.items()][first::PREPARING_THREADS]) for first in range(PREPARING_THREADS)]
+            made = [finish(self._files, self._directory.prepare(part)) for part in parts]
+            for error in await asyncio.gather(*made, return_exceptions=True):
+                if isinstance(error, LogDirectoryFailed):
+                    self._on_directory_failed(error)
+                    return
+                if error is not None and not isinstance(error, DiskFull):  # which the opening meets, too, and says so
+                    raise error
+            for place, tp in enumerate(portion):
+                if place % HOSTED_AT_ONCE == 0:
+                    await self.clock.sleep(0)
+                self._host_prepared(tp, wanted.get(tp))
+            self._directory.flush_names()
             self._follow_less_when_leaving()
+
+    def _host_prepared(self, tp: TopicPartition, topic_id: bytes | None) -> None:
+        if tp not in self._to_host:
+            return  # stopped
+        del self._to_host[tp]
+        registration = self.image.partition(tp)
+        present = self.image.topics[tp.topic].topic_id if registration is not None else None
+        if topic_id is not None and (topic_id != present or not self._is_new_here(tp)):
+            try:
+                self._delete(self._open(tp, topic_id))
+            except (OSError, StorageError) as error:
+                self.open_failed(tp, error)
+        if registration is not None:
+            self._bring_into_role(tp, registration)
 
     def _follow_less_when_leaving(self) -> None:
         """During this broker's own controlled shutdown: no fetch where there is no leader, or where the ISR no longer
@@ -218,6 +251,7 @@ class ReplicaManager:
         for log in self._preloaded.values():
             self.events.write("stray_log_set_aside", "R-105", {"partition": str(log.topic_partition)})
             self._directory.set_aside_stray(log, self.clock.wall_ms())
+        self._directory.flush_names()
         self._preloaded.clear()
         self.loaded = True
 
@@ -294,8 +328,7 @@ class ReplicaManager:
         if loaded is not None:  # another topic of this name (R-107)
             self._delete(self._preloaded.pop(tp))
         try:
-            settings = log_settings(self._settings, self.image, tp.topic)
-            log = self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
+            log = self._open(tp, topic_id)
         except (OSError, StorageError) as error:
             self.open_failed(tp, error)
             self._broken[tp] = str(error)
@@ -303,6 +336,10 @@ class ReplicaManager:
         self._broken.pop(tp, None)
         self._note_recovery(log)
         return self._keep(Replica(log, self))
+
+    def _open(self, tp: TopicPartition, topic_id: bytes) -> Log:
+        settings = log_settings(self._settings, self.image, tp.topic)
+        return self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
 
     def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
         """A log that cannot be read is that replica's failure (R-86); a disk that refuses stops the node."""

@@ -15,6 +15,7 @@ from odradek.cli.terminal.grouping import SCREEN, QuietScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import parse_settings
 from odradek.cli.topics.min_isr import warnings_for_topic
+from odradek.cli.topics.settling import wait_for_leaders
 
 if TYPE_CHECKING:
     from odradek import Admin
@@ -46,6 +47,8 @@ def alter(
     With more partitions, new records of a key may go to another partition than the old ones.
     """
     values, unset = parse_settings(config or [], "--config"), list(delete_config or [])
+    if both := [key for key in unset if key in values]:
+        raise CommandFailed(f"--config and --delete-config both name {both[0]}", exit_code=USAGE)
     if not values and not unset and partitions is None:
         raise CommandFailed("nothing to change", hint="--config, --delete-config or --partitions", exit_code=USAGE)
     if dry_run and partitions is not None:
@@ -65,10 +68,12 @@ def alter(
 
     ask(bootstrap, timeout, work)
     screen.say_each(warnings)
-    if not screen.for_people:
+    if screen.for_people:
+        changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} is the default again" for key in unset]
+        changes += [f"{partitions} {noun(partitions, 'partition')}"] if partitions is not None else []
+        screen.say(f"{name}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
+    else:
         changed = {"topic": name, "set": values, "unset": unset, "partitions": partitions, "dry_run": dry_run}
         screen.show(changed, str)
-        return
-    changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} is the default again" for key in unset]
-    changes += [f"{partitions} {noun(partitions, 'partition')}"] if partitions is not None else []
-    screen.say(f"{name}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
+    if partitions is not None:
+        wait_for_leaders(bootstrap, screen, {name: partitions}, timeout)

@@ -11,7 +11,7 @@ from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
-from odradek.cli.terminal.parsing import bounded, parse_settings
+from odradek.cli.terminal.parsing import bounded, check_new_topics, parse_settings
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.alter import alter
 from odradek.cli.topics.delete import delete, named_topics
@@ -19,6 +19,7 @@ from odradek.cli.topics.elect import elect
 from odradek.cli.topics.min_isr import MIN_ISR, default_min_isr, min_isr_warning
 from odradek.cli.topics.offsets import offsets, trim
 from odradek.cli.topics.reassign import reassign
+from odradek.cli.topics.settling import wait_for_leaders
 
 if TYPE_CHECKING:
     from odradek import Admin, ConfigEntry, TopicDescription
@@ -51,14 +52,17 @@ def create(
     screen: QuietScreen = SCREEN,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    Returns when each partition has a leader that has made its log, or when for --timeout no more of them have one.
+    """
     for value, what in ((partitions, "-p"), (replication_factor, "-r")):
         if value is not None and value < 1:
             raise CommandFailed(f"{what} {value}: at least 1", exit_code=USAGE)
         if value is not None:
             bounded(str(value), LARGEST_INT32, what)
     settings = parse_settings(config or [], "--config")
-
+    check_new_topics(names)
     rows: list[dict[str, Any]] = []
     left = list(names)
     min_isr = settings.get(MIN_ISR, "")
@@ -95,6 +99,8 @@ def create(
             screen.say(f"not tried: {', '.join(left)}")
         raise
     _show_created(screen, rows, dry_run, min_isr)
+    made = {} if dry_run else {row["topic"]: row["partitions"] for row in rows}
+    wait_for_leaders(bootstrap, screen, made, timeout)
 
 
 def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool, min_isr: str) -> None:

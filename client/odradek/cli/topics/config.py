@@ -1,4 +1,4 @@
-"""`odradek config`: the settings of topics and brokers, with their sources, and changes while they run."""
+"""`odradek config`: the settings of topics, brokers and groups, with their sources, and changes while they run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from odradek import Admin, ConfigEntry
     from odradek.administration.admin import ResourceType
 
-app = CommandGroup("Show and change the settings of topics and brokers.")
+app = CommandGroup("Show and change the settings of topics, brokers and groups.")
 
 OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
 OfBroker = Annotated[
     str | None,
     typer.Option("--broker", metavar="ID|default", help="The settings of this broker; default: set for all brokers."),
 ]
-WORDS = {"topic": "topic", "broker": "broker", "broker-logger": "loggers of broker"}
+OfGroup = Annotated[str | None, typer.Option("--group", metavar="NAME", help="The settings of this group alone.")]
+WORDS = {"topic": "topic", "broker": "broker", "broker-logger": "loggers of broker", "group": "group"}
 OfLogger = Annotated[
     str | None, typer.Option("--broker-logger", metavar="ID", help="The levels of this broker's loggers.")
 ]
@@ -39,6 +40,7 @@ def describe(
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_logger: OfLogger = None,
+    group: OfGroup = None,
     everything: Annotated[bool, typer.Option("--all", help="Settings at their default, too.")] = False,
     bootstrap: Bootstrap = None,
     screen: ToScreen = SCREEN,
@@ -46,11 +48,11 @@ def describe(
 ) -> None:
     """Show what holds, and where it comes from.
 
-    Sources, the first that says something wins: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG (one broker),
-    DYNAMIC_DEFAULT_BROKER_CONFIG (all brokers), STATIC_BROKER_CONFIG (its file or environment), DEFAULT_CONFIG. The
-    synonyms are what would hold in a value's place; JSON has them, too.
+    Sources, the first that says something wins: DYNAMIC_TOPIC_CONFIG or DYNAMIC_GROUP_CONFIG, DYNAMIC_BROKER_CONFIG
+    (one broker), DYNAMIC_DEFAULT_BROKER_CONFIG (all brokers), STATIC_BROKER_CONFIG (its file or environment),
+    DEFAULT_CONFIG. The synonyms are what would hold in a value's place; JSON has them, too.
     """
-    kind, name = _resource(topic, broker, broker_logger)
+    kind, name = _resource(topic, broker, broker_logger, group)
     entries = ask(bootstrap, timeout, lambda admin: _entries(admin, kind, name))
     known = {entry.name for entry in entries}
     for wanted in names or ():
@@ -73,6 +75,7 @@ def alter(
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_logger: OfLogger = None,
+    group: OfGroup = None,
     delete: Annotated[
         list[str] | None, typer.Option("--delete", metavar="KEY", help="Take a value away. May be repeated.")
     ] = None,
@@ -83,10 +86,11 @@ def alter(
 ) -> None:
     """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
 
-    Of brokers, the defaults of topics can be changed; other settings are read once, at the start. Levels of loggers
+    Of brokers, the defaults of topics can be changed; other settings are read once, at the start. Of groups of KIP-848,
+    consumer.session.timeout.ms and consumer.heartbeat.interval.ms. Levels of loggers
     (odradek.quorum=DEBUG) hold until the broker ends; deleted, a logger goes by the one above it.
     """
-    kind, name = _resource(topic, broker, broker_logger)
+    kind, name = _resource(topic, broker, broker_logger, group)
     values, unset = parse_settings(settings or [], "KEY=VALUE"), list(delete or [])
     if not values and not unset:
         raise CommandFailed("nothing to change", hint="KEY=VALUE, or --delete KEY", exit_code=USAGE)
@@ -112,13 +116,15 @@ def alter(
     screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
 
 
-def _resource(topic: str | None, broker: str | None, logger: str | None) -> tuple[ResourceType, str]:
+def _resource(topic: str | None, broker: str | None, logger: str | None, group: str | None) -> tuple[ResourceType, str]:
     """Which settings are meant. Raises `CommandFailed` (2)."""
-    if (topic, broker, logger).count(None) != 2:
-        hint = "--topic NAME, or --broker ID, or --broker default, or --broker-logger ID"
+    if (topic, broker, logger, group).count(None) != 3:
+        hint = "--topic NAME, or --broker ID, or --broker default, or --broker-logger ID, or --group NAME"
         raise CommandFailed("whose settings?", hint=hint, exit_code=USAGE)
     if topic is not None:
         return "topic", topic
+    if group is not None:
+        return "group", group
     if logger is not None:
         if not logger.isdecimal():
             raise CommandFailed(f"--broker-logger {logger!r}: a broker's id", exit_code=USAGE)

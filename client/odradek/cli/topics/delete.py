@@ -13,6 +13,7 @@ from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import SCREEN, QuietScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.parsing import refuse_twice
 
 if TYPE_CHECKING:
     from odradek import Admin, TopicDescription
@@ -26,6 +27,7 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
+    refuse_twice(names)
     if not yes:
         count = len(names)
         what, wanted = (f"{count} {noun(count, 'topic')}", str(count)) if count > 1 else (names[0], names[0])

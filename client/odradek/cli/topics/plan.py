@@ -135,7 +135,8 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
         name, number = _topic_and_number(word, known)
         topic = known.get(name)
         if topic is None:
-            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
+            hint = "`odradek topic list` shows what is there"
+            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}", hint=hint)
         numbers = sorted(partition.partition for partition in topic.partitions)
         if number and (len(number) > LONGEST_SHOWN or int(number) not in numbers):
             has = f"partitions 0 to {numbers[-1]}" if numbers[-1] else "partition 0 only"
