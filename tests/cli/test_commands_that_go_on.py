@@ -136,7 +136,7 @@ STOPS = pytest.mark.parametrize(
     [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
     ids=lambda number: number.name,
 )
-WAITS = "records are on their way; a second Ctrl-C does not wait for them"
+WAITS = "records are on their way, for --timeout at most; a second Ctrl-C does not wait for them"
 
 
 def records_written(odradek: Run) -> int:

@@ -184,6 +184,16 @@ def test_a_quorum_without_leader_or_with_silent_voters_is_found() -> None:
     assert checks(ClusterFacts(topic([1, 2, 3]), quorum(-1, 20))) == ["voter-silent"]
 
 
+def test_full_disks_come_before_what_follows_from_them() -> None:
+    """No controller is down, so nobody is told to start one; a disk that nobody has written to since is full, too."""
+    first, second, quorums, *_ = of_cluster.judge(ClusterFacts(topic([1, 2, 3]), None, full={1: 1, 2: 0}))
+    assert [first.check, second.check, quorums.check] == ["disk-full", "disk-full", "no-controller"]
+    assert first.says == "the disk of broker 1 is full: 1 replica there can only be read"
+    assert second.says == "the disk of broker 2 is full: it takes no more records"
+    assert quorums.says.endswith("a controller whose disk is full takes no part until there is room")
+    assert quorums.remedy == first.remedy == second.remedy
+
+
 @pytest.mark.parametrize(
     ("metadata", "min_isr", "expected"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,8 @@ def test_deleted_and_new_partitions_miss_no_segment(odradek: Run, healthy: Path)
     metadata.mkdir()
     (metadata / "00000000000000000012-0000000003.checkpoint").write_bytes(batch(0, [b"a"]))
     (metadata / "00000000000000000012.log").write_bytes(b"")
-    for words in (["verify", log_directory], ["dump", log_directory], ["diff", log_directory, log_directory]):
+    copy = shutil.copytree(log_directory, log_directory.with_name("copy"))
+    for words in (["verify", log_directory], ["dump", log_directory], ["diff", log_directory, copy]):
         outcome = odradek("log", *map(str, words))
         assert (outcome.code, "no segment" in outcome.out + outcome.err) == (0, False), (words, outcome)
 

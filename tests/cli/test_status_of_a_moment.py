@@ -79,6 +79,7 @@ async def samples_around_a_death(cluster: LocalCluster) -> list[ClusterStatus]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_no_sample_shows_a_follower_beyond_its_leader(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Under load, with a death; both sets of log end offsets are in their order. Without a majority it says so."""
     cluster = LocalCluster.create(tmp_path / "cluster", brokers=3)
@@ -189,6 +190,18 @@ def test_the_first_line_says_what_keeps_writers_waiting() -> None:
     silent = "the leaders of 1 of 1 partition are silent"
     assert f"; broker 1 does not answer; {silent}; " in first_line(soon, b1="frozen")
     assert f"controller 1; {silent}; " in first_line(replace(soon, leader_id=9), b9="gone")  # not among the brokers
+
+
+def test_a_broker_whose_disk_is_full_is_not_just_up() -> None:
+    """It answers, and takes nothing: that stands in the first line, before what follows from it, and beside it."""
+    brokers = [BrokerDescription(number, {}, "", number == 3, 1) for number in (1, 2, 3)]
+    status = ClusterStatus("id", -1, None, "no majority", brokers, [], {}, full=[2, 3])
+    text = status_text(status)
+    assert "no controller; the disk of brokers 2, 3 is full: `odradek doctor` says more; " in text.splitlines()[0]
+    assert [" disk full" in line for line in text.splitlines()[3:6]] == [False, True, True]
+    assert "up, disk full" in text
+    assert "fenced, disk full" in text
+    assert [each["disk_full"] for each in status.as_json()["brokers"]] == [False, True, True]
 
 
 def replica(broker: int, end: int, watermark: int, *, epoch: int = 4, role: str = "follower") -> ReplicaDescription:

@@ -128,7 +128,10 @@ def test_a_write_that_is_given_up_sums_up(odradek: Run, tmp_path: Path) -> None:
     words = ("chaos", "write", "orders", "--history", str(history), "--timeout", "7", "-b", "127.0.0.1:1")
     outcome = odradek(*words, "--json")
     assert outcome.code == FAILED, outcome
-    assert outcome.err == "stopping: 3 records are on their way; a second Ctrl-C does not wait for them\n"
+    assert (
+        outcome.err
+        == "stopping: 3 records are on their way, for --timeout at most; a second Ctrl-C does not wait for them\n"
+    )
     facts = json.loads(outcome.out)
     assert (facts["sent"], facts["acknowledged"], facts["unknown"], facts["interrupted"]) == (3, 0, 3, True)
     assert [event.type for event in read_events(history)] == [SEND, SEND, SEND, ERROR, ERROR]

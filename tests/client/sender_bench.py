@@ -20,9 +20,9 @@ PLENTY = 1 << 30
 
 
 class Bench:
-    """A sender with one partition, and the few steps that the rim would take."""
+    """A sender with one partition, whose leader may know the producer, and the few steps that the rim would take."""
 
-    def __init__(self, *, leader: int = 1, seed: int = 3, **config: Any) -> None:
+    def __init__(self, *, leader: int = 1, seed: int = 3, known: bool = True, **config: Any) -> None:
         self.config = build(ProducerConfig, "broker:1", {"batch_size": 200, **config})
         self.sender = Sender(self.config, random.Random(seed))
         self.view = ClusterView(("broker:1",))
@@ -33,6 +33,7 @@ class Bench:
         self.other: list[Effect] = []
         self.lead(leader)
         self.queue: SendQueue = self.sender.queues.of(TP, self.view)
+        self.queue.known, self.queue.producer_id, self.queue.producer_epoch = known, 77, 0
 
     def lead(self, leader: int) -> None:
         answer = pb.MetadataResponse()

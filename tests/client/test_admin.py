@@ -225,6 +225,20 @@ def test_an_order_that_nobody_took_goes_to_the_next_broker(peers: Any, controlle
     assert controller.calls == ["CreateTopics"] * 5
 
 
+def test_orders_go_to_the_broker_that_has_just_answered(peers: Any, controller: Controller) -> None:
+    """Others may be frozen meanwhile, and an order that one of these took is not given to the next one."""
+
+    async def story(admin: Admin) -> None:
+        for number in range(10):
+            await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
+            for broker in peers.brokers.values():
+                if broker is not controller.takers[0]:
+                    broker.node.pause()
+
+    tell(peers, story)
+    assert controller.takers == controller.takers[:1] * 10
+
+
 def test_a_fenced_broker_gets_no_orders(peers: Any, controller: Controller) -> None:
     """It is frozen, the metadata say so, and it is the first of the bootstrap addresses: no order waits for it."""
     peers.fenced.add(1)

@@ -104,8 +104,11 @@ def test_other_names_are_plainly_unknown() -> None:
         producer.begin_transaction()
 
 
-async def test_a_poll_that_seems_to_count_milliseconds_is_doubted(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Once: `poll(1000)` of kafka-python's waits for a second."""
+async def test_a_poll_that_seems_to_count_milliseconds_is_doubted(
+    peers: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once in a process: `poll(1000)` of kafka-python's waits for a second."""
+    monkeypatch.setattr(odradek.Consumer, "_has_doubted", False)
     [log] = peers.topic("orders")
     log.append(encode_batch([(1_000, None, b"v", ())] * 4))
     settings: Any = {"clock": peers.clock, "network": peers.network, "auto_offset_reset": "earliest"}

@@ -47,7 +47,7 @@ def public_methods(kind: type) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
 def test_both_faces_have_the_same_methods(name: str) -> None:
-    """Every public method of the asynchronous client, with the same parameters, and no other."""
+    """Every public method of the asynchronous client, with the same parameters, and no other (`make proto`)."""
     ours, theirs = getattr(odradek.sync, name), getattr(odradek, name)
     assert public_methods(ours) == public_methods(theirs)
     assert all(getattr(ours, method).__doc__ for method in public_methods(ours) if not method.startswith("_"))
@@ -344,7 +344,7 @@ def test_a_delivery_can_be_looked_at_at_any_moment(served: Any) -> None:
         for looks in range(1, 6):
             delivery = odradek.sync.Delivery(producer._client)
             batch = Looked(looks)
-            delivery.put(batch, 0)
+            delivery.put(batch)
             delivery._claimed = True  # it has a callback, or somebody has asked before
             with suppress(RequestTimeout):
                 assert delivery.exception(0) is None

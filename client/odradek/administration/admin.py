@@ -66,7 +66,7 @@ DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a froz
 ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
 ElectionType = Literal["preferred", "unclean"]
-ResourceType = Literal["topic", "broker", "broker-logger"]
+ResourceType = Literal["topic", "broker", "broker-logger", "group"]
 R = TypeVar("R", bound=Response)
 
 
@@ -276,13 +276,13 @@ class Admin(GroupAdmin):
     # --- settings -----------------------------------------------------------------------------------------------------
 
     async def describe_configs(self, resource_type: ResourceType, resource_name: str) -> list[ConfigEntry]:
-        """The settings of a topic, of a broker (its id as text), or of all brokers (""), with their sources.
+        """The settings of a topic, a group, a broker (its id as text), or of all brokers (""), with their sources.
 
         A broker tells its own, and the levels of its loggers, so it must be up: `BrokerUnreachable` otherwise.
         """
         request = admin_messages.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
         response = admin_messages.DescribeConfigsResponse
-        if resource_type != "topic" and resource_name.isdecimal():
+        if resource_type in ("broker", "broker-logger") and resource_name.isdecimal():
             answer = await self._ask_broker(int(resource_name), "DescribeConfigs", request, response)
         else:
             answer = await self._ask("DescribeConfigs", request, response)
@@ -395,6 +395,8 @@ class Admin(GroupAdmin):
         }
         timeout_ms = DESCRIBE_TIMEOUT_MS if timeout is None else self._timeout_ms(timeout)
 
+        full: list[int] = []
+
         async def ask(broker_id: int) -> list[ReplicaDescription] | str:
             try:
                 answer = await cluster.call_address(
@@ -406,6 +408,8 @@ class Admin(GroupAdmin):
                 )
             except ClientError as error:
                 return error.message
+            if answer.disk_full:
+                full.append(broker_id)
             return [describe_replica(broker_id, replica) for replica in answer.replicas]
 
         answers = await asyncio.gather(*[ask(broker_id) for broker_id in addresses])
@@ -417,7 +421,7 @@ class Admin(GroupAdmin):
             else:
                 replicas += outcome
         replicas.sort(key=lambda replica: (replica.topic, replica.partition, replica.broker_id))
-        return ReplicasDescription(replicas, unreachable)
+        return ReplicasDescription(replicas, unreachable, sorted(full))
 
     # --- users ------------------------------------------------------------------------------------------------------
 

@@ -173,10 +173,14 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasDescription:
-    """The replicas of all brokers that answered; `unreachable` says of each other broker why it did not."""
+    """The replicas of all brokers that answered; `unreachable` says of each other broker why it did not.
+
+    `full`: the brokers whose log directory has no room.
+    """
 
     replicas: Sequence[ReplicaDescription]
     unreachable: Mapping[int, str]
+    full: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from odradek.administration.descriptions import (
 # The words of the protocol, and Kafka's for them.
 CONFIG_SOURCES = {
     "topic": "DYNAMIC_TOPIC_CONFIG",
+    "group": "DYNAMIC_GROUP_CONFIG",
     "broker": "DYNAMIC_BROKER_CONFIG",
     "broker-logger": "DYNAMIC_BROKER_LOGGER_CONFIG",
     "cluster": "DYNAMIC_DEFAULT_BROKER_CONFIG",

@@ -36,7 +36,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
     },
     "Records": {
         "topic": "Create, list, describe, change and delete topics.",
-        "config": "Show and change the settings of topics and brokers.",
+        "config": "Show and change the settings of topics, brokers and groups.",
         "produce": "Write records: lines, files, JSON, or generated ones.",
         "consume": "Read records.",
         "group": "Consumer groups: members, lag, and where they go on.",

@@ -75,6 +75,7 @@ class Cluster:
         self._refreshes = 0  # how many are over
         self._unanswered = 0  # how many of them in a row nobody answered
         self._denied: OdradekError | None = None  # by the last broker that answered so
+        self._heard_from = ""  # the address that answered last
         self._silent = False  # a broker that was asked last said nothing, while others may have refused
         self._failures: dict[str, str] = {}  # the causes of the last refresh, by address
         self._task: asyncio.Task[None] | None = None
@@ -254,6 +255,7 @@ class Cluster:
                     address = asked.pop(task)
                     error = task.exception()
                     if error is None:
+                        self._heard_from = address
                         return task.result(), address
                     if not isinstance(error, OdradekError):
                         raise error
@@ -326,14 +328,17 @@ class Cluster:
         return (await self._ask_around(method, request, kind, timeout_ms))[0]
 
     async def call_any(self, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
-        """One call to whichever broker takes it: one that cannot be connected to is passed over.
+        """One call to the broker that answered last, or whichever takes it: others may be frozen, and nobody knows yet.
 
         Only a broker that certainly did not get the call is passed over; a call that may have taken effect is not made
         twice. Raises `BootstrapError` when nobody got it, `BrokerUnreachable` and `RequestTimeout` when somebody may
         have.
         """
         causes: dict[str, str] = {}
-        for address in self._addresses():
+        addresses = self._addresses()
+        if self._heard_from in self.view.addresses_of(fenced=False):
+            addresses.sort(key=self._heard_from.__ne__)
+        for address in addresses:
             try:
                 return await self.call_address(address, method, request, kind, timeout_ms)
             except BrokerUnreachable as error:

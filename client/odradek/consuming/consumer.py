@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, Unpack
+from typing import Any, ClassVar, Generic, Literal, Self, Unpack
 
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
@@ -58,6 +58,8 @@ class Consumer(Client, Generic[K, V]):
     `docs/client.md` lists them. Raises `ConfigError` for unknown ones.
     """
 
+    _has_doubted: ClassVar[bool] = False  # that a timeout is meant in seconds
+
     def __init__(
         self,
         bootstrap_servers: BootstrapServers,
@@ -80,7 +82,6 @@ class Consumer(Client, Generic[K, V]):
         self._resolved: dict[str, list[int]] | None = None  # what was assigned for the subscription
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
-        self._has_doubted = False
 
     @classmethod
     def from_config(
@@ -311,8 +312,8 @@ class Consumer(Client, Generic[K, V]):
         Raises `LogTruncated`, `NoOffset`, `CorruptRecords`, `SerializationError`, `UnknownTopic`, or a `BrokerError`
         that cannot be retried. All but the last two are raised again until the application seeks.
         """
-        if isinstance(timeout, int) and timeout >= LOOKS_LIKE_MS and not self._has_doubted:
-            self._has_doubted = True
+        if isinstance(timeout, int) and timeout >= LOOKS_LIKE_MS and not Consumer._has_doubted:
+            Consumer._has_doubted = True  # by the process: a hundred consumers are made by one line of code
             words = "poll(%d) waits for up to %d seconds, kafka-python's for milliseconds; poll(%d.0) is not doubted"
             logger.warning(words, timeout, timeout, timeout)
         return await self._poll(timeout, max_records or self._config.max_poll_records, None)

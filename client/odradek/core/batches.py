@@ -139,6 +139,7 @@ class SendQueue:
         "acked_number",
         "bump",
         "failures",
+        "known",
         "last_error",
         "leader_epoch",
         "leader_id",
@@ -169,6 +170,7 @@ class SendQueue:
         self.next_sequence = 0
         self.unacked_sequence = 0  # the one right after the last acknowledged record
         self.unresolved = False  # a sequenced batch was given up, nobody knows whether it was written
+        self.known = False  # the leader has acknowledged a batch of this producer epoch, so it judges sequences
         self.bump = False  # the sequence has a hole: go on under a new producer epoch
         self.failures = 0
         self.retry_at_ms = 0

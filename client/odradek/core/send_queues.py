@@ -39,9 +39,10 @@ class SendQueues:
     def move(self, queue: SendQueue, view: ClusterView) -> None:
         """Give a queue to whoever leads its partition now."""
         leader = view.leader_of(queue.name)
-        if leader.epoch > queue.leader_epoch or leader.leader_id != queue.leader_id:
+        if (leader.leader_id, leader.epoch) != (queue.leader_id, queue.leader_epoch):
             queue.leader_epoch = leader.epoch
             queue.retry_at_ms = 0
+            queue.known = False
         elif queue.with_work:
             return
         self._by_leader.get(queue.leader_id, {}).pop(queue.name, None)

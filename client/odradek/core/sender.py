@@ -1,8 +1,10 @@
 """The producer's decisions: which batch goes when, in what order, and what an answer means for it.
 
 Rules of this module (R-249). Up to five batches of a partition are on the wire; a batch that comes back goes again,
-with the same sequence number, before anything younger. Where the numbers come from is in `sequences`, which queue is
-whose in `send_queues`, what the engine is told to do in `send_effects`.
+with the same sequence number, before anything younger. A leader that may not know the producer gets one batch at a
+time until it has acknowledged one: it takes any number from somebody unknown (R-241), so if it refuses the first
+batch, because it does not lead yet, and takes the second, the first can never follow. Where the numbers come from is
+in `sequences`, which queue is whose in `send_queues`, what the engine is told to do in `send_effects`.
 
 A batch goes when it is full, when it has waited for linger.ms, or, with linger.ms=0, when nothing of its partition is
 on the wire. So a lone record goes at once and records that come faster than answers travel together. (Unlike Kafka,
@@ -119,6 +121,8 @@ class Sender:
         batch = waiting[0]
         if queue.failures and queue.wire and batch.sequence == NO_SEQUENCE:
             return None  # after a failure, nothing unnumbered overtakes what is on the wire
+        if queue.wire and not queue.known and self._config.enable_idempotence:
+            return None
         if queue.bump and not self.sequences.renumber(queue):
             return None
         if batch.sequence != NO_SEQUENCE:
@@ -182,6 +186,7 @@ class Sender:
             if hinted:
                 self.queues.move(queue, view)
             elif code in MEANS_OTHER_LEADER:
+                queue.known = False  # of a topic that was made anew, nothing else may tell
                 effects.append(RefreshMetadata(f"{queue.name}: {code.name}"))
         elif not batch.done:
             error.maybe_written = batch.maybe_written
@@ -202,7 +207,7 @@ class Sender:
             queue.unresolved = True
             return [] if batch.done else [self._finish(batch, sent_before(batch, code, said))]
         else:
-            self.sequences.break_off(queue)
+            self.sequences.break_off(queue, overtaken=code is ErrorCode.INVALID_PRODUCER_EPOCH)
             self._back_off(queue, now_ms)
             self._put_back(batch)
         return []
@@ -212,6 +217,7 @@ class Sender:
         queue.failures = 0
         queue.retry_at_ms = 0
         queue.last_error = None
+        queue.known = queue.known or batch.broker_id == queue.leader_id
         if batch.number > queue.acked_number:
             queue.acked_number = batch.number
             queue.unacked_sequence = batch.next_sequence

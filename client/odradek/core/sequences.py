@@ -63,11 +63,17 @@ class Sequences:
                 queue.next_sequence = batch.next_sequence
         return True
 
-    def break_off(self, queue: SendQueue) -> None:
-        """The sequence has a hole: go on under a new producer epoch."""
+    def break_off(self, queue: SendQueue, *, overtaken: bool = False) -> None:
+        """The sequence has a hole: go on under a new producer epoch.
+
+        `overtaken`: the broker knows a larger one. Somebody else writes under this producer id, by how much larger is
+        not said, and raising it by one each time might take as long: go on under another id.
+        """
         queue.bump = True
         if self._is_current(queue):
             self.needs_producer_id = True
+            if overtaken:
+                self.producer_id, self.producer_epoch = NO_PRODUCER_ID, -1
 
     def resolve(self, queue: SendQueue) -> None:
         """Once all sequenced batches are answered: did they fill the place of the one that was given up?"""
@@ -83,4 +89,4 @@ class Sequences:
     def _start(self, queue: SendQueue) -> None:
         queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
         queue.next_sequence = queue.unacked_sequence = 0
-        queue.bump = queue.unresolved = False
+        queue.bump = queue.unresolved = queue.known = False

@@ -14,6 +14,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, Unpack
 
 from odradek_proto.transport.background import BackgroundLoop, background_loop
@@ -22,7 +23,7 @@ from odradek_proto.transport.ports import Clock, Network
 from odradek.core.batches import Batch
 from odradek.producing.delivery import Delivery as AsyncDelivery
 from odradek.producing.delivery import Pause
-from odradek.producing.producer import NO_HEADERS, K, Prepared, V
+from odradek.producing.producer import NO_HEADERS, RECORD_OVERHEAD, K, Prepared, V
 from odradek.producing.producer import Producer as AsyncProducer
 from odradek.shared.config import BootstrapServers, ProducerSettings
 from odradek.shared.errors import ClientClosed, OdradekError, RequestTimeout
@@ -33,6 +34,7 @@ from odradek.sync.bridge import Facade, blocking
 
 EXIT_FLUSH_S = 30.0  # how long a process that ends waits for records of producers that nobody closed
 DRAINED_AT_ONCE = 2_000  # records, before others on the loop have their turn
+HANDED_FIELDS = 8  # of a record that is handed over: topic, partition, what `Prepared` has, delivery
 
 logger = logging.getLogger("odradek")
 
@@ -45,7 +47,7 @@ class Delivery:
     def __init__(self, producer: _Producer[Any, Any]) -> None:
         self._producer = producer
         self._batch: Batch | None = None  # none while the record is on its way to the loop
-        self._index = 0
+        self._index: int  # in it, from then on
         self._error: OdradekError | None = None
         self._claimed = False
 
@@ -108,9 +110,9 @@ class Delivery:
 
         self._producer.loop.soon(tell)
 
-    def put(self, batch: Batch, index: int) -> None:
-        """The record is the one at `index` of a batch, from now on."""
-        self._index = index
+    def put(self, batch: Batch) -> None:
+        """The record is the last one of a batch, from now on."""
+        self._index = len(batch.records) - 1
         batch.unclaimed += 1
         self._batch = batch
 
@@ -143,7 +145,7 @@ class _Producer(AsyncProducer[K, V]):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.loop: BackgroundLoop = background_loop()
-        self._handed_over: list[tuple[str, int | None, Prepared, Delivery]] = []
+        self._handed_over: list[Any] = []  # HANDED_FIELDS for each record; a tuple for each would cost more than these
         self._handed_bytes = 0
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()
@@ -155,8 +157,14 @@ class _Producer(AsyncProducer[K, V]):
         self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
     ) -> Delivery:
         """Hand a record over; when there may be no room for it, or no such partition, wait on the loop to learn it."""
-        record = self._prepare(value, key, headers, timestamp)
-        engine, size = self._engine, record[4]
+        is_plain = key is None and timestamp is None and not headers and self._value_serializer is None
+        if is_plain and isinstance(value, bytes):  # most records, and no call for them
+            size = RECORD_OVERHEAD + len(value)
+            record: Prepared = (None, value, NO_HEADERS, None, size)
+        else:
+            record = self._prepare(value, key, headers, timestamp)
+            size = record[4]
+        engine = self._engine
         if (
             engine is not None
             and not engine.buffer_waiters
@@ -166,12 +174,12 @@ class _Producer(AsyncProducer[K, V]):
         ):
             delivery = Delivery(self)
             with self._lock:
-                handed_over = self._handed_over
-                if engine.sender.buffered_bytes + self._handed_bytes + size <= self._buffer_memory:
-                    self._handed_bytes += size
-                    handed_over.append((topic, partition, record, delivery))
-                    if len(handed_over) == 1:
+                handed_bytes = self._handed_bytes + size
+                if engine.sender.buffered_bytes + handed_bytes <= self._buffer_memory:
+                    self._handed_bytes = handed_bytes
+                    if not (handed_over := self._handed_over):
                         self.loop.soon(self.take_in)
+                    handed_over += (topic, partition, *record, delivery)
                     return delivery
         return self.loop.run(self._put_behind(topic, partition, record))
 
@@ -181,23 +189,28 @@ class _Producer(AsyncProducer[K, V]):
         """Put what was handed over into batches; when this returns, all that was there before is in one, or refused."""
         async with self._turn:
             with self._lock:
-                records, self._handed_over = self._handed_over, []
-            for at in range(0, len(records), DRAINED_AT_ONCE):
-                chunk = records[at : at + DRAINED_AT_ONCE]
-                for topic, partition, record, delivery in chunk:
+                handed_over, self._handed_over = self._handed_over, []
+            records = zip(*[iter(handed_over)] * HANDED_FIELDS, strict=True)
+            for _ in range(0, len(handed_over), DRAINED_AT_ONCE * HANDED_FIELDS):
+                now_ms, taken_bytes = self._clock.wall_ms(), 0
+                for topic, partition, key, value, headers, timestamp, size, delivery in islice(
+                    records, DRAINED_AT_ONCE
+                ):
+                    taken_bytes += size
                     try:
                         batch, engine = None, self._engine
                         if engine is not None and not engine.buffer_waiters and (route := engine.routes.get(topic)):
-                            key, value, headers, timestamp, size = record
-                            batch = self._put(engine, route, partition, timestamp, key, value, headers, size)
+                            stamp = now_ms if timestamp is None else timestamp
+                            batch = self._put(engine, route, partition, stamp, key, value, headers, size)
                         if batch is None:
+                            record = key, value, headers, timestamp, size
                             batch = await self._append_prepared_when_possible(topic, partition, record)
-                        delivery.put(batch, len(batch.records) - 1)
+                        delivery.put(batch)
                     except OdradekError as error:
                         delivery.fail(error)
                         self._refused.append(delivery)
                 with self._lock:
-                    self._handed_bytes -= sum([record[4] for _, _, record, _ in chunk])
+                    self._handed_bytes -= taken_bytes
                 await Pause()
 
     async def send(self, *arguments: Any, **record: Any) -> RecordMetadata:
@@ -209,7 +222,7 @@ class _Producer(AsyncProducer[K, V]):
         await self.take_in()
         batch = await self._append_prepared_when_possible(topic, partition, record)
         delivery = Delivery(self)
-        delivery.put(batch, len(batch.records) - 1)
+        delivery.put(batch)
         return delivery
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -107,12 +107,12 @@ async def _describe_configs(
 
 
 def judge(facts: ClusterFacts) -> list[Finding]:
-    """Findings about the quorum, then topic by topic."""
-    findings = _judge_quorum(facts)
-    findings += [
+    """Findings about full disks and the quorum, then topic by topic."""
+    findings = [  # first, since all the rest may follow from it
         problem("disk-full", f"broker {broker}", replicas.says_full(broker, count), replicas.FULL_REMEDY)
         for broker, count in sorted(facts.full.items())
     ]
+    findings += _judge_quorum(facts)
     for topic in facts.metadata.topics:
         if topic.error_code == ErrorCode.NONE:
             findings += _judge_damage(topic, facts.damaged)
@@ -122,6 +122,10 @@ def judge(facts: ClusterFacts) -> list[Finding]:
 
 
 def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
+    undecided = facts.quorum is None or facts.quorum.leader_id < 0
+    if undecided and facts.full:
+        says = "no active controller answers: a controller whose disk is full takes no part until there is room"
+        return [problem("no-controller", facts.metadata.cluster_id, says, replicas.FULL_REMEDY)]
     if facts.quorum is None or facts.quorum.leader_id < 0:
         return [
             problem(

@@ -33,7 +33,7 @@ Unusable = Mapping[TopicPartition, Sequence[int]]
 Damaged = Mapping[TopicPartition, Mapping[int, str]]
 """By partition the brokers whose copy is damaged, and where."""
 Full = Mapping[int, int]
-"""Brokers whose disk is full, and how many of their replicas are read-only for that."""
+"""Brokers whose disk is full, and how many of their replicas have refused a write for that."""
 FULL_REMEDY = "make room on that disk: writes go on by themselves, and nothing has to be restarted"
 
 
@@ -74,6 +74,8 @@ async def ask_for_trouble(
     found: dict[TopicPartition, dict[int, str]] = {}
     full: dict[int, int] = {}
     for answer in await asyncio.gather(*map(ask, addresses.values())):
+        if answer.disk_full:
+            full[answer.broker_id] = 0
         for replica in answer.replicas:
             if replica.disk_full:
                 full[answer.broker_id] = full.get(answer.broker_id, 0) + 1
@@ -85,7 +87,8 @@ async def ask_for_trouble(
 
 def says_full(broker: int, count: int) -> str:
     """The finding in a sentence."""
-    return f"the disk of broker {broker} is full: {count} {noun(count, 'replica')} there can only be read"
+    refused = f": {count} {noun(count, 'replica')} there can only be read" if count else ": it takes no more records"
+    return f"the disk of broker {broker} is full{refused}"
 
 
 def says_damaged(broker: int, partition: TopicPartition, where: str, *, leads: bool) -> str:

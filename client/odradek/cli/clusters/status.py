@@ -161,6 +161,7 @@ class ClusterStatus:
     silent: Mapping[int, str] = field(default_factory=dict)  # why a broker does not answer: dead, frozen, cut off
     replicas_error: str = ""  # why no broker was asked for its replicas: whoever asks may not
     decides: bool = True  # the active controller answers; whoever may not ask for the quorum believes so
+    full: Sequence[int] = ()  # brokers that answer and whose disk has no room
 
     def as_json(self) -> dict[str, Any]:
         quorum = self.quorum
@@ -179,6 +180,7 @@ class ClusterStatus:
                     "broker_epoch": broker.broker_epoch,
                     "unreachable": self.unreachable.get(broker.broker_id),
                     "process": self.silent.get(broker.broker_id, "up"),
+                    "disk_full": broker.broker_id in self.full,
                 }
                 for broker in self.brokers
             ],
@@ -225,6 +227,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None, *, wa
         silent,
         str(replicas) if isinstance(replicas, OdradekError) else "",
         decides,
+        known.full,
     )
 
 

@@ -57,6 +57,9 @@ def _heading(status: ClusterStatus) -> str:
     trouble = [partition for partition in status.partitions if not partition.fully_replicated]
     of_all = f"of {len(status.partitions)} {noun(len(status.partitions), 'partition')}"
     clauses = []
+    if status.full:
+        brokers = f"broker{'s' if len(status.full) > 1 else ''} {', '.join(map(str, status.full))}"
+        clauses.append(f"the disk of {brokers} is full: `odradek doctor` says more")
     if trouble:
         clauses.append(f"{len(trouble)} {of_all} not fully replicated")
     elif any(broker.fenced for broker in status.brokers):
@@ -94,6 +97,8 @@ def _brokers(status: ClusterStatus) -> str:
         if broker.broker_id in status.unreachable:
             why = status.silent.get(broker.broker_id, "does not answer")
             state = f"{why}, {'fenced' if broker.fenced else 'not fenced yet'}"
+        elif broker.broker_id in status.full:
+            state += ", disk full"
         roles = "controller" if broker.broker_id == status.controller_id else ""
         address = broker.endpoints.get(status.listener) or next(iter(broker.endpoints.values()), "")
         kafka = [each for name, each in sorted(broker.endpoints.items()) if name.startswith(KAFKA_LISTENERS)]

@@ -13,6 +13,7 @@ from odradek.cli.groups.view import described, group_text
 from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.parsing import check_group
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
@@ -60,6 +61,9 @@ def describe(
 
     A partition without a committed offset has no lag; one whose leader does not answer has no end.
     """
+
+    for each in groups:
+        check_group(each)
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
         return [await described(admin, bootstrap, each) for each in groups]

@@ -11,7 +11,7 @@ from odradek.cli.clusters.commands import ask
 from odradek.cli.groups.view import chosen
 from odradek.cli.terminal.grouping import SCREEN, QuietScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
-from odradek.cli.terminal.parsing import Start, parse_start
+from odradek.cli.terminal.parsing import Start, check_group, parse_start
 from odradek.cli.topics.offsets import places
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def reset_offsets(
 
     An offset that the log does not have becomes the nearest one that it has.
     """
+    check_group(group)
     if offset is not None and shift is not None:
         raise CommandFailed("-o and --shift-by exclude each other", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
     if offset is None and shift is None:

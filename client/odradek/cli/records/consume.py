@@ -12,7 +12,7 @@ from odradek_proto.command_line import USAGE, CommandFailed
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.options import LARGEST_INT32, Bootstrap, Quiet, seconds
-from odradek.cli.terminal.parsing import Span, Start, parse_span
+from odradek.cli.terminal.parsing import Span, Start, check_group, parse_span
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen
 
@@ -91,6 +91,8 @@ def consume(
 
     for topic in topics:
         _check(topic)
+    if group is not None:
+        check_group(group)
     span = Span(Start("beginning")) if from_beginning else parse_span(offset)
     ends_by_itself = exit_at_end or span.end is not None
     if span.begin.kind == "end" and ends_by_itself and group is None:

@@ -305,6 +305,7 @@ def _sum_up(sent: Sent, screen: Screen) -> None:
         print(f"odradek: {number} {what} not acknowledged: {message}", file=sys.stderr)
     if sent.maybe_written:
         print(
-            f"  {sent.maybe_written} of them may be written all the same: `odradek cluster status` shows the log ends",
+            f"  {sent.maybe_written} of them may be written all the same: `odradek cluster status` shows the log ends, "
+            "`odradek doctor` says why",
             file=sys.stderr,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from string import ascii_letters
@@ -62,6 +62,38 @@ def check_topic_name(name: str) -> None:
         raise CommandFailed(str(error), exit_code=USAGE) from None
 
 
+def check_new_topics(names: Sequence[str]) -> None:
+    """The same for topics that are to be made; brokers make their own when they need them."""
+    from odradek_proto.topics import INTERNAL_TOPICS
+
+    for name in names:
+        check_topic_name(name)
+        if name in INTERNAL_TOPICS:
+            hint = "the first group that commits has brokers make it; offsets.topic.num.partitions says how large"
+            raise CommandFailed(f"{name} is an internal topic", hint=hint, exit_code=USAGE)
+    refuse_twice(names)
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """Raises `CommandFailed` (2) for a name that was given twice: the second time something else was meant."""
+    for name in names:
+        if names.count(name) > 1:
+            raise CommandFailed(f"{name} is named twice", hint="name it once", exit_code=USAGE)
+
+
+def check_directory(path: str) -> Path:
+    """A directory that was named. Raises `CommandFailed` (2) for none, which would be the one that one is in."""
+    if not path:
+        raise CommandFailed("--data: the name is empty", hint="--data DIR; is a variable not set?", exit_code=USAGE)
+    return Path(path).absolute()
+
+
+def check_group(name: str) -> None:
+    """Raises `CommandFailed` (2) for the empty name, as of a variable that is not set."""
+    if not name:
+        raise CommandFailed("the name of the group is empty", hint="`odradek group list` shows groups", exit_code=USAGE)
+
+
 def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
     """`key=value` texts as a mapping."""
     found = {}
@@ -69,6 +101,8 @@ def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CommandFailed(f"{option} {text!r}: expected key=value", exit_code=USAGE)
+        if key.strip() in found:
+            raise CommandFailed(f"{option}: {key.strip()} is given twice", hint="give it once", exit_code=USAGE)
         found[key.strip()] = value.strip()
         _refuse_unit(option, key.strip(), value.strip())
     return found
@@ -116,7 +150,8 @@ def parse_span(text: str) -> Span:
                 continue
             if begin.kind != "time" or end.kind in ("time", "end"):  # else it is a time that cannot be
                 return Span(begin, _not_before(begin, end, text))
-        raise refused
+        hint = f"{PLACES}; or two of them as FROM:TO" if refused.hint == PLACES else refused.hint
+        raise CommandFailed(str(refused), hint=hint, exit_code=USAGE) from None
 
 
 def _not_before(begin: Start, end: Start, text: str) -> Start:
@@ -125,6 +160,9 @@ def _not_before(begin: Start, end: Start, text: str) -> Start:
     if begin.kind == end.kind and last < first:
         raise CommandFailed(f"-o {text}: the end lies before the beginning", hint="-o FROM:TO", exit_code=USAGE)
     return end
+
+
+PLACES = "beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS"
 
 
 def parse_start(text: str) -> Start:
@@ -140,8 +178,7 @@ def parse_start(text: str) -> Start:
     if not digits.isdecimal():
         raise CommandFailed(
             f"-o {text!r} is no place in a log",
-            hint="beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS; or two of "
-            "them as FROM:TO",
+            hint=PLACES,
             exit_code=USAGE,
         )
     return Start("last" if word.startswith("-") else "offset", bounded(digits, LARGEST_INT64, "-o"))

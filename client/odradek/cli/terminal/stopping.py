@@ -43,7 +43,7 @@ def say_what_is_waited_for(left: int, screen: Screen) -> None:
     """To whoever told it for the first time, while so many records have no outcome yet."""
     what, them = noun(left, "record is on its way", "records are on their way"), noun(left, "it", "them")
     with contextlib.suppress(OSError):  # the terminal may be closed
-        screen.say(f"stopping: {left} {what}; a second Ctrl-C does not wait for {them}")
+        screen.say(f"stopping: {left} {what}, for --timeout at most; a second Ctrl-C does not wait for {them}")
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what i
     "-c": ("--config", "--count", "--command-config"),
     "--force": ("--yes", "--overwrite"),
     "--confirm": ("--yes",),
+    "--add-config": ("--config",),
     "--to-earliest": ("--offset",),
     "--to-latest": ("--offset",),
     "--to-offset": ("--offset",),
@@ -70,7 +71,13 @@ def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
         if (match := re.fullmatch(pattern, text, re.DOTALL)) is not None:
             text = say(match).replace("{given}", _given(error))
             break
-    if (remedy := _habit(str(getattr(error, "option_name", "")), context)) is not None:
+    option = str(getattr(error, "option_name", ""))
+    if option and context is not None and context.parent is None:
+        commands = context.command.list_commands(context)
+        if (command := next((word for word in arguments if word in commands), None)) is not None:
+            behind = f"options stand behind the command: `odradek {command} ... {option}`"
+            return CommandFailed(text.partition(";")[0], hint=behind, exit_code=USAGE)
+    if (remedy := _habit(option, context)) is not None:
         return CommandFailed(text.partition(";")[0], hint=remedy, exit_code=USAGE)
     return CommandFailed(text, hint=f"{hint} shows what it takes", exit_code=USAGE)
 
