@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek_broker.core.groups.assignors import ASSIGNORS, AssignedMember
 from odradek_broker.core.groups.consumer import ConsumerGroup
@@ -35,7 +35,7 @@ IDS = {name: name.encode().ljust(16, b"\0") for name in NAMES}
 
 
 class Topics:
-    """A TopicView that does not change."""
+    """A MetadataView that does not change."""
 
     def topic_id(self, name: str) -> bytes | None:
         return IDS.get(name)
@@ -48,6 +48,9 @@ class Topics:
 
     def topic_names(self) -> Iterable[str]:
         return NAMES
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        return {}
 
 
 class Members:

@@ -14,6 +14,8 @@ from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.context import Principal, RequestContext
 from odradek_broker.rpc.authentication import Identities
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.security.scram import PLAIN, credential_of, plain_message, salted_password
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
@@ -32,6 +34,15 @@ def test_a_stranger_with_many_names_does_not_fill_the_log(caplog: pytest.LogCapt
             access.refusal(context, "Produce", f"topic-{number}")
     assert len(caplog.records) <= MOST_NAMED + 3
     assert "refused WRITE on TOPIC 'topic-0'" in caplog.records[0].getMessage()
+
+
+def test_operations_are_those_that_the_acls_allow() -> None:
+    """A bit for each, by Kafka's number; READ implies DESCRIBE."""
+    acl = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    access = Access(Authorizer(), lambda: {b"1": acl})
+    alice = RequestContext(peer="10.0.0.9:1", principal=Principal("User", "alice"), listener="KAFKA")
+    assert access.operations(alice, ResourceType.TOPIC, "orders") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert access.operations(alice, ResourceType.TOPIC, "others") == 0
 
 
 class Dialogue:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.core.security.needs import NEEDS
 from odradek_proto.security.acl_words import OPERATIONS, Operation, PatternType, Permission, ResourceType
@@ -149,11 +148,6 @@ def test_the_index_decides_as_looking_at_every_acl_does(
 def test_every_need_is_an_operation_that_its_resource_has() -> None:
     """Otherwise no ACL could ever allow it."""
     assert {api: need for api, need in NEEDS.items() if need.operation not in OPERATIONS[need.kind]} == {}
-
-
-def test_every_admin_request_has_a_need() -> None:
-    """One without is an error that no caller sees before the first cluster with ACLs."""
-    assert {api.split(" of ")[0] for api in NEEDS} >= {*ADMIN_REQUESTS}
 
 
 def test_giant_names_are_not_remembered() -> None:

@@ -353,6 +353,14 @@ def test_metrics_beyond_the_loopback_are_warned_of() -> None:
     assert "HTTP://0.0.0.0:9404" in warning
 
 
+def test_super_users_without_an_authorizer_are_warned_of() -> None:
+    """Who names some expects that others may do less."""
+    given = ["node.id=1", "super.users=User:admin"]
+    (warning,) = warnings(load(overrides=given).settings)
+    assert "super.users=User:admin means nothing while authorizer.class.name is not set" in warning
+    assert warnings(load(overrides=[*given, f"authorizer.class.name={AUTHORIZER}"]).settings) == []
+
+
 def test_the_listener_between_brokers_may_be_written_in_small_letters() -> None:
     """As every other name of a listener."""
     names = ["listeners=grpc://:1,inside://127.0.0.1:0,controller://127.0.0.1:0", "inter.broker.listener.name=inside"]

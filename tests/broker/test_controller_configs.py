@@ -119,6 +119,26 @@ def test_a_cluster_wide_message_size_has_the_same_limit(value: int, fits: bool) 
     assert error is (ErrorCode.NONE if fits else ErrorCode.INVALID_CONFIG)
 
 
+def test_a_group_has_settings_of_its_own() -> None:
+    """Within the brokers' limits; whatever is taken away is what all groups have."""
+    image = image_of([1])
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    def told(group: str) -> dict[str, tuple[str, str]]:
+        asked = admin_messages.DescribeConfigsRequest(resource_type="group", resource_name=group)
+        answer = describe_configs(image, SETTINGS, asked)
+        return {each.name: (each.value, each.source) for each in answer.entries}
+
+    assert alter(image, "group", "readers", {session: "50000"}) is ErrorCode.NONE
+    assert told("readers") == {interval: ("5000", "default"), session: ("50000", "group")}
+    assert told("others") == {interval: ("5000", "default"), session: ("45000", "default")}
+    for name, value in ((session, "44999"), (session, "60001"), (interval, "soon"), ("share.session.timeout.ms", "1")):
+        assert alter(image, "group", "readers", {name: value}) is ErrorCode.INVALID_CONFIG
+    assert alter(image, "group", "", {session: "50000"}) is ErrorCode.INVALID_REQUEST
+    assert alter(image, "group", "readers", unset=[session]) is ErrorCode.NONE
+    assert image.group_configs == {}
+
+
 def test_the_nearest_value_holds() -> None:
     """Topic, this broker, all brokers, the node's own configuration, Kafka's default."""
     image = image_of([1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.controller import balance
 from odradek_broker.runtime.controller import node as controller_node
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.values import replace
@@ -214,23 +215,32 @@ async def test_a_second_process_with_the_same_id_waits_while_the_first_is_in_ses
     assert error == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-@in_cluster()
-async def test_what_was_not_committed_is_rolled_back_and_asked_for_again(cluster: Cluster) -> None:
-    """R-216: the caller's request fails at the old controller, and the next one grants it as if it were new."""
-    await cluster.begin(assignment=())
-    old = cluster.active
-    cluster.log.stalled = True
-    creating = cluster.loop.spawn(cluster.loop.new_process("admin"), cluster.create_topic("orders"))
-    await cluster.sleep(50)
-    assert old.controller.active
-    assert "orders" in old.controller.term().ahead.topics
-    assert "orders" not in old.feed.image.topics
-    cluster.log.stalled = False
-    cluster.log.elect(2)
-    topic_id = await creating
-    assert not old.controller.active
-    assert [topic.topic_id for topic in old.feed.image.topics.values()] == [topic_id]
-    assert len(cluster.events_of("topic_created")) == 2
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_a_resigned_controller_had_written_may_be_done(committed: bool) -> None:
+    """R-216: nobody knows whether the quorum commits it. So the caller is told that; were it NOT_CONTROLLER, its broker
+    would ask the next controller, and the caller would hear that a topic exists which is its own."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        old = cluster.active
+        cluster.log.stalled = True
+        creating = cluster.loop.create_task(cluster.create_topic("orders"))
+        await cluster.sleep(50)
+        assert old.controller.active
+        assert "orders" in old.controller.term().ahead.topics
+        assert "orders" not in old.feed.image.topics
+        if committed:
+            cluster.log.committed = len(cluster.log.batches)
+        cluster.log.stalled = False
+        cluster.log.elect(2)
+        with pytest.raises(ControllerUnavailable, match="REQUEST_TIMED_OUT: the controller resigned before this was"):
+            await creating
+        await cluster.sleep(1_000)
+        assert not old.controller.active
+        assert ["orders" in member.feed.image.topics for member in cluster.members.values()] == [committed] * 3
+        assert len(cluster.events_of("topic_created")) == 1
+
+    Cluster().run(story)
 
 
 @in_cluster()

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
@@ -14,7 +15,7 @@ from odradek_proto.records import stamped_prefix
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, maintenance_of, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, maintenance_of, run
 
 BATCH = encode_batch([(0, None, b"a", ())])
 EPOCHS = "/data/orders-0/leader-epoch-checkpoint"
@@ -25,6 +26,12 @@ def produced(world: World) -> ErrorCode:
     told: list[ProduceAnswer] = []
     world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 1_000, told.append)
     return told[0].error
+
+
+def describes_room(world: World) -> bool:
+    """What whoever asks for the replicas is told of the disk."""
+    requests = RecordRequests(replicas=world.replicas, broker_id=ME)
+    return not requests.describe_replicas(CALLER).disk_full
 
 
 def answer_at(offset: int, epoch: int) -> bytes:
@@ -57,12 +64,15 @@ def test_nothing_that_a_full_disk_refuses_ends_a_broker(caplog: pytest.LogCaptur
         await world.learn(ME, 2)
         assert [produced(world) for _ in range(3)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
         assert b"\n2 1\n" not in disk.read(EPOCHS)
+        assert not describes_room(world)
         disk.quota = None
         assert produced(world) is ErrorCode.NONE
         assert b"\n2 1\n" in disk.read(EPOCHS), "before the record of that epoch (R-60)"
 
+        assert describes_room(world)
         await world.learn(ONE, 3)
         disk.quota = disk.used
+        assert not describes_room(world), "before anybody tries to write"
         world.leader(ONE).answers.put_nowait(answer_at(2, 3))
         await world.clock.sleep(100)
         assert world.log_end() == 2

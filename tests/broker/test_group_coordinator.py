@@ -17,7 +17,7 @@ from odradek_broker.core.groups.messages import (
     OffsetFetchAnswer,
     OffsetToCommit,
 )
-from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageTopics
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageView
 from odradek_broker.runtime.groups.partition import ShardServices
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
@@ -39,7 +39,7 @@ class Groups:
         services = ShardServices(
             settings=GroupSettings(),
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
-            topics=ImageTopics(lambda: world.image),
+            metadata=ImageView(lambda: world.image),
             clock=world.clock,
             files=world.files,
             spawn=world._spawn,

@@ -119,13 +119,15 @@ def test_a_session_that_is_over_ends_streams_and_refuses_calls() -> None:
 
 
 def noted_timers() -> list[tuple[float, asyncio.TimerHandle]]:
-    """Those of this loop from now on, with their delays in seconds: nothing but renewals has such ones."""
+    """The renewals of this loop from now on, with their delays in seconds; a server sleeps on it, too."""
     loop, found = asyncio.get_running_loop(), list[tuple[float, asyncio.TimerHandle]]()
     call_later = loop.call_later
 
-    def noted(delay: float, *args: Any, **named: Any) -> asyncio.TimerHandle:
-        found.append((delay, call_later(delay, *args, **named)))
-        return found[-1][1]
+    def noted(delay: float, callback: Callable[..., object], *args: Any, **named: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *args, **named)
+        if isinstance(getattr(callback, "__self__", None), GrpcNetwork):
+            found.append((delay, timer))
+        return timer
 
     loop.call_later = noted  # type: ignore[assignment, method-assign]
     return found

@@ -16,6 +16,7 @@ from odradek_broker.core.controller.registration import fence_broker, register_b
 from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.controller.topics import create_partitions, create_topics, delete_topics
 from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.group_configs import SESSION_TIMEOUT
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.records import CorruptMetadata, MetadataRecord, apply, decode, encode
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -165,10 +166,12 @@ def test_a_copy_changes_on_its_own() -> None:
     image = image_of([1, 2])
     add_topic(image, "orders", partition_of([1, 2]), retention_ms="5")
     image.broker_configs[""] = {"log.retention.ms": "7"}
+    image.group_configs["readers"] = {SESSION_TIMEOUT: "45000"}
     committed, ahead = image.copy(), image.copy()
     write(ahead, fence_broker(ahead, SETTINGS, 1).records)
     ahead.topic_configs["orders"]["retention.ms"] = "6"
     ahead.broker_configs[""]["log.retention.ms"] = "8"
+    ahead.group_configs["readers"][SESSION_TIMEOUT] = "60000"
     ahead.topics["orders"].name = "else"
     assert image == committed
     assert ahead != committed

@@ -199,6 +199,7 @@ def test_the_first_unstable_offset_follows_open_transactions() -> None:
     assert [states.first_unstable_offset(offset) for offset in (100, 109, 110)] == [99, 99, 105]
     states.update(marker(112, producer=2))
     assert states.first_unstable_offset(200) is None
+    assert states.first_unstable_offset(100) is None, "nothing is kept of what is settled"
 
 
 def test_a_snapshot_keeps_open_transactions() -> None:

@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller import admin
-from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.controller.decision import AdminCall, Decision
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.produce import ProduceAnswer
@@ -249,7 +249,7 @@ def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeyp
     alice = RequestContext(Principal("User", "alice"), "EXTERNAL", "billing-7", "10.0.0.9:4242")
     callers: list[RequestContext] = []
 
-    def decide(call: admin.AdminCall) -> Decision[admin_messages.DeleteTopicsResponse]:
+    def decide(call: AdminCall) -> Decision[admin_messages.DeleteTopicsResponse]:
         callers.append(call.context)
         return Decision([], admin_messages.DeleteTopicsResponse())
 

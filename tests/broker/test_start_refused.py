@@ -68,3 +68,37 @@ def test_a_directory_that_does_not_say_whose_it_is_has_a_remedy(
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert line.startswith(f"node 1 cannot start: {tmp_path}/meta.properties cannot be read ({said}): restore the file")
     assert (tmp_path / "meta.properties").read_bytes() == content
+
+
+@pytest.mark.parametrize("where", ["a file", "a file/below", "/proc/below"])
+def test_a_directory_that_cannot_be_made_names_the_setting_and_its_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """A file is in its place, or no directory may be made there."""
+    (tmp_path / "a file").write_text("")
+    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path / where))
+    assert asyncio.run(serve(settings)) == FAILED
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith(f"node 1 cannot start: log.dirs={tmp_path / where} cannot be made or written ([Errno ")
+    assert "name a directory on a disk that the broker's user may write" in line
+
+
+@pytest.mark.parametrize("names", ["GRPC", "GRPC,REPLICATION,CONTROLLER"])
+def test_certificates_that_are_not_there_are_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: str
+) -> None:
+    """Whether clients alone need them, or other nodes, too."""
+    protocols = [f"{name}:GRPC" + "_SSL" * (name in names) for name in ("GRPC", "REPLICATION", "CONTROLLER")]
+    settings = BrokerSettings(
+        node_id=1,
+        controller_quorum_voters="1@127.0.0.1:1",
+        listeners="GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        listener_security_protocol_map=",".join(protocols),
+        ssl_keystore_location="/no/such.pem",
+        ssl_truststore_location="/no/such.pem",
+        log_dirs=str(tmp_path),
+    )
+    assert asyncio.run(serve(settings)) == FAILED
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is None
+    assert "node 1 cannot start: ssl.keystore.location=/no/such.pem: cannot be read" in record.getMessage()

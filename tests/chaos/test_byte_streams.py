@@ -25,6 +25,7 @@ class Echo:
         self.connection = connection
         self.got = 0
         self.full = self.lost = 0
+        self.missing = 0
         self._room = memoryview(bytearray(10_000))
         self.ended = asyncio.Event()
 

@@ -164,6 +164,8 @@ TABLE: Final = (
     row("Controller/RegisterBroker", "another cluster", REFUSED, lambda f: register(f, cluster_id="x" * 22)),
     row("Controller/RegisterBroker", "negative id", REFUSED, lambda f: register(f, broker_id=-1)),
     row("Controller/RegisterBroker", "a broker that runs", REFUSED, register),
+    row("Controller/RegisterBroker", "a broker that runs, elsewhere", REFUSED,
+        lambda f: register(f, incarnation_id=f.image.brokers[f.follower].incarnation_id, rack="of a stranger")),
     row("Controller/RegisterBroker", "no incarnation", REFUSED, lambda f: register(f, incarnation_id=b"")),
     row("Controller/RegisterBroker", "no address", REFUSED, lambda f: register(f, endpoints={"GRPC": "nowhere"})),
     row("Controller/RegisterBroker", "a new broker", TAKEN, lambda f: register(f, broker_id=99)),

@@ -306,6 +306,7 @@ SESSION_MS = 2_000  # nobody may authenticate again more often than once in a se
 LASTS_S = 2.5 * SESSION_MS / 1_000
 
 
+@pytest.mark.slow
 def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
     """odradek's through some sessions, librdkafka's until one was renewed: every record arrives once, no call fails.
 

@@ -6,7 +6,7 @@ gives partitions up before it takes others, and abandons everything when it is f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from odradek_broker.core.groups.consumer import ConsumerGroup
 from odradek_broker.core.groups.consumer_records import decode
@@ -29,11 +29,12 @@ def topic_id(name: str, incarnation: int = 0) -> bytes:
 
 
 class Topics:
-    """A TopicView that can be changed."""
+    """A MetadataView that can be changed."""
 
     def __init__(self, **partitions: int) -> None:
         self.counts = dict(partitions)
         self.incarnations = dict.fromkeys(partitions, 0)
+        self.of_groups: dict[str, dict[str, str]] = {}
 
     def topic_id(self, name: str) -> bytes | None:
         return topic_id(name, self.incarnations[name]) if name in self.counts else None
@@ -46,6 +47,9 @@ class Topics:
 
     def topic_names(self) -> Iterable[str]:
         return self.counts
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        return self.of_groups.get(group_id, {})
 
     def create(self, name: str, partitions: int) -> None:
         self.counts[name] = partitions

@@ -57,6 +57,9 @@ class Topics:
     def topic_names(self) -> Iterable[str]:
         return ["orders"]
 
+    def group_configs(self, group_id: str) -> dict[str, str]:
+        return {}
+
 
 class Stage:
     """A shard whose writes are committed at once; `log` is what it wrote."""

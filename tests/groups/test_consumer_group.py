@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from odradek_broker.core.groups.consumer_records import MemberState, decode
 from odradek_broker.core.groups.messages import Assignment, ConsumerGroupHeartbeat, GroupSettings
+from odradek_broker.core.metadata.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
@@ -29,6 +30,21 @@ def test_the_first_member_gets_everything_in_its_first_answer() -> None:
     assert answer.assignment == {T: (0, 1, 2), U: (0,)}
     assert [decode(*record).type for record in world.log] == [5, 3, 7, 6, 8]  # Kafka's order, in one batch
     assert world.group.state == "Stable"
+
+
+def test_a_group_goes_by_its_own_settings() -> None:
+    """From the next heartbeat on; and again by those of all groups, once they are taken away."""
+    world = World(t=1)
+    member = Consumer(world, "m1", "t")
+    member.settle()
+    world.topics.of_groups["g"] = {HEARTBEAT_INTERVAL: "7000", SESSION_TIMEOUT: "60000"}
+    assert member.beat().heartbeat_interval_ms == 7_000
+    world.pass_time(59_999)
+    assert "m1" in world.group.members
+    del world.topics.of_groups["g"]
+    assert member.beat().heartbeat_interval_ms == 5_000
+    world.pass_time(SESSION_MS)
+    assert world.group.members == {}
 
 
 def test_a_heartbeat_with_nothing_new_writes_nothing_and_repeats_nothing() -> None:

@@ -59,6 +59,9 @@ class Topics:
     def topic_names(self) -> Iterable[str]:
         return [TOPIC]
 
+    def group_configs(self, group_id: str) -> dict[str, str]:
+        return {}
+
 
 class World:
     """A shard, what it wrote, and its clients. Writes are committed at once."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+import time
+from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -15,6 +17,7 @@ from odradek_broker.kafka.messages.codec import reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import NO_UUID, Reader, Writer
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import OPERATIONS, ResourceType
 
 from tests.kafka.raw import Raw, header
 
@@ -241,6 +244,82 @@ def test_resources_that_may_have_configs_are_listed(kafka_bootstrap: str, odrade
     assert listed(4, 32) == brokers
     assert ask(address, 74, 1, {"resource_types": [3]})["error_code"] == ErrorCode.UNSUPPORTED_VERSION
     assert ask(address, 74, 0, {})["config_resources"] == []
+
+
+def test_a_topic_is_described_by_its_id(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+    """Java's admin client writes an empty name beside the id, others none; an id wins over a name, as in Kafka."""
+    odradek_cluster.create_topic(topic, partitions=2)
+    address = kafka_bootstrap.partition(",")[0]
+    (known,) = ask(address, 3, 12, {"topics": [{"name": topic}]})["topics"]
+    for name in ("", None, "another"):
+        (told,) = ask(address, 3, 12, {"topics": [{"topic_id": known["topic_id"], "name": name}]})["topics"]
+        assert (told["name"], told["error_code"], len(told["partitions"])) == (topic, 0, 2)
+    (told,) = ask(address, 3, 12, {"topics": [{"topic_id": b"?" * 16, "name": ""}]})["topics"]
+    assert (told["name"], told["topic_id"], told["error_code"]) == (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_whoever_asks_is_told_what_it_may_do(admin: AdminClient, kafka_bootstrap: str, odradek_topic: str) -> None:
+    """Without an authorizer all that there is for a resource (KIP-430), and nothing to who does not ask."""
+    group = f"{odradek_topic}-readers"
+    with closing(Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": group})) as consumer:
+        consumer.commit(offsets=[TopicPartition(odradek_topic, 0, 0)], asynchronous=False)
+    for asked in (True, False):
+        told = [
+            admin.describe_cluster(include_authorized_operations=asked).result(PATIENCE_S),
+            *done(
+                admin.describe_topics(TopicCollection([odradek_topic]), include_authorized_operations=asked)
+            ).values(),
+            *done(admin.describe_consumer_groups([group], include_authorized_operations=asked)).values(),
+        ]
+        found = [{each.value for each in one.authorized_operations or ()} for one in told]
+        kinds = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP)
+        assert found == [{*OPERATIONS[kind]} if asked else set() for kind in kinds]
+
+
+def test_features_and_voters_stay_as_they_are(kafka_bootstrap: str) -> None:
+    """A feature's own level is taken, any other fails the whole request; voters are refused as with kraft.version 0."""
+    address = kafka_bootstrap.partition(",")[0]
+
+    def updated(version: int, **levels: int) -> dict[str, Any]:
+        updates = [{"feature": name.replace("_", "."), "max_version_level": level} for name, level in levels.items()]
+        return ask(address, 57, version, {"feature_updates": updates})
+
+    (told,) = updated(1, group_version=1)["results"]
+    assert (told["feature"], told["error_code"]) == ("group.version", 0)
+    assert updated(2, group_version=1)["error_code"] == 0
+    for levels in ({"group_version": 9}, {"group_version": 0}, {"group_version": 1, "nonsense": 1}):
+        assert updated(2, **levels)["error_code"] == ErrorCode.INVALID_UPDATE_VERSION
+    voter = {"cluster_id": None, "voter_id": 7, "voter_directory_id": b"d" * 16}
+    assert ask(address, 80, 0, voter | {"timeout_ms": 1, "listeners": []})["error_code"] == 35  # UNSUPPORTED_VERSION
+    assert ask(address, 81, 0, voter)["error_code"] == 35
+
+
+def test_a_group_has_configs_of_its_own(odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str) -> None:
+    """They are set, told with their source, listed, and its members hear of them; another group's are refused alone."""
+    address, group, name = (
+        kafka_bootstrap.partition(",")[0],
+        f"{odradek_topic}-readers",
+        "consumer.heartbeat.interval.ms",
+    )
+
+    def altered(value: str) -> list[int]:
+        configs = [{"name": name, "config_operation": 0, "value": value}]
+        resources = [{"resource_type": 32, "resource_name": each, "configs": configs} for each in (group, "")]
+        return [each["error_code"] for each in ask(address, 44, 1, {"resources": resources})["responses"]]
+
+    assert altered("soon") == [ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST]
+    assert altered("1234") == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    (listed,) = ask(address, 74, 1, {"resource_types": [32]})["config_resources"]
+    assert listed["resource_name"] == group
+    resource = {"resource_type": 32, "resource_name": group, "configuration_keys": [name]}
+    (told,) = ask(address, 32, 4, {"resources": [resource]})["results"][0]["configs"]
+    assert (told["value"], told["config_source"]) == ("1234", 8)
+    ask(address, 10, 4, {"key_type": 0, "coordinator_keys": [group]})  # the first that looks for one makes its topic
+    coordinator = odradek_cluster.kafka_addresses[odradek_cluster.coordinator_of(group)]
+    joins = {"group_id": group, "member_id": "m1", "rebalance_timeout_ms": 30_000, "topic_partitions": []}
+    end = time.monotonic() + PATIENCE_S
+    while ask(coordinator, 68, 1, joins | {"subscribed_topic_names": [odradek_topic]})["heartbeat_interval_ms"] != 1234:
+        assert time.monotonic() < end, "the coordinator does not go by it"
 
 
 def test_leaders_are_elected_and_partitions_reassigned(

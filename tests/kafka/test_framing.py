@@ -47,8 +47,20 @@ def test_frames_are_the_same_however_they_arrive(seed: int) -> None:
         size = rng.choice((1, 3, 100, 5_000, 64 * 1024, 400_000))
         found += give(frames, stream[:size])
         stream = stream[size:]
+        to_come = len(stream) - sum(4 + len(body) for body in bodies[len(found) + 1 :])
+        assert frames.missing <= to_come, "who waits for more than comes waits for ever"
     assert found == bodies
     assert not frames.under_way
+
+
+def test_it_says_how_much_of_a_frame_is_missing() -> None:
+    """As far as that is known: the size has come; a large frame waits for room after 64 KiB."""
+    frames, stream, missing = reader(), framed(bytes(OWN_BUFFER_BYTES + 996)), []
+    for size in (2, 98, OWN_BUFFER_BYTES - 200, 100, 500, 500):
+        give(frames, stream[:size])
+        stream = stream[size:]
+        missing.append(frames.missing)
+    assert missing == [0, OWN_BUFFER_BYTES - 100, 100, 1_000, 500, 0]
 
 
 @pytest.mark.parametrize("size", [-1, 0, 7, LARGEST + 1, 1_213_486_160])

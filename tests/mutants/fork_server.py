@@ -154,7 +154,7 @@ def live(trial: MutantTask, items: dict[str, pytest.Item], functions: Functions,
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    caught: Objection | None = None
+    caught: Objection = {"check": "", "by": "", "seeds": 0}
     try:
         if trial.path:
             become(trial.path, trial.text, functions)
@@ -166,16 +166,16 @@ def live(trial: MutantTask, items: dict[str, pytest.Item], functions: Functions,
     try:
         for stage in trial.stages:
             if stage == "tests":
-                caught = _meet_tests([items[name] for name in trial.tests], list(trial.tests.values()))
+                caught |= _meet_tests([items[name] for name in trial.tests], list(trial.tests.values())) or {}
             else:
                 signal.setitimer(signal.ITIMER_VIRTUAL, AT_LEAST_S + 2 * trial.limit_s)
-                caught = try_seeds(trial.runs, trial.seeds, trial.limit_s)
-            if caught is not None:
+                caught |= try_seeds(trial.runs, trial.seeds, trial.limit_s)
+            if caught["by"]:
                 break
     except BaseException as error:
-        caught = {"check": "".join(traceback.format_exception_only(error)).strip(), "by": "error", "seeds": 0}
+        caught |= {"check": "".join(traceback.format_exception_only(error)).strip(), "by": "error"}
     reached = bool(getattr(builtins, "odradek_reached", []))
-    target.write_text(json.dumps({**(caught or {"check": "", "by": "", "seeds": 0}), "reached": reached}))
+    target.write_text(json.dumps({**caught, "reached": reached}))
 
 
 def become(path: str, text: str, functions: Functions) -> None:
@@ -289,7 +289,7 @@ def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> Objec
         signal.setitimer(signal.ITIMER_VIRTUAL, AT_LEAST_S + SLOWER * took)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if first.failed:
-            return {"check": first.failed, "by": "tests", "seeds": 0}
+            return {"check": first.failed, "by": "tests"}
     return None
 
 

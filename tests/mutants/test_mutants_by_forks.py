@@ -12,6 +12,7 @@ import pytest
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.core.partition import high_watermark
 
+from tests.mutants.child import try_seeds
 from tests.mutants.fork_server import ForkServer, Life, MutantTask, become, differences, functions_of_the_broker
 from tests.mutants.generated import generate
 from tests.mutants.reach import Reach, trace
@@ -143,3 +144,8 @@ def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
     assert journal.known(replace(trial, limit_s=9.0).digest) == verdict
     assert journal.known(replace(trial, stages=("seeds",)).digest) is None
     assert journal.known(replace(trial, text="other").digest) is None
+
+
+def test_seeds_that_object_to_nothing_are_counted() -> None:
+    """A verdict says after how many seeds nobody had objected."""
+    assert try_seeds(["--faults 0.1"], range(1, 3), limit_s=900) == {"check": "", "by": "", "seeds": 2}

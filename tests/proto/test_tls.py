@@ -15,6 +15,7 @@ from odradek_proto.command_line import CommandFailed
 from odradek_proto.security.tls import PeerCertificate, PemFiles, TlsError, TlsSource
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import ByteConnection, CallContext, Handlers, NetworkError
+from odradek_proto.transport.tcp import TcpConnection
 from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
 
 METHOD = "/odradek.test.Peer/Echo"
@@ -63,6 +64,73 @@ def test_both_protocols_name_a_client_alike(tmp_path: Path) -> None:
 
     subject = asyncio.run(story())
     assert [found and found.subject for found in seen] == [subject] == [r"CN=a\, \"b\" \+ #c"]
+
+
+class WholeFrames:
+    """Answers each frame, whose size it knows, with one byte."""
+
+    def __init__(self, connection: ByteConnection, size: int) -> None:
+        self.arrived = asyncio.Event()
+        self._connection, self._size, self._got = connection, size, 0
+        self._room = memoryview(bytearray(256 * 1024))
+
+    @property
+    def missing(self) -> int:
+        return self._size - self._got if self._got else 0
+
+    def room(self) -> memoryview:
+        return self._room[: self._size - self._got]
+
+    def on_bytes(self, count: int) -> None:
+        self._got = (self._got + count) % self._size
+        if not self._got:
+            self._connection.write([b"."])
+        asyncio.get_running_loop().call_soon(self.arrived.set)  # once the connection has looked at what is missing
+
+    def on_full(self) -> None: ...
+    def on_drained(self) -> None: ...
+    def on_lost(self) -> None: ...
+
+
+@pytest.mark.parametrize("piece", [700, 16 * 1024])
+@pytest.mark.parametrize("with_tls", [True, False])
+def test_the_loop_wakes_up_for_much_of_a_frame_and_never_waits_for_more_than_comes(
+    tmp_path: Path, with_tls: bool, piece: int
+) -> None:
+    """The kernel waits for up to 32 KiB (SO_RCVLOWAT). With TLS, missing bytes may be here, not readable yet."""
+    tls = source(make_node(tmp_path, 1), tmp_path / AUTHORITY) if with_tls else None
+    context = ssl.create_default_context(cafile=str(tmp_path / AUTHORITY)) if with_tls else None
+    unreadable = 17 * 1024 if with_tls else 0
+
+    async def send_frames(size: int) -> None:
+        accepted: asyncio.Future[tuple[TcpConnection, WholeFrames]] = asyncio.get_running_loop().create_future()
+
+        def accept(connection: ByteConnection) -> WholeFrames:
+            assert isinstance(connection, TcpConnection)
+            receiver = WholeFrames(connection, size)
+            accepted.set_result((connection, receiver))
+            return receiver
+
+        server = await GrpcNetwork(tls=tls).listen_bytes("127.0.0.1:0", accept)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.split(":")[1]), ssl=context)
+        try:
+            connection, receiver = await accepted
+            for _ in range(3):
+                receiver.arrived.clear()
+                writer.write(bytes(min(piece, size)))
+                await receiver.arrived.wait()
+                awaited = receiver.missing - unreadable
+                assert connection.low_water == (min(awaited, 32 * 1024) if awaited >= 4 * 1024 else 1)
+                for start in range(piece, size, piece):
+                    writer.write(bytes(min(piece, size - start)))
+                    await writer.drain()
+                assert await reader.readexactly(1) == b"."
+        finally:
+            writer.close()
+            await server.stop()
+
+    for size in (100, 4_000, 16 * 1024, 30_000, 66_000, 200_000):
+        asyncio.run(send_frames(size))
 
 
 def test_changed_files_count_for_the_next_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from odradek_chaos.worlds.simulated.checks.groups import GENERATION_FELL, OFFSET_FELL, ONE_OWNER, GroupHistory
+from odradek_chaos.worlds.simulated.checks.groups import GENERATION_FELL, OFFSET_FELL, ONE_OWNER, OVER, GroupHistory
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_proto.errors import ErrorCode
 
 SEEDS = (5, 1, 9)  # the first of them twice: it is the shortest
 SHORT_FAULTS_MS = 2_500
@@ -26,7 +27,7 @@ def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
 
 
 def test_what_must_not_happen_is_found() -> None:
-    """Two owners, a generation and an offset that fall; an answer that comes late is none of them."""
+    """Two owners, a generation and an offset that fall, a late commit; an answer that comes late is none of them."""
     found: list[str] = []
     history = GroupHistory(lambda check, sentence: found.append(check))
     history.on_synced("a", 1, (0, 1), newest_asked=-1)
@@ -34,8 +35,10 @@ def test_what_must_not_happen_is_found() -> None:
     history.on_synced("b", 1, (2,), newest_asked=-1)
     history.on_committed(0, 7)
     history.on_fetched("b", 0, 6, least=-1)
+    history.on_late_commit("a", ErrorCode.ILLEGAL_GENERATION)
     assert found == []
     history.on_synced("b", 2, (0,), newest_asked=1)
     history.on_synced("c", 1, (3,), newest_asked=2)
     history.on_fetched("b", 0, 6, least=history.offsets[0])
-    assert found == [ONE_OWNER, GENERATION_FELL, OFFSET_FELL]
+    history.on_late_commit("a", ErrorCode.NONE)
+    assert found == [ONE_OWNER, GENERATION_FELL, OFFSET_FELL, OVER]

@@ -122,6 +122,8 @@ def diff(
     from odradek_broker.commands.log_checks import diff_directories
     from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
+    if first.resolve() == second.resolve():
+        raise CommandFailed(f"{first} is named twice", hint="name the other replica's directory", exit_code=USAGE)
     pairs = _pairs(first, second)
     in_use = warn_of_brokers_at_work([each for pair in pairs for each in pair])
     problems: list[Problem] = []

@@ -1,9 +1,10 @@
-"""Who makes a request, and where it came in: a client at a broker, or at the controller through a broker."""
+"""Who makes a request, where it came in (a client at a broker, or at the controller through one), and what it needs."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from odradek_proto.security.acl_words import Operation, ResourceType
 from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.values import Value
 
@@ -47,3 +48,10 @@ class RequestContext(Value, frozen=True):
     def client_host(self) -> str:
         """As Kafka's tools show it: Java writes an address with a slash before it."""
         return f"/{self.peer.rpartition(':')[0].strip('[]')}"
+
+
+class Need(Value, frozen=True):
+    """What a caller must be allowed to do, with a resource of which type; which one it is, the request says."""
+
+    operation: Operation
+    kind: ResourceType = ResourceType.CLUSTER

@@ -93,6 +93,10 @@ class KafkaConnection:
         self._frames.received(count)
         self.resume_reading()
 
+    @property
+    def missing(self) -> int:
+        return self._frames.missing
+
     def on_full(self) -> None:
         self._full = True
         self._count_untaken(self._connection.unsent_bytes)

@@ -42,6 +42,16 @@ class FrameReader:
         return self._large is not None or bool(self._partial)
 
     @property
+    def missing(self) -> int:
+        """How many bytes complete the frame that is under way, as far as its size is known."""
+        if self._large is not None:
+            return len(self._large) - self._got
+        if len(self._partial) < _SIZE.size:
+            return 0
+        (size,) = _SIZE.unpack_from(self._partial)
+        return max(0, min(int(size), OWN_BUFFER_BYTES - _SIZE.size) + _SIZE.size - len(self._partial))
+
+    @property
     def reading_large(self) -> bool:
         """Whether a frame is read into a buffer of its own."""
         return self._large is not None

@@ -58,6 +58,7 @@ def served(
     acls, quotas, transactions = AclsApi(admin), QuotasApi(admin), TransactionsApi(requests.groups)
     consumer_groups = ConsumerGroupsApi(requests.groups, metadata.topic_name)
     apis: dict[int, Api] = {}
+    features = api_versions.ApiVersionsApi(apis, metadata, elr_enable=elr_enable)
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
         Api(FETCH, "FetchConsumer", 4, 18, fetch_codec.FLEXIBLE_FROM, fetch.answer, measures_itself=True),
@@ -74,7 +75,7 @@ def served(
         _row(16, groups.list_groups),
         _row(HANDSHAKE, sasl.handshake),
         _row(AUTHENTICATE, sasl.authenticate),
-        _row(api_versions.KEY, api_versions.ApiVersionsApi(apis, elr_enable=elr_enable).answer, any_version=True),
+        _row(api_versions.KEY, features.answer, any_version=True),
         _row(19, topics.create),
         _row(20, topics.delete),
         _row(21, records.delete),
@@ -89,19 +90,15 @@ def served(
         _row(35, records.describe_log_dirs),
         _row(37, topics.create_partitions),
         _row(42, groups.delete),
-        _row(43, cluster.elect_leaders),
+        *_of_the_cluster(cluster),
         _row(44, configs.alter_incrementally),
-        _row(45, cluster.alter_reassignments),
-        _row(46, cluster.list_reassignments),
         _row(47, group_offsets.delete),
         _row(48, quotas.describe),
         _row(49, quotas.alter),
         _row(50, users.describe),
         _row(51, users.alter),
-        _row(55, cluster.describe_quorum),
-        _row(60, cluster.describe),
+        _row(57, features.update),
         _row(61, records.describe_producers),
-        _row(64, cluster.unregister_broker),
         _row(65, transactions.describe),
         _row(66, transactions.list_transactions),
         _row(68, consumer_groups.heartbeat),
@@ -111,6 +108,19 @@ def served(
     ]
     apis.update({row.key: row for row in rows})
     return apis
+
+
+def _of_the_cluster(cluster: ClusterApi) -> list[Api]:
+    return [
+        _row(43, cluster.elect_leaders),
+        _row(45, cluster.alter_reassignments),
+        _row(46, cluster.list_reassignments),
+        _row(55, cluster.describe_quorum),
+        _row(60, cluster.describe),
+        _row(64, cluster.unregister_broker),
+        _row(80, cluster.add_voter),
+        _row(81, cluster.remove_voter),
+    ]
 
 
 def _endpoints(metadata: MetadataRequests, listener: str, broker_ids: Iterable[int]) -> list[NodeEndpoint]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from odradek_proto.security.tls import TlsSource
+from odradek_proto.security.tls import TlsError, TlsSource
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -104,15 +104,19 @@ def say(line: str) -> None:
 
 
 def warnings(settings: BrokerSettings) -> list[str]:
-    """What whoever starts this node should know: which listeners others reach, and what protects them not."""
+    """What whoever starts this node should know: which listeners others reach, and what protects them not, and what
+    was given for nothing."""
     by_lack: dict[str, list[str]] = {}
     for name, address in beyond_loopback(settings).items():
         lack = _lack(name, settings)
         if lack:
             by_lack.setdefault(lack, []).append(f"{name}://{address}")
-    return [
-        f"warning: {', '.join(names)}: reachable beyond this machine, without {lack}" for lack, names in by_lack.items()
-    ]
+    said = [f"{', '.join(names)}: reachable beyond this machine, without {lack}" for lack, names in by_lack.items()]
+    if settings.super_users and not settings.authorizer_class_name:
+        said.append(
+            f"super.users={settings.super_users} means nothing while authorizer.class.name is not set: all may do all"
+        )
+    return [WARNING + line for line in said]
 
 
 def _lack(name: str, settings: BrokerSettings) -> str:
@@ -140,7 +144,10 @@ async def serve(settings: BrokerSettings, while_stdin_is_open: bool = False) -> 
 
     files = OsFiles()
     clock = LoopClock(random.Random())
-    node = Node(settings, clock=clock, files=files, network=GrpcNetwork(), secured=secured(settings), say=say)
+    try:
+        node = Node(settings, clock=clock, files=files, network=GrpcNetwork(), secured=secured(settings), say=say)
+    except TlsError as error:
+        return _cannot_start(settings, error)
 
     def on_signal() -> None:
         if stop.is_set():
@@ -163,8 +170,7 @@ async def serve(settings: BrokerSettings, while_stdin_is_open: bool = False) -> 
         loop.add_signal_handler(signal.SIGCONT, _look_how_slow, node)
         _look_how_slow(node)
     except (OSError, ValueError, RuntimeError, StorageError) as error:
-        logger.error("node %d cannot start: %s", settings.node_id, error)
-        return FAILED
+        return _cannot_start(settings, error)
     if not stop.is_set():
         _announce_addresses(node)
     gc.collect()
@@ -173,6 +179,11 @@ async def serve(settings: BrokerSettings, while_stdin_is_open: bool = False) -> 
     code = await _until_stopped(node, stop, impatient)
     files.close()
     return code
+
+
+def _cannot_start(settings: BrokerSettings, error: Exception) -> int:
+    logger.error("node %d cannot start: %s", settings.node_id, error)
+    return FAILED
 
 
 def _look_how_slow(node: Node) -> None:

@@ -21,6 +21,7 @@ from odradek_broker.config.startup_users import enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.groups.messages import GroupSettings
+from odradek_broker.core.metadata.group_configs import define_group_configs
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.kafka.versions import served
@@ -106,6 +107,18 @@ def controller_settings(settings: BrokerSettings, cluster_id: str) -> Controller
         inter_broker_listener=inter_broker_listener(settings),
         delete_topic_enable=settings.delete_topic_enable,
         topic_defaults=topic_defaults(settings),
+        group_configs=define_group_configs(
+            session_timeout_ms=(
+                settings.group_consumer_session_timeout_ms,
+                settings.group_consumer_min_session_timeout_ms,
+                settings.group_consumer_max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=(
+                settings.group_consumer_heartbeat_interval_ms,
+                settings.group_consumer_min_heartbeat_interval_ms,
+                settings.group_consumer_max_heartbeat_interval_ms,
+            ),
+        ),
     )
 
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, ResourceType
+from odradek_proto.security.acl_words import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.config.log_levels import AUDIT
+from odradek_broker.core.context import Need
 from odradek_broker.core.security.authorizer import Authorizer
-from odradek_broker.core.security.needs import NEEDS, REFUSED, Need
+from odradek_broker.core.security.needs import NEEDS, REFUSED
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.refusals import is_said
 from odradek_broker.runtime.replicas.replica import Replica
@@ -38,15 +39,11 @@ class Access:
         self, authorizer: Authorizer | None = None, acls: Callable[[], Mapping[bytes, Acl]] = dict, trusted: str = ""
     ) -> None:
         self._authorizer = authorizer
+        self.is_on = authorizer is not None  # asked for every batch
         self._acls = acls
         self._trusted = trusted
         self._refusals: dict[tuple[str, Need, str], int] = {}  # by principal, need and name; "": of all further names
         self._named: dict[tuple[str, Need], int] = {}
-
-    @property
-    def is_on(self) -> bool:
-        """Whether there is an authorizer."""
-        return self._authorizer is not None
 
     def refusal(self, context: RequestContext, api: str, name: str = CLUSTER_NAME, *, told: bool = True) -> ErrorCode:
         """NONE, or the error for whoever may not. `told` False: it is only left out of an answer."""
@@ -76,6 +73,10 @@ class Access:
             return True
         authorizer.update(self._acls())
         return authorizer.allows_on_any(str(context.principal), _host(context), operation, kind)
+
+    def operations(self, context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the caller may do with it, as Kafka tells it (KIP-430): a bit for each operation, by its number."""
+        return sum(1 << each for each in OPERATIONS[kind] if self.allows(context, each, kind, name))
 
     def lookup(self, lookup: Lookup, context: RequestContext, api: str) -> Lookup:
         """The same look-up, for whoever may."""

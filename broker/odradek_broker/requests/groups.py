@@ -103,6 +103,10 @@ class GroupRequests:
         """NONE, or the error for whoever may not."""
         return self._refused(context, "DescribeTransactions", transactional_id)
 
+    def operations(self, context: RequestContext, group_id: str) -> int:
+        """As `Access.operations`."""
+        return self._access.operations(context, ResourceType.GROUP, group_id)
+
     def _find(self, context: RequestContext, key: str) -> FoundCoordinator:
         image = self._image()
         partitions = image.topics[OFFSETS_TOPIC].partitions

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import ResourceType
 from odradek_proto.topics import INTERNAL_TOPICS, validate_topic_name
 from odradek_proto.values import Value
 
@@ -94,9 +95,19 @@ class MetadataRequests:
         """Those that have this listener, fenced ones too."""
         return _brokers(self._image(), lambda name: name == listener)
 
-    def refusal_to_list_resources(self, context: RequestContext) -> ErrorCode:
-        """NONE, or the error for whoever may not know which resources have configs."""
-        return self._access.refusal(context, "ListConfigResources")
+    def groups_with_configs(self) -> list[str]:
+        return list(self._image().group_configs)
+
+    def refusal(self, context: RequestContext, api: str) -> ErrorCode:
+        """NONE, or the error for whoever may not ask the cluster that."""
+        return self._access.refusal(context, api)
+
+    def operations_on_topic(self, context: RequestContext, topic: str) -> int:
+        """As `Access.operations`."""
+        return self._access.operations(context, ResourceType.TOPIC, topic)
+
+    def operations_on_cluster(self, context: RequestContext) -> int:
+        return self._access.operations(context, ResourceType.CLUSTER)
 
     def _hidden(self, context: RequestContext, topics: Sequence[str] | None, topic_ids: Sequence[bytes]) -> set[str]:
         """The topics that the caller may not see; those that it has not named are left out in silence."""

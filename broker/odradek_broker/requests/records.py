@@ -62,6 +62,7 @@ class BrokerReplicas(Value, frozen=True):
     broker_epoch: int  # -1: not registered
     replicas: Sequence[ReplicaDescription]
     error: ErrorCode = ErrorCode.NONE
+    disk_full: bool = False  # of the log directory
 
 
 class RecordRequests:
@@ -84,7 +85,8 @@ class RecordRequests:
             for tp, replica in sorted(self._replicas.replicas.items())
             if not topics or tp.topic in topics
         ]
-        return BrokerReplicas(self._broker_id, registration.broker_epoch if registration is not None else -1, found)
+        epoch = registration.broker_epoch if registration is not None else -1
+        return BrokerReplicas(self._broker_id, epoch, found, disk_full=not self._replicas.has_room)
 
     def refusal_to_move(self, context: RequestContext, tp: TopicPartition, *, is_known: bool) -> ErrorCode:
         """Why a replica cannot be moved to another log directory; NONE where it is in that one already.

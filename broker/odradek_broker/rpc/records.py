@@ -21,7 +21,9 @@ class RecordService:
         broker = self._requests.describe_replicas(context, frozenset(message.topics))
         if broker.error:
             raise CallRejected(f"DESCRIBE on the cluster: {broker.error.message}", status="PERMISSION_DENIED")
-        response = pb.DescribeReplicasResponse(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
+        response = pb.DescribeReplicasResponse(
+            broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, disk_full=broker.disk_full
+        )
         for replica in broker.replicas:
             _describe(response.replicas.add(), replica)
         return response.SerializeToString()

@@ -17,6 +17,7 @@ from odradek.cli.clusters import commands as looking
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DataDirectory, Settings, Yes, seconds
+from odradek.cli.terminal.parsing import check_directory
 from odradek.cli.terminal.screen import Screen, first_of
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 from odradek_proto.words import noun
@@ -96,7 +97,7 @@ def _lay_out(
         _check_security(stopped, secure)
         screen.say(f"found a stopped cluster with {_topics(stopped)}; --new starts an empty one instead")
         return _again(stopped, settings, screen)
-    directory = Path(data).absolute()
+    directory = check_directory(data)
     if not LocalCluster.exists(directory):
         refuse_inside_another(directory)
         with room_needed(directory):

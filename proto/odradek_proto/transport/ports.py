@@ -296,6 +296,11 @@ class ByteReceiver(Protocol):
         """So many bytes were put into the room, at its beginning."""
         ...
 
+    @property
+    def missing(self) -> int:
+        """How many more bytes have to come before any of them is of use; 0 when it is not known."""
+        ...
+
     def on_full(self) -> None:
         """The peer is slow: write no more until `on_drained`."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Sequence
 from typing import cast
 
@@ -19,6 +20,11 @@ FULL_BYTES = 64 * 1024  # unsent: beyond it the receiver is asked to stop; it go
 HANDSHAKE_TIMEOUT_S = 5.0  # a connection that does not get through with TLS, or does not end it, is dropped after this
 BACKLOG = 128  # connections that the kernel keeps before they are accepted
 OWN_WRITE_BYTES = 16 * 1024  # buffers from this size on are handed over as they are, smaller ones are joined
+LEAST_AWAITED_BYTES = 4 * 1024  # fewer missing bytes are read as they come
+MOST_AWAITED_BYTES = 32 * 1024  # at once: a slow peer is seen to send now and then
+TLS_RECORD_BYTES = (
+    17 * 1024
+)  # at most, so much of what is missing may have been read, and wait for the rest of its record
 
 
 class TcpConnection(asyncio.BufferedProtocol):
@@ -28,6 +34,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._receiver: ByteReceiver | None = None
+        self._socket: socket.socket | None = None
+        self._unawaited = 0  # of the missing bytes, that may be in this process already
+        self.low_water = 1  # SO_RCVLOWAT of the socket: bytes that wake us
         self.peer = ""
         self.certificate: PeerCertificate | None = None
 
@@ -78,6 +87,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}"
         self.certificate = peer_certificate(transport.get_extra_info("peercert"))
         self._transport.set_write_buffer_limits(high=FULL_BYTES, low=0)
+        self._socket = transport.get_extra_info("socket")
+        self._unawaited = TLS_RECORD_BYTES if transport.get_extra_info("ssl_object") is not None else 0
         self._receiver = self._server.accept(self)
         if self._receiver is None:
             self._transport.abort()
@@ -88,6 +99,19 @@ class TcpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._receiver is not None:
             self._receiver.on_bytes(nbytes)
+            self._await(self._receiver.missing)
+
+    def _await(self, missing: int) -> None:
+        """Be woken once so many bytes are there, and not for each piece of them.
+
+        Clients that write a record at a time (librdkafka with TLS) woke us twenty times for a frame of 64 KiB.
+        """
+        low_water = min(missing - self._unawaited, MOST_AWAITED_BYTES)
+        if low_water < LEAST_AWAITED_BYTES:
+            low_water = 1
+        if low_water != self.low_water and self._socket is not None:
+            self.low_water = low_water
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     def pause_writing(self) -> None:
         if self._receiver is not None:

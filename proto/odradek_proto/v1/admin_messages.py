@@ -68,7 +68,7 @@ class CreatePartitionsResponse(Message, frozen=True):
 
 
 class DescribeConfigsRequest(Message, frozen=True):
-    resource_type: str = ""  # topic, broker
+    resource_type: str = ""  # topic, broker, group, broker-logger
     resource_name: str = ""
 
 
@@ -81,7 +81,7 @@ class DescribeConfigsResponse(Message, frozen=True):
 class ConfigEntry(Message, frozen=True):
     name: str = ""
     value: str = ""
-    source: str = ""  # topic, broker, cluster, node, default
+    source: str = ""  # topic, group, broker, cluster, node, default
     read_only: bool = False
     sensitive: bool = False  # the value is not told
     type: str = ""  # boolean, int, long, double, string, list

@@ -418,14 +418,16 @@ class DescribeReplicasRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeReplicasResponse(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "replicas")
+    __slots__ = ("broker_id", "broker_epoch", "replicas", "disk_full")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaDescription]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaDescription, _Mapping]]] = ...) -> None: ...
+    disk_full: bool
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaDescription, _Mapping]]] = ..., disk_full: bool = ...) -> None: ...
 
 class ReplicaDescription(_message.Message):
     __slots__ = ("topic", "partition", "role", "leader_id", "leader_epoch", "partition_epoch", "log_start_offset", "log_end_offset", "high_watermark", "size_bytes", "isr", "remote_replicas", "epochs", "damage", "waiting_produces", "waiting_fetches", "disk_full")

@@ -103,7 +103,7 @@ class PartitionChangeRecord(Message, frozen=True):
 
 
 class ConfigRecord(Message, frozen=True):
-    resource_type: str = ""  # topic, broker
+    resource_type: str = ""  # topic, broker, group
     resource_name: str = ""
     name: str = ""
     value: str | None = None  # absent: removed

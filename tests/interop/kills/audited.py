@@ -5,10 +5,11 @@
 Three nodes. Idempotent producers write in all codecs, a transactional one commits and aborts (and a consumer reads what
 is committed), another one writes and deletes keys of a compacted topic whose cleaners run at once. Every ten seconds
 the leader of a partition gets kill -9 and starts again, and `odradek audit live` goes through the cluster again and
-again. Then, without kills, the producers run in turns with an audit beside them and without one, which tells what it
-costs them; an audit that has nothing new to read tells how long it takes, and one after a record was changed in a
-follower's segment must name it. In the end one node is killed and the others stop, and `odradek audit run` compares the
-directories with what every client was told. Nothing else may be found.
+again. Then, without kills, turns with an audit beside the producers and without one tell what it costs them: they go
+at a fixed rate that the brokers could exceed, so acknowledgements and the brokers' CPU tell of the audit and not of who
+else uses the machine. An audit that has nothing new to read tells how long it takes, and one after a record was changed
+in a follower's segment must name it. In the end one node is killed and the others stop, and `odradek audit run`
+compares the directories with what every client was told. Nothing else may be found.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encod
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.clock import LoopClock
 
+from bench.processes import cpu_seconds
 from tests.audit.corruption import plant
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import classpath_of
@@ -45,9 +47,9 @@ PARTITIONS = {PLAIN: 3, LEDGER: 2, COMPACTED: 1}
 SMALL = {"internal.segment.bytes": "262144", "index.interval.bytes": "500"}
 CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
 BROKERS = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "500"}
-AT_ONCE, KEYS, VALUE_BYTES = 300, 500, 100
+AT_ONCE, KEYS, VALUE_BYTES = 60, 500, 100  # records of a batch: an hour's history still fits into memory
 KILL_EVERY_MS, DOWN_MS = 10_000, 3_000
-PACE_MS = 250  # between a producer's batches under kills: audits are to come round
+PACE_MS = 250  # from one of a producer's batches to its next: audits are to come round
 WINDOW_MS, WINDOWS = 8_000, 9
 TRANSACTION_MS = 5_000  # transactions of a producer that died are aborted after that
 FAILURES = (KafkaError, IllegalOperation, TimeoutError, OSError)
@@ -63,7 +65,6 @@ class Load:
     rng: random.Random
     counts: Counter[str] = field(default_factory=Counter)
     clock: LoopClock = field(default_factory=lambda: LoopClock(random.Random()))
-    paced: bool = True
     ended: bool = False
     values: int = 0
 
@@ -81,15 +82,16 @@ class Load:
     async def write(self, topic: str, client: str, codec: str | None) -> None:
         """Batches of an idempotent producer, until the end; each record is told when it leaves and when it is there."""
         async with self._producer(enable_idempotence=True, compression_type=codec, linger_ms=3) as producer:
+            due_ms = self.clock.now_ms()
             while not self.ended:
+                due_ms = max(due_ms + PACE_MS, self.clock.now_ms())
                 events = []
                 for _ in range(AT_ONCE):
                     key = b"k%d" % self.rng.randrange(KEYS) if topic == COMPACTED else None
                     tombstone = topic == COMPACTED and self.rng.random() < 0.1
                     events.append(self.event(topic, client, key=key, tombstone=tombstone))
                 await asyncio.gather(*[self._send(producer, event) for event in events])
-                if self.paced:
-                    await self.clock.sleep(PACE_MS)
+                await self.clock.sleep(max(due_ms - self.clock.now_ms(), 0))
 
     async def _send(self, producer: Any, event: Event) -> bool:
         self.tell(SEND, event)
@@ -207,23 +209,35 @@ async def killing(cluster: KafkaCluster, load: Load, minutes: float) -> int:
     return kills
 
 
-async def cost(load: Load, audits: Audits) -> float:
-    """By how much less is acknowledged beside an audit that reads all at the quota: the median of some turns."""
+async def cost(cluster: KafkaCluster, load: Load, audits: Audits) -> dict[str, float]:
+    """What an audit that reads all at the quota takes from producers and from brokers: medians over some turns."""
 
-    async def acknowledged() -> int:
-        before = load.acknowledged
+    async def turn() -> tuple[int, float]:
+        acknowledged, used = load.acknowledged, _used(cluster)
         await load.clock.sleep(WINDOW_MS)
-        return load.acknowledged - before
+        return load.acknowledged - acknowledged, _used(cluster) - used
 
-    ratios = []
-    for _ in range(WINDOWS):
+    beside, without = [], []
+    for number in range(WINDOWS):
         audit = asyncio.ensure_future(audits.live("--from-start"))
-        beside = await acknowledged()
+        beside.append(await turn())
+        assert not audit.done(), f"turn {number}: the audit had read all before the turn was over"
         audit.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await audit
-        ratios.append(beside / await acknowledged())
-    return 1 - statistics.median(ratios)
+        without.append(await turn())
+    told = [statistics.median(a[each] / b[each] for a, b in zip(beside, without, strict=True)) for each in (0, 1)]
+    seconds = statistics.median(each[1] for each in without)
+    return {
+        "producers lose beside an audit, %": round(100 * (1 - told[0]), 2),
+        "brokers' CPU grows beside an audit, %": round(100 * (told[1] - 1), 1),
+        "brokers' CPU without, % of a core": round(100_000 * seconds / WINDOW_MS, 1),
+    }
+
+
+def _used(cluster: KafkaCluster) -> float:
+    """CPU seconds of all nodes so far."""
+    return sum(cpu_seconds(pid) for pid in cluster.pids())
 
 
 async def damage(cluster: KafkaCluster, audits: Audits) -> bool:
@@ -260,8 +274,7 @@ async def story(cluster: KafkaCluster, load: Load, audits: Audits, minutes: floa
     while not killer.done():
         await audits.live()
     told: dict[str, Any] = {"kills": killer.result(), "audits beside kills": audits.runs}
-    load.paced = False
-    told["producers lose beside an audit, %"] = round(100 * await cost(load, audits), 1)
+    told |= await cost(cluster, load, audits)
     load.ended = True
     await asyncio.gather(*clients)
     for topic in PARTITIONS:

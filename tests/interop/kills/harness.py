@@ -6,7 +6,8 @@ A writer with acks=all and two members of a group run as processes of their own,
 min.insync.replicas=2. One round: the cluster is whole, the broker that coordinates the group gets kill -9 (it leads
 partitions of the topic, too), and then every partition must have acknowledged a record after the kill, and the group
 have committed it. The broker starts again. At the end everything is read back: an acknowledged record stands at
-its offset, the two members have read every offset, and no commit is beyond what was read.
+its offset, the two members have read every offset, and no commit is beyond what was read. A run that fails keeps the
+brokers' directories and what the clients said, and prints where.
 
 Two figures of a round: the longest silence of a partition (between two acknowledgements that came one after the
 other), and when the group was stable again: from the kill to the moment at which all partitions had such a commit.
@@ -20,13 +21,14 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -288,6 +290,18 @@ def report(client: str, rounds: Sequence[Round], ledger: Ledger) -> str:
     )
 
 
+@contextlib.contextmanager
+def directory_kept_on_failure() -> Iterator[Path]:
+    """A temporary directory that stays where its block fails: the brokers' logs and data are the evidence."""
+    directory = Path(tempfile.mkdtemp(prefix="odradek-kills-"))
+    try:
+        yield directory
+    except BaseException:
+        print(f"kept: {directory}", flush=True)
+        raise
+    shutil.rmtree(directory)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--client", choices=("confluent", "java"), default="confluent")
@@ -295,9 +309,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
-        harness = Harness(
-            Path(temporary), chosen.client, chosen.protocol, chosen.seed, lambda text: print(text, flush=True)
-        )
+    with directory_kept_on_failure() as directory:
+        harness = Harness(directory, chosen.client, chosen.protocol, chosen.seed, lambda text: print(text, flush=True))
         done = harness.run(chosen.rounds)
     print(report(f"{chosen.client}, {chosen.protocol}", done, harness.ledger))

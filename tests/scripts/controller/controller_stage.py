@@ -9,7 +9,7 @@ beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachab
                                 metadata, and says of its copies their last epochs and ends, `!` for one that is
                                 damaged, and which leaders do not answer it
 register 2 [previous=101]       a new process of the broker asks for a registration
-register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
+register 2 again [port=9192]    the process that is registered asks once more, or somebody in its name, with an address
 unregister 2            an administrator takes the broker for gone for good
 balance                 leaders go back to the first replicas
 takeover                another controller takes over: it knows the metadata, and no streams

@@ -93,6 +93,9 @@ class NoTopics:
     def topic_names(self) -> list[str]:
         return []
 
+    def group_configs(self, group_id: str) -> dict[str, str]:
+        return {}
+
 
 class Client:
     """What a client knows of itself: it learns it from answers."""

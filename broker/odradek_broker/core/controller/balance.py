@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Container
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.context import Need
+from odradek_broker.core.controller.decision import Change, Decision
 from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -102,3 +104,12 @@ def _result(topic_partition: TopicPartition, error: ErrorCode) -> admin_messages
         error_code=error,
         error_message="" if error is ErrorCode.NONE else error.message,
     )
+
+
+REQUESTS = (
+    Change(
+        "ElectLeaders",
+        Need(Operation.ALTER),
+        decide=lambda call: elect_leaders(call.image, call.settings, call.request),
+    ),
+)

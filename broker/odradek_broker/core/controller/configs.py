@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, changed while the cluster runs.
+"""Settings of topics, brokers and groups, changed while the cluster runs.
 
 A change is all or nothing. When it allows unclean elections for a topic, partitions of it without a leader get one in
 the same batch (R-137). When it changes min.insync.replicas, the same batch says who is no longer eligible (KIP-966).
@@ -7,17 +7,20 @@ the same batch (R-137). When it changes min.insync.replicas, the same batch says
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation, ResourceType
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
+from odradek_broker.core.context import Need
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Decision, Refusal, config_record
+from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal, config_record
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, topic_sources
-from odradek_broker.core.metadata.config_types import ConfigType, parse
+from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, group_sources, topic_sources
+from odradek_broker.core.metadata.config_types import ConfigDefinition, ConfigType, parse
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.metadata.topic_configs import (
@@ -27,9 +30,8 @@ from odradek_broker.core.metadata.topic_configs import (
     MIN_INSYNC_REPLICAS,
     TOPIC_CONFIGS,
     unknown_config,
-    validate_broker_config,
+    validate_config,
     validate_lags,
-    validate_topic_config,
 )
 
 UNCLEAN = "unclean.leader.election.enable"
@@ -38,7 +40,7 @@ UNCLEAN = "unclean.leader.election.enable"
 def alter_configs(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> Decision[admin_messages.AlterConfigsResponse]:
-    """Set and unset values of one topic, one broker (its id as text) or all brokers (the empty name)."""
+    """Set and unset values of one topic, one group, one broker (its id as text) or all brokers (the empty name)."""
     try:
         _check_resource(image, request.resource_type, request.resource_name)
         request = _plain(image, settings, request)
@@ -62,7 +64,7 @@ def alter_configs(
 def describe_configs(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.DescribeConfigsRequest
 ) -> admin_messages.DescribeConfigsResponse:
-    """What holds for a topic, with each value's source, or what can be set for brokers while they run.
+    """What holds for a topic or a group, with each value's source, or what can be set for brokers while they run.
 
     What one broker has in its own configuration it tells itself (`config.own_configs`); here it is the controller's.
     """
@@ -81,6 +83,13 @@ def describe_configs(
             )
             for name, definition in TOPIC_CONFIGS.items()
         ]
+    elif request.resource_type == "group":
+        entries = [
+            config_entry(
+                name, definition.type.value, group_sources(image, definition, request.resource_name), read_only=False
+            )
+            for name, definition in settings.group_configs.items()
+        ]
     else:
         entries = [
             config_entry(
@@ -95,13 +104,12 @@ def _plain(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> admin_messages.AlterConfigsRequest:
     """The same change as values that are set and unset: lists as they become, and what is left out of a replacement."""
-    topic = request.resource_type == "topic"
-    known, configs = (ALL_TOPIC_CONFIGS, image.topic_configs) if topic else (BROKER_CONFIGS, image.broker_configs)
-    current = configs.get(request.resource_name, {})
+    known = _known(settings, request.resource_type)
+    current = _current(image, request)
     values, unset = dict(request.set), list(request.unset)
     times = Counter([*request.set, *request.unset, *request.append, *request.subtract])
     if twice := sorted(name for name, often in times.items() if often > 1):
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{twice} are to be changed in two ways at once")
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: to be changed in two ways at once")
     for name, more in sorted([*request.append.items(), *request.subtract.items()]):
         if name not in known:
             raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
@@ -119,6 +127,15 @@ def _plain(
     return replace(request, set=values, unset=unset, append={}, subtract={})
 
 
+def _known(settings: ControllerSettings, resource_type: str) -> Mapping[str, ConfigDefinition]:
+    return {"topic": ALL_TOPIC_CONFIGS, "broker": BROKER_CONFIGS, "group": settings.group_configs}[resource_type]
+
+
+def _current(image: MetadataImage, request: admin_messages.AlterConfigsRequest) -> Mapping[str, str]:
+    configs = {"topic": image.topic_configs, "broker": image.broker_configs, "group": image.group_configs}
+    return configs[request.resource_type].get(request.resource_name, {})
+
+
 def _items(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
@@ -126,21 +143,19 @@ def _items(text: str) -> list[str]:
 def _records(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> list[MetadataRecord]:
-    topic = request.resource_type == "topic"
+    known = _known(settings, request.resource_type)
     for name, value in sorted(request.set.items()):
         try:
-            (validate_topic_config if topic else validate_broker_config)(name, value)
+            validate_config(known, request.resource_type, name, value)
         except ValueError as error:
             raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-    known = ALL_TOPIC_CONFIGS if topic else BROKER_CONFIGS
     for name in request.unset:
         if name not in known:
             raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
-    configs = image.topic_configs if topic else image.broker_configs
-    current = configs.get(request.resource_name, {})
+    current = _current(image, request)
     wanted: dict[str, str | None] = {name: value for name, value in request.set.items() if current.get(name) != value}
     wanted |= {name: None for name in request.unset if name in current}
-    if topic:
+    if request.resource_type == "topic":
         after = {name: value for name, value in {**current, **wanted}.items() if value is not None}
         try:
             validate_lags(image, after, settings.node_defaults)
@@ -176,8 +191,13 @@ def _check_resource(image: MetadataImage, resource_type: str, name: str) -> None
         known = name == CLUSTER_DEFAULT or (name.isascii() and name.isdecimal() and int(name) in image.brokers)
         if not known:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
+    elif resource_type == "group":
+        if not name:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST, "settings are of one group: name it; all have the brokers' group.*"
+            )
     else:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"a resource is a topic or a broker, not {resource_type!r}")
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"a resource is a topic, a broker or a group, not {resource_type!r}")
 
 
 def _elections(
@@ -199,3 +219,21 @@ def _elections(
         *(review_eligible(changed, settings, topic=topic) if reviews else ()),  # partitions that have a leader
         *(elect_leaderless(changed, settings, topic=topic) if allows_unclean else ()),
     ]
+
+
+NAMED = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+REQUESTS = (
+    Change(
+        "AlterConfigs",
+        Need(Operation.ALTER_CONFIGS),
+        of={kind: Need(Operation.ALTER_CONFIGS, of) for kind, of in NAMED.items()},
+        kafka_name="IncrementalAlterConfigs",
+        decide=lambda call: alter_configs(call.image, call.settings, call.request),
+    ),
+    Reading(
+        "DescribeConfigs",
+        Need(Operation.DESCRIBE_CONFIGS),
+        of={kind: Need(Operation.DESCRIBE_CONFIGS, of) for kind, of in NAMED.items()},
+        answer=lambda call: describe_configs(call.image, call.settings, call.request),
+    ),
+)

@@ -3,18 +3,26 @@
 An operation looks at the image that runs ahead and changes nothing. The runtime appends the records as one atomic
 batch, applies them to that image at once, and gives the answer when the batch is committed (R-216). A request that
 cannot be granted is a `Refusal` on its way to the answer.
+
+An admin request has a row, a `Change` or a `Reading`, in `REQUESTS` of the module that decides it; `admin.py` puts
+these together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Message
+from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import BrokerStateRecord, ConfigRecord
 from odradek_proto.values import Value
 
-from odradek_broker.core.metadata.image import BrokerRegistration
+from odradek_broker.core.context import Need, RequestContext
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
 Answer = TypeVar("Answer")
@@ -34,6 +42,51 @@ class Refusal(Exception):
         super().__init__(f"{error.name}: {message}")
         self.error = error
         self.message = message
+
+
+class AdminCall(Value, frozen=True):
+    """One request at the active controller. `image` runs ahead of the commit, for a reading request it does not."""
+
+    context: RequestContext  # of the client, also when a broker has passed the request on
+    request: Any  # of the method's request type
+    image: MetadataImage
+    settings: ControllerSettings
+    rng: random.Random
+    describe_quorum: Callable[[], admin_messages.DescribeQuorumResponse]
+
+
+class AdminRequest(Value, frozen=True):
+    """A request's name in admin.proto, from which its two messages have theirs, and what its caller must be allowed.
+
+    A request that names the type of its resource needs what `of` says of that type, if it does.
+    """
+
+    name: str
+    need: Need
+    of: Mapping[str, Need] = {}
+    kafka_name: str = ""  # where Kafka's differs
+
+    @property
+    def request(self) -> type[Message]:
+        found: type[Message] = getattr(admin_messages, f"{self.name}Request")
+        return found
+
+    @property
+    def response(self) -> type[Message]:
+        found: type[Message] = getattr(admin_messages, f"{self.name}Response")
+        return found
+
+
+class Change(AdminRequest, frozen=True, kw_only=True):
+    """A request that may change something: it is sent at most once, and answered when its records are committed."""
+
+    decide: Callable[[AdminCall], Decision[Any]]
+
+
+class Reading(AdminRequest, frozen=True, kw_only=True):
+    """A request that changes nothing: it may be sent twice, and is answered at once from what is committed."""
+
+    answer: Callable[[AdminCall], Message]
 
 
 def broker_state_record(

@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections import Counter
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
+from odradek_broker.core.context import Need
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Decision, Refusal
+from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal
 from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas, unclean_election_allowed
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -165,3 +167,17 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
         reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and {why}"
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     return replace(target, isr=(chosen,), recovering=True, unclean=True)
+
+
+REQUESTS = (
+    Change(
+        "AlterPartitionReassignments",
+        Need(Operation.ALTER),
+        decide=lambda call: alter_partition_reassignments(call.image, call.settings, call.request),
+    ),
+    Reading(
+        "ListPartitionReassignments",
+        Need(Operation.DESCRIBE),
+        answer=lambda call: list_partition_reassignments(call.image, call.request),
+    ),
+)

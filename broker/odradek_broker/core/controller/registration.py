@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation
 from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, UnregisterBrokerRecord
 from odradek_proto.words import noun
 
-from odradek_broker.core.controller.decision import Decision, broker_state_record
+from odradek_broker.core.context import Need
+from odradek_broker.core.controller.decision import Change, Decision, broker_state_record
 from odradek_broker.core.controller.partitions import all_partitions, elect_leaderless, remove_broker
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
@@ -43,8 +45,10 @@ def register_broker(
     *,
     session_valid: bool,
 ) -> Decision[Answer]:
-    """Register an incarnation, or amend the registration of the same one (R-151).
+    """Register an incarnation; one that asks twice gets the same answer (R-151).
 
+    Unlike Kafka, an incarnation changes nothing of its registration: a process keeps its addresses, rack and disk, and
+    whoever has read its incarnation in the metadata could send its clients elsewhere, for as long as it runs.
     `session_valid`: the session of the registered incarnation stands. A new broker epoch is the offset of the first
     record; the answer leaves it at -1 for the runtime to fill in from the image.
     """
@@ -55,7 +59,7 @@ def register_broker(
     if known is None:
         return Decision([_record(request, fenced=True)], Answer(broker_epoch=-1))
     if known.incarnation_id == request.incarnation_id:
-        return _amend(known, request)
+        return _repeated(known, request)
     if settings.fast_restart_keeps_isr and not known.fenced:
         return Decision([_record(request, fenced=False)], Answer(broker_epoch=-1))  # L-12, the controller before KRaft
     if session_valid:
@@ -157,21 +161,16 @@ def _has_another_disk(known: BrokerRegistration, request: controller_messages.Re
     return bool(before and now) and before != now
 
 
-def _amend(known: BrokerRegistration, request: controller_messages.RegisterBrokerRequest) -> Decision[Answer]:
-    """Epoch and fencing stay. A request that was sent twice changes nothing and writes nothing."""
-    answer = Answer(broker_epoch=known.broker_epoch)
+def _repeated(known: BrokerRegistration, request: controller_messages.RegisterBrokerRequest) -> Decision[Answer]:
+    """A request that was sent twice changes nothing and writes nothing."""
     same = (dict(request.endpoints), request.rack, request.log_directory_id)
     if same == (known.endpoints, known.rack, known.log_directory_id):
-        return Decision((), answer)
-    records = [_record(request, fenced=known.fenced, broker_epoch=known.broker_epoch)]
-    if known.in_controlled_shutdown:
-        records.append(broker_state_record(known, fenced=known.fenced, in_controlled_shutdown=True))
-    return Decision(records, answer)
+        return Decision((), Answer(broker_epoch=known.broker_epoch))
+    message = f"this process of broker {known.broker_id} is registered, with other addresses, rack or log directory"
+    return Decision((), _refuse(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message))
 
 
-def _record(
-    request: controller_messages.RegisterBrokerRequest, *, fenced: bool, broker_epoch: int | None = None
-) -> MetadataRecord:
+def _record(request: controller_messages.RegisterBrokerRequest, *, fenced: bool) -> MetadataRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -179,9 +178,17 @@ def _record(
         rack=request.rack,
         log_directory_id=request.log_directory_id,
         fenced=fenced,
-        broker_epoch=broker_epoch,
     )
 
 
 def _refuse(error: ErrorCode, message: str) -> Answer:
     return Answer(error_code=error, error_message=message, broker_epoch=-1)
+
+
+REQUESTS = (
+    Change(
+        "UnregisterBroker",
+        Need(Operation.ALTER),
+        decide=lambda call: unregister_broker(call.image, call.request.broker_id),
+    ),
+)

@@ -74,12 +74,13 @@ from odradek_proto.v1.metadata_messages import (
     UserScramCredentialRecord,
 )
 
-from odradek_broker.core.controller.decision import Decision, Refusal
+from odradek_broker.core.context import Need
+from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 from odradek_broker.core.metadata.snapshot import acl_record
 
-Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
+UserChange: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 LONGEST_NAME = 249
 LONGEST_SALT = 1_024
@@ -94,7 +95,7 @@ def alter_users(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Decision[AlterUserScramCredentialsResponse]:
     """Make, change and remove credentials."""
-    changes: list[Change] = [*request.deletions, *request.upsertions]
+    changes: list[UserChange] = [*request.deletions, *request.upsertions]
     times = Counter((change.name, change.mechanism) for change in changes)
     records: list[MetadataRecord] = []
     results = []
@@ -113,7 +114,7 @@ def alter_users(
     return Decision(records, AlterUserScramCredentialsResponse(users=results))
 
 
-def _records(image: MetadataImage, changes: Iterable[Change]) -> list[MetadataRecord]:
+def _records(image: MetadataImage, changes: Iterable[UserChange]) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
     for change in changes:
         _check_name(change.name)
@@ -406,3 +407,30 @@ def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) 
 
 def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:
     return wanted.match_type == ANY or name == (None if wanted.match_type == OF_DEFAULT else wanted.match)
+
+
+REQUESTS = (
+    Change(
+        "AlterUserScramCredentials",
+        Need(Operation.ALTER),
+        decide=lambda call: alter_users(call.image, call.request),
+    ),
+    Reading(
+        "DescribeUserScramCredentials",
+        Need(Operation.DESCRIBE),
+        answer=lambda call: describe_users(call.image, call.request),
+    ),
+    Change("CreateAcls", Need(Operation.ALTER), decide=lambda call: create_acls(call.image, call.request, call.rng)),
+    Change("DeleteAcls", Need(Operation.ALTER), decide=lambda call: delete_acls(call.image, call.request)),
+    Reading("DescribeAcls", Need(Operation.DESCRIBE), answer=lambda call: describe_acls(call.image, call.request)),
+    Change(
+        "AlterClientQuotas",
+        Need(Operation.ALTER_CONFIGS),
+        decide=lambda call: alter_quotas(call.image, call.request),
+    ),
+    Reading(
+        "DescribeClientQuotas",
+        Need(Operation.DESCRIBE_CONFIGS),
+        answer=lambda call: describe_quotas(call.image, call.request),
+    ),
+)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from odradek_proto.values import Value, field
 
+from odradek_broker.core.metadata.config_types import ConfigDefinition
+from odradek_broker.core.metadata.group_configs import define_group_configs
+
 
 class ControllerSettings(Value, frozen=True):
     """`topic_defaults` holds the node's own values for topic settings, by the topic's names (`retention.ms`)."""
@@ -28,6 +31,7 @@ class ControllerSettings(Value, frozen=True):
     fast_restart_keeps_isr: bool = False  # odradek.legacy.fast.restart.keeps.isr (L-12)
     inter_broker_listener: str = "REPLICATION"  # the endpoint that is dialled when a session stream has ended
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    group_configs: Mapping[str, ConfigDefinition] = field(default_factory=define_group_configs)
 
     @property
     def fences_early(self) -> bool:

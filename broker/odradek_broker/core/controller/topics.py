@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import Operation, ResourceType
 from odradek_proto.topics import INTERNAL_TOPICS, TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecord, TopicRecord
+from odradek_proto.words import noun
 
+from odradek_broker.core.context import Need
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Decision, Refusal, config_record
+from odradek_broker.core.controller.decision import Change, Decision, Refusal, config_record
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.reassignment import target_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -244,7 +247,8 @@ def _grow(
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if request.count <= existing:
         reason = (
-            f"topic {topic.name!r} has {existing} partitions; their number can only grow, not become {request.count}"
+            f"topic {topic.name!r} has {existing} {noun(existing, 'partition')}; their number can only grow, "
+            f"not become {request.count}"
         )
         raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
     _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
@@ -270,3 +274,22 @@ def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
         topic_id = bytes(bits)
         if topic_id not in image.topic_names and not topic_id_to_text(topic_id).startswith("-"):
             return topic_id
+
+
+REQUESTS = (
+    Change(
+        "CreateTopics",
+        Need(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
+        decide=lambda call: create_topics(call.image, call.settings, call.request, call.rng),
+    ),
+    Change(
+        "DeleteTopics",
+        Need(Operation.DELETE, ResourceType.TOPIC),
+        decide=lambda call: delete_topics(call.image, call.request, enabled=call.settings.delete_topic_enable),
+    ),
+    Change(
+        "CreatePartitions",
+        Need(Operation.ALTER, ResourceType.TOPIC),
+        decide=lambda call: create_partitions(call.image, call.request, call.rng),
+    ),
+)

@@ -42,10 +42,11 @@ from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeatAnswer,
     CoordinatorRecord,
     GroupSettings,
-    TopicView,
+    MetadataView,
 )
 from odradek_broker.core.groups.patterns import InvalidPattern, matching
 from odradek_broker.core.groups.reconciliation import contains, reconcile
+from odradek_broker.core.metadata.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 REGEX_REFRESH_MS = 10_000  # expressions are resolved again at most once in this time; Kafka's
 _NO_VERSION = 0  # of the metadata that an expression was resolved with
@@ -59,9 +60,11 @@ class Refusal(Exception):
 
 
 class ConsumerGroup(ReplayedGroup):
-    def __init__(self, group_id: str, settings: GroupSettings, topics: TopicView, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, group_id: str, settings: GroupSettings, metadata: MetadataView, new_id: Callable[[], str]
+    ) -> None:
         super().__init__(group_id, settings)
-        self._topics = topics
+        self._metadata = metadata
         self._new_id = new_id
         self._written: list[CoordinatorRecord] = []
         self._sessions = Deadlines()
@@ -96,8 +99,16 @@ class ConsumerGroup(ReplayedGroup):
 
     def _start_session(self, member_id: str, now_ms: int) -> None:
         classic = self.members[member_id].classic
-        timeout_ms = self.settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        if classic is None:
+            timeout_ms = self._configured(SESSION_TIMEOUT, self.settings.consumer_session_timeout_ms)
+        else:
+            timeout_ms = classic.session_timeout_ms
         self._sessions.set(member_id, now_ms + timeout_ms)
+
+    def _configured(self, name: str, default: int) -> int:
+        """What is set for this group, as of now; a session that runs ends when it would have."""
+        value = self._metadata.group_configs(self.group_id).get(name)
+        return default if value is None else int(value)
 
     def _start_rebalance(self, member_id: str, member: Member, now_ms: int) -> None:
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
@@ -176,7 +187,7 @@ class ConsumerGroup(ReplayedGroup):
             ErrorCode.NONE,
             member_id=member_id,
             member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._configured(HEARTBEAT_INTERVAL, self.settings.consumer_heartbeat_interval_ms),
             assignment=member.current.assigned if tells else None,
         )
 
@@ -288,7 +299,7 @@ class ConsumerGroup(ReplayedGroup):
 
     def _found(self, regex: str, request: ConsumerGroupHeartbeat) -> tuple[str, ...]:
         """As in Kafka, what the member may describe that has it resolved. Raises `InvalidPattern`."""
-        found = matching(regex, self._topics.topic_names())
+        found = matching(regex, self._metadata.topic_names())
         may = request.may_describe
         return found if may is None else tuple(name for name in found if may(name))
 
@@ -338,7 +349,7 @@ class ConsumerGroup(ReplayedGroup):
         return int.from_bytes(digest.digest(), "big", signed=True) if counted else 0
 
     def _topic(self, name: str) -> tuple[bytes, int] | None:
-        topic_id, partitions = self._topics.topic_id(name), self._topics.partition_count(name)
+        topic_id, partitions = self._metadata.topic_id(name), self._metadata.partition_count(name)
         return None if topic_id is None or partitions is None else (topic_id, partitions)
 
     def _assign(self) -> None:

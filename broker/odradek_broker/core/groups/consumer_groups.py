@@ -23,10 +23,10 @@ from odradek_broker.core.groups.messages import (
     LeaveGroup,
     LeaveGroupAnswer,
     ListedGroup,
+    MetadataView,
     OffsetFetch,
     SyncGroup,
     SyncGroupAnswer,
-    TopicView,
 )
 from odradek_broker.core.groups.mixed import MixedGroup
 
@@ -37,10 +37,10 @@ class ConsumerGroups:
     """Memory is what the records say. Writes go into the queue of the shard."""
 
     def __init__(
-        self, settings: GroupSettings, topics: TopicView, new_id: Callable[[], str], queue: CommitQueue
+        self, settings: GroupSettings, metadata: MetadataView, new_id: Callable[[], str], queue: CommitQueue
     ) -> None:
         self._settings = settings
-        self._topics = topics
+        self._metadata = metadata
         self._new_id = new_id
         self._queue = queue
         self._groups: dict[str, MixedGroup] = {}
@@ -88,7 +88,7 @@ class ConsumerGroups:
         self._deadlines.clear(group_id)
 
     def _new_group(self, group_id: str) -> MixedGroup:
-        return MixedGroup(group_id, self._settings, self._topics, self._new_id)
+        return MixedGroup(group_id, self._settings, self._metadata, self._new_id)
 
     # --- Steps ------------------------------------------------------------------------------------------------------
 

@@ -48,8 +48,8 @@ class GroupSettings(Value, frozen=True):
     max_groups: int = 2_000  # odradek.group.max.groups
 
 
-class TopicView(Protocol):
-    """What groups must know of topics: the broker's metadata image, as it is now."""
+class MetadataView(Protocol):
+    """What groups must know of topics and of their own settings: the broker's metadata image, as it is now."""
 
     def topic_id(self, name: str) -> bytes | None: ...
 
@@ -58,6 +58,10 @@ class TopicView(Protocol):
     def partition_count(self, name: str) -> int | None: ...
 
     def topic_names(self) -> Iterable[str]: ...
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """What is set for this group alone (`core.metadata.group_configs`)."""
+        ...
 
 
 # --- Classic groups -------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class MixedGroup(ConsumerGroup):
         return None if member_id else holder
 
     def _by_id(self, subscribed: Subscribed) -> Assignment:
-        known = {name: self._topics.topic_id(name) for name in subscribed.owned}
+        known = {name: self._metadata.topic_id(name) for name in subscribed.owned}
         return {topic_id: subscribed.owned[name] for name, topic_id in known.items() if topic_id is not None}
 
     # --- SyncGroup, Heartbeat, LeaveGroup ---------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _written_for(self, classic: ClassicMember, assignment: Assignment) -> bytes:
-        named = ((self._topics.topic_name(topic_id), partitions) for topic_id, partitions in assignment.items())
+        named = ((self._metadata.topic_name(topic_id), partitions) for topic_id, partitions in assignment.items())
         return write_assignment(classic.subscription.version, [(name, each) for name, each in named if name])
 
     # --- Upgrade and downgrade --------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from odradek_broker.core.groups.messages import (
     ListedGroup,
     ListGroups,
     ListGroupsAnswer,
+    MetadataView,
     OffsetCommit,
     OffsetCommitAnswer,
     OffsetDelete,
@@ -50,7 +51,6 @@ from odradek_broker.core.groups.messages import (
     Reply,
     Request,
     SyncGroup,
-    TopicView,
 )
 from odradek_broker.core.groups.offsets import CommittedOffsets, commit_records
 from odradek_broker.core.groups.records import ClassicRecord, CommittedOffset, GroupRecord, OffsetRecord
@@ -64,14 +64,14 @@ UNLISTED_STATE = "Dead"  # of a group that is not there, in a description
 class GroupCoordinatorShard:
     """Memory is what the log says and what is on its way there. An answer leaves when what it rests on is committed."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicView, new_id: Callable[[], str]) -> None:
+    def __init__(self, settings: GroupSettings, metadata: MetadataView, new_id: Callable[[], str]) -> None:
         self._settings = settings
-        self._topics = topics
+        self._metadata = metadata
         self._new_id = new_id
         self._queue = CommitQueue()
         self._waits: Waits = DelayedOperations()
         self.groups: dict[str, ClassicGroup] = {}  # a group is in one of these two
-        self.consumers = ConsumerGroups(settings, topics, new_id, self._queue)
+        self.consumers = ConsumerGroups(settings, metadata, new_id, self._queue)
         self.offsets = CommittedOffsets()
         self._next_expiry_ms: int | None = None
 

@@ -1,7 +1,7 @@
 """Where a setting's value comes from, and what would hold in its place: Kafka's DescribeConfigs, with synonyms.
 
-Sources, the first that has a value wins: `topic`, `broker` (set for the one broker), `cluster` (for all of them),
-`node` (the node's own configuration), `default` (Kafka's). A node whose configuration says what the default says
+Sources, the first that has a value wins: `topic` or `group`, `broker` (set for the one broker), `cluster` (for all of
+them), `node` (the node's own configuration), `default` (Kafka's). A node whose configuration says what the default says
 anyway is not told apart from one that says nothing.
 """
 
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from odradek_proto.v1 import admin_messages
 
+from odradek_broker.core.metadata.config_types import ConfigDefinition
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, CLUSTER_DEFAULT, TOPIC_CONFIGS
 
@@ -46,6 +47,14 @@ def topic_sources(image: MetadataImage, topic: str, name: str, node: Mapping[str
     value = image.topic_configs.get(topic, {}).get(name)
     own = [] if value is None else [ConfigSource(name, value, "topic")]
     return own + broker_sources(image, definition.server_name, node, CLUSTER_DEFAULT)
+
+
+def group_sources(image: MetadataImage, definition: ConfigDefinition, group: str) -> list[ConfigSource]:
+    """A group's own value, or what all groups have; as in Kafka, the one is not told beside the other."""
+    value = image.group_configs.get(group, {}).get(definition.name)
+    if value is not None:
+        return [ConfigSource(definition.name, value, "group")]
+    return [ConfigSource(definition.name, definition.default, "default")]
 
 
 def config_entry(

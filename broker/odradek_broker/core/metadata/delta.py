@@ -42,6 +42,10 @@ class BrokerConfigChanged(Value, frozen=True):
     name: str  # the broker id as text; "" is the cluster-wide default
 
 
+class GroupConfigChanged(Value, frozen=True):
+    name: str
+
+
 class ProducerIdsChanged(Value, frozen=True):
     next_producer_id: int
 
@@ -63,6 +67,7 @@ Change = (
     | PartitionChanged
     | TopicConfigChanged
     | BrokerConfigChanged
+    | GroupConfigChanged
     | ProducerIdsChanged
     | ClusterChanged
     | SecurityChanged
@@ -83,7 +88,7 @@ class MetadataDelta:
     brokers: dict[int, None] = field(default_factory=dict)
     topic_configs: dict[str, None] = field(default_factory=dict)  # topics whose settings changed
     broker_configs: dict[str, None] = field(default_factory=dict)
-    other: bool = False  # cluster id, producer ids, users, ACLs or quotas
+    other: bool = False  # cluster id, producer ids, users, ACLs, quotas or settings of groups
 
     @classmethod
     def of(cls, changes: Iterable[Change | None]) -> MetadataDelta:
@@ -111,7 +116,7 @@ class MetadataDelta:
                 self.topic_configs[name] = None
             case BrokerConfigChanged(name):
                 self.broker_configs[name] = None
-            case ProducerIdsChanged() | ClusterChanged() | SecurityChanged():
+            case GroupConfigChanged() | ProducerIdsChanged() | ClusterChanged() | SecurityChanged():
                 self.other = True
             case None:
                 pass

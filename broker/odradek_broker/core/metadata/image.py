@@ -74,6 +74,7 @@ class MetadataImage:
     topic_names: dict[bytes, str] = field(default_factory=dict)  # topic id -> name
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # "" is the cluster-wide default
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     scram: dict[str, dict[str, Credential]] = field(default_factory=dict)  # user -> mechanism -> credential
     acls: dict[bytes, Acl] = field(default_factory=dict)  # by their ids
@@ -93,6 +94,7 @@ class MetadataImage:
             topic_names=dict(self.topic_names),
             topic_configs={name: dict(values) for name, values in self.topic_configs.items()},
             broker_configs={name: dict(values) for name, values in self.broker_configs.items()},
+            group_configs={name: dict(values) for name, values in self.group_configs.items()},
             next_producer_id=self.next_producer_id,
             scram=dict(self.scram),
             acls=self.acls,  # a change makes a new one

@@ -24,6 +24,7 @@ from odradek_broker.core.metadata.delta import (
     BrokerConfigChanged,
     Change,
     ClusterChanged,
+    GroupConfigChanged,
     PartitionChanged,
     ProducerIdsChanged,
     SecurityChanged,
@@ -188,6 +189,8 @@ def _config(image: MetadataImage, config: messages.ConfigRecord, offset: int) ->
         resources, change = image.topic_configs, TopicConfigChanged(config.resource_name)
     elif config.resource_type == "broker":
         resources, change = image.broker_configs, BrokerConfigChanged(config.resource_name)
+    elif config.resource_type == "group":
+        resources, change = image.group_configs, GroupConfigChanged(config.resource_name)
     else:
         raise CorruptMetadata(f"there is no resource type {config.resource_type!r}")
     values = resources.get(config.resource_name, {})

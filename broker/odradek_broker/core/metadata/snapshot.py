@@ -28,6 +28,7 @@ from odradek_broker.core.metadata.delta import (
     BrokerChanged,
     BrokerConfigChanged,
     ClusterChanged,
+    GroupConfigChanged,
     MetadataDelta,
     ProducerIdsChanged,
     SecurityChanged,
@@ -53,7 +54,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for number, partition in topic.partitions.items():
             yield _partition(topic.topic_id, number, partition)
-    for resource_type, resources in (("topic", image.topic_configs), ("broker", image.broker_configs)):
+    kinds = {"topic": image.topic_configs, "broker": image.broker_configs, "group": image.group_configs}
+    for resource_type, resources in kinds.items():
         for resource_name, values in resources.items():
             for name, value in values.items():
                 yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
@@ -150,6 +152,8 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
             delta.add(TopicConfigChanged(name))
     for name in _changed(old.broker_configs, new.broker_configs):
         delta.add(BrokerConfigChanged(name))
+    for name in _changed(old.group_configs, new.group_configs):
+        delta.add(GroupConfigChanged(name))
     if old.next_producer_id != new.next_producer_id:
         delta.add(ProducerIdsChanged(new.next_producer_id))
     for user in _changed(old.scram, new.scram):

@@ -133,12 +133,7 @@ class EffectiveConfig(NamedTuple):
 
 def validate_topic_config(name: str, value: str) -> None:
     """Raise `ValueError`, with a sentence for people, for an unknown name or a value that cannot be."""
-    _validate(ALL_TOPIC_CONFIGS, "topic", name, value)
-
-
-def validate_broker_config(name: str, value: str) -> None:
-    """The same for a setting of a broker, or of all brokers."""
-    _validate(BROKER_CONFIGS, "broker", name, value)
+    validate_config(ALL_TOPIC_CONFIGS, "topic", name, value)
 
 
 def validate_lags(image: MetadataImage, values: Mapping[str, str], node_defaults: Mapping[str, str]) -> None:
@@ -150,7 +145,8 @@ def validate_lags(image: MetadataImage, values: Mapping[str, str], node_defaults
         raise ValueError(f"{MIN_LAG}={least} is above {MAX_LAG}={most}: lower the one or raise the other")
 
 
-def _validate(definitions: Mapping[str, ConfigDefinition], kind: str, name: str, value: str) -> None:
+def validate_config(definitions: Mapping[str, ConfigDefinition], kind: str, name: str, value: str) -> None:
+    """The same for any kind of resource, whose settings these are."""
     definition = definitions.get(name)
     if definition is None:
         raise ValueError(unknown_config(definitions, kind, name))

@@ -176,9 +176,12 @@ class ProducerStates:
         self._open.pop(entry.producer_id, None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """First offset of the earliest transaction that is open or has its end marker above; none: all is stable."""
-        ended = [first for first, last in self._ended if last >= high_watermark]
-        return min([*self._open.values(), *ended], default=None)
+        """First offset of the earliest transaction that is open or has its end marker above; none: all is stable.
+
+        What has its marker below is forgotten: a high watermark falls only with a truncation, which restores all.
+        """
+        self._ended = [each for each in self._ended if each[1] >= high_watermark]
+        return min([*self._open.values(), *(first for first, _ in self._ended)], default=None)
 
     def on_log_start(self, log_start_offset: int) -> None:
         """Records below the log start offset are gone; producers are remembered until they expire (R-160)."""

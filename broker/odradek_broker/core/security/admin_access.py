@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.acl_words import CLUSTER_NAME
+from odradek_proto.security.acl_words import CLUSTER_NAME, ResourceType
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.values import replace
 
@@ -61,10 +61,9 @@ def _unless_empty(request: Any, left: Any, refused: Any) -> Any | None:
 
 def _one_need(method: str, request: Any) -> tuple[str, str]:
     """The row of a request that is about one resource, and the resource's name."""
-    if method == "CreatePartitions":
+    row = ADMIN_REQUESTS[method]
+    if row.need.kind is ResourceType.TOPIC:
         return method, request.topic
-    if method in ("AlterConfigs", "DescribeConfigs"):
-        if request.resource_type == "topic":
-            return f"{method} of topic", request.resource_name
-        return f"{method} of broker", CLUSTER_NAME
+    if row.of and request.resource_type in row.of:
+        return f"{method} of {request.resource_type}", request.resource_name
     return method, CLUSTER_NAME

@@ -1,7 +1,7 @@
 """What each request needs: one row for an API, by Kafka's name, for every protocol that it comes in by.
 
 A row says the operation and the type of the resource; which resource it is, the request says. A request of a type that
-has one resource, the cluster, names none.
+has one resource, the cluster, names none. Admin requests have theirs in their own rows (core/controller/admin.py).
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ from typing import Final
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.acl_words import Operation, ResourceType
-from odradek_proto.values import Value
 
-
-class Need(Value, frozen=True):
-    operation: Operation
-    kind: ResourceType
-
+from odradek_broker.core.context import Need
+from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 
 NEEDS: Final[Mapping[str, Need]] = {
     "Produce": Need(Operation.WRITE, ResourceType.TOPIC),
@@ -49,26 +45,12 @@ NEEDS: Final[Mapping[str, Need]] = {
     "DescribeConsumerGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
     "DescribeConsumerGroup of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "ListGroups": Need(Operation.DESCRIBE, ResourceType.GROUP),  # each that is listed, or DESCRIBE on the cluster
-    "CreateTopics": Need(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
-    "DeleteTopics": Need(Operation.DELETE, ResourceType.TOPIC),
-    "CreatePartitions": Need(Operation.ALTER, ResourceType.TOPIC),
-    "AlterConfigs of topic": Need(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-    "AlterConfigs of broker": Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-    "DescribeConfigs of topic": Need(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-    "DescribeConfigs of broker": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     "ListConfigResources": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    "ElectLeaders": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "AlterPartitionReassignments": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "ListPartitionReassignments": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
-    "UnregisterBroker": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "DescribeQuorum": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
-    "AlterUserScramCredentials": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "DescribeUserScramCredentials": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
-    "CreateAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "DeleteAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "AlterClientQuotas": Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-    "DescribeClientQuotas": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    "DescribeAcls": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "UpdateFeatures": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "AddRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "RemoveRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
+    **{name: row.need for name, row in ADMIN_REQUESTS.items()},
+    **{f"{name} of {kind}": need for name, row in ADMIN_REQUESTS.items() for kind, need in row.of.items()},
 }
 
 REFUSED: Final[Mapping[ResourceType, ErrorCode]] = {

@@ -1,14 +1,19 @@
-"""ApiVersions: what is served, made from the table itself: nothing is advertised that is not there (K-1, K-5)."""
+"""ApiVersions: what is served, made from the table itself: nothing is advertised that is not there (K-1, K-5).
+
+UpdateFeatures beside it: the levels of features are those of this version, and a change of one is refused.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.kafka.messages.primitives import Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
+from odradek_broker.requests.metadata import MetadataRequests
 
 KEY = 18
 FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27)}  # smallest and present levels: KIP-848, Kafka 4.1
@@ -20,8 +25,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 class ApiVersionsApi:
     """`apis` is the table that this API itself is in."""
 
-    def __init__(self, apis: Mapping[int, Api], *, elr_enable: bool) -> None:
+    def __init__(self, apis: Mapping[int, Api], metadata: MetadataRequests, *, elr_enable: bool) -> None:
         self._apis = apis
+        self._metadata = metadata
         self._features = {**FEATURES, **(ELIGIBLE if elr_enable else {})}
         self._answers: dict[int, Body] = {}  # by version: every connection asks
 
@@ -44,6 +50,25 @@ class ApiVersionsApi:
             features = _told(self._features, request.version)
             known = self._answers[request.version] = request.answered({"api_keys": keys, **features})
         return known
+
+    async def update(self, request: Request) -> Body:
+        """All or nothing: one that cannot be fails them all, and each is told so where the version has room for it."""
+        asked = request.read()["feature_updates"]
+        if refused := self._metadata.refusal(request.context, "UpdateFeatures"):
+            return request.answered({"error_code": refused})
+        wrong = next((text for each in asked if (text := self._cannot_be(each))), "")
+        if wrong:
+            text = f"The update failed for all features since the following feature had an error: {wrong}"
+            return request.answered({"error_code": ErrorCode.INVALID_UPDATE_VERSION, "error_message": text})
+        return request.answered({"results": [{"feature": each["feature"], "error_code": 0} for each in asked]})
+
+    def _cannot_be(self, wanted: Mapping[str, Any]) -> str:
+        """A sentence; "" for the level that a feature has."""
+        name, level = wanted["feature"], wanted["max_version_level"]
+        if name not in self._features:
+            return f"there is no feature {name}; there are {', '.join(self._features)}"
+        _, present = self._features[name]
+        return "" if level == present else f"{name} stays at level {present}: another one comes with another version"
 
 
 def _told(features: Mapping[str, tuple[int, int]], version: int) -> Mapping[str, object]:

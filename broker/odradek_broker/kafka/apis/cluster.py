@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeQuorum, UnregisterBroker, ElectLeaders, and reassignments (KIP-455)."""
+"""DescribeCluster, DescribeQuorum and its voters, UnregisterBroker, ElectLeaders, and reassignments (KIP-455)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from odradek_broker.requests.metadata import MetadataRequests
 
 BROKERS = 1  # the endpoint type of DescribeCluster that brokers answer
 METADATA_TOPIC = "__cluster_metadata"
+FIXED_VOTERS = "the voters are those of controller.quorum.voters: none is added or removed while the cluster runs"
 ELECTION_TYPES = {0: "preferred", 1: "unclean"}
 
 
@@ -35,9 +36,10 @@ class ClusterApi:
         live = live_brokers(cluster, listener)
         fenced = [broker_row(broker, listener) for broker in cluster.brokers if broker.fenced]
         shown = live + [{**broker, "is_fenced": True} for broker in fenced if asked.get("include_fenced_brokers")]
-        return request.answered(
-            {"cluster_id": cluster.cluster_id, "controller_id": any_live(cluster, live), "brokers": shown}
-        )
+        told = {"cluster_id": cluster.cluster_id, "controller_id": any_live(cluster, live), "brokers": shown}
+        if asked["include_cluster_authorized_operations"]:
+            told["cluster_authorized_operations"] = self._metadata.operations_on_cluster(request.context)
+        return request.answered(told)
 
     async def describe_quorum(self, request: Request) -> Body:
         request.read()
@@ -64,6 +66,19 @@ class ClusterApi:
         except NoController as nobody:
             return request.answered(nobody.told())
         return request.answered(failed(answer.error_code, answer.error_message))
+
+    async def add_voter(self, request: Request) -> Body:
+        return self._refuse_voters(request, "AddRaftVoter")
+
+    async def remove_voter(self, request: Request) -> Body:
+        return self._refuse_voters(request, "RemoveRaftVoter")
+
+    def _refuse_voters(self, request: Request, api: str) -> Body:
+        """As a Kafka whose voters are those of its configuration (kraft.version 0)."""
+        request.read()
+        if refused := self._metadata.refusal(request.context, api):
+            return request.answered({"error_code": refused, "error_message": None})
+        return request.answered(failed(ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS))
 
     async def elect_leaders(self, request: Request) -> Body:
         asked = request.read()

@@ -15,8 +15,8 @@ from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's ConfigResource.Type
-RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger"}
-SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6}
+RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger", GROUP: "group"}
+SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6, "group": 8}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
     {
@@ -38,15 +38,15 @@ class ConfigsApi:
     async def list_resources(self, request: Request) -> Body:
         """Names of what may have configs, of all types or of those that are asked for; version 0 has one (KIP-1142).
 
-        Groups and client metrics have none here, so there is no name to tell.
+        Groups are those that have a value of their own. Client metrics have none here.
         """
         types = request.read().get("resource_types", [CLIENT_METRICS])
-        if refused := self._metadata.refusal_to_list_resources(request.context):
+        if refused := self._metadata.refusal(request.context, "ListConfigResources"):
             return request.answered({"error_code": refused})
         cluster = await self._metadata.metadata(request.context, None)
         brokers = [str(broker["node_id"]) for broker in live_brokers(cluster, request.context.listener)]
         names: dict[int, list[str]] = {
-            GROUP: [],
+            GROUP: self._metadata.groups_with_configs(),
             CLIENT_METRICS: [],
             BROKER_LOGGER: brokers,
             BROKER: brokers,
@@ -157,7 +157,9 @@ def _values(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 def _unknown_resource(resource: Mapping[str, Any]) -> dict[str, object]:
     kind = resource["resource_type"]
-    return failed(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configs here: topics and brokers do")
+    return failed(
+        ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configs here: topics, brokers and groups do"
+    )
 
 
 def _told(resource: Mapping[str, Any], told: Mapping[str, object]) -> dict[str, object]:

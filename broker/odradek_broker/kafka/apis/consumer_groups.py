@@ -14,6 +14,7 @@ from odradek_broker.core.groups.messages import (
     DescribeConsumerGroupAnswer,
     DescribedConsumer,
 )
+from odradek_broker.kafka.apis.groups import tell_operations
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.groups import GroupRequests
 
@@ -60,7 +61,8 @@ class ConsumerGroupsApi:
         )
 
     async def describe(self, request: Request) -> Body:
-        names = request.read()["group_ids"]
+        wanted = request.read()
+        names = wanted["group_ids"]
         kind = DescribeConsumerGroupAnswer
         asked = [self._groups.call(request.context, DescribeConsumerGroup(name), kind) for name in names]
         told = await asyncio.gather(*asked)
@@ -77,6 +79,8 @@ class ConsumerGroupsApi:
             }
             for name, each in zip(names, told, strict=True)
         ]
+        if wanted["include_authorized_operations"]:
+            tell_operations(groups, self._groups, request.context)
         return request.answered({"groups": groups})
 
     def _member(self, member: DescribedConsumer) -> Row:

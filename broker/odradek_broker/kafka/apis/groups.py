@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
@@ -26,6 +26,7 @@ from odradek_broker.core.groups.messages import (
     SyncGroupAnswer,
 )
 from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.groups import GroupRequests
 
 KNOWN_MEMBERS_FROM = 4  # of JoinGroup: a member without an id is given one, and joins again with it (KIP-394)
@@ -141,10 +142,13 @@ class GroupsApi:
         return request.answered({"error_code": told.error, "groups": groups})
 
     async def describe(self, request: Request) -> Body:
-        names = request.read()["groups"]
+        wanted = request.read()
+        names = wanted["groups"]
         asked = [self._groups.call(request.context, DescribeGroup(name), DescribeGroupAnswer) for name in names]
         told = await asyncio.gather(*asked)
         rows = [_described(name, each, request.version) for name, each in zip(names, told, strict=True)]
+        if wanted.get("include_authorized_operations"):
+            tell_operations(rows, self._groups, request.context)
         return request.answered({"groups": rows})
 
     async def delete(self, request: Request) -> Body:
@@ -155,7 +159,14 @@ class GroupsApi:
         return request.answered({"results": results})
 
 
-def _described(group_id: str, told: DescribeGroupAnswer, version: int) -> Mapping[str, Any]:
+def tell_operations(rows: Sequence[dict[str, Any]], groups: GroupRequests, context: RequestContext) -> None:
+    """What the caller may do with each group that is there (KIP-430)."""
+    for row in rows:
+        if not row["error_code"]:
+            row["authorized_operations"] = groups.operations(context, row["group_id"])
+
+
+def _described(group_id: str, told: DescribeGroupAnswer, version: int) -> dict[str, Any]:
     error, state = told.error, told.state
     if error is ErrorCode.GROUP_ID_NOT_FOUND:
         state = "Dead"

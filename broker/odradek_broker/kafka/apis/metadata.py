@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek_proto.errors import ErrorCode
 
@@ -29,22 +29,46 @@ class MetadataApi:
         self._requests = requests
 
     async def answer(self, request: Request) -> Body:
-        names, ids, may_create = _asked(request)
-        cluster = await self._requests.metadata(request.context, names, ids, may_create)
-        return request.answered(_described(cluster, request.context.listener, request.version))
+        asked, context = _asked(request), request.context
+        cluster = await self._requests.metadata(context, asked.names, asked.ids, asked.may_create)
+        answer = _described(cluster, context.listener, request.version)
+        if asked.operations_on_topics:
+            for topic in answer["topics"]:
+                if not topic["error_code"]:
+                    topic["topic_authorized_operations"] = self._requests.operations_on_topic(context, topic["name"])
+        if asked.operations_on_cluster:
+            answer["cluster_authorized_operations"] = self._requests.operations_on_cluster(context)
+        return request.answered(answer)
 
 
-def _asked(request: Request) -> tuple[list[str] | None, list[bytes], bool]:
-    """Names, None for all topics, and ids, each once, as in Kafka; and whether topics may be created.
+class Asked(NamedTuple):
+    """Who waits for a topic to be created keeps no more of its request than this."""
 
-    Who waits for a topic to be created keeps no more of its request than this.
-    """
+    names: list[str] | None  # None: all topics
+    ids: list[bytes]
+    may_create: bool
+    operations_on_topics: bool  # whether to tell what the caller may do with them (KIP-430)
+    operations_on_cluster: bool
+
+
+def _asked(request: Request) -> Asked:
+    """Each name and each id once, as in Kafka. Java's admin client gives an id an empty name, others none."""
     asked = request.read()
     topics = asked["topics"]
     everything = topics is None or (not topics and request.version == EMPTY_MEANS_ALL)
-    names = dict.fromkeys(topic["name"] for topic in topics or () if topic["name"] is not None)
-    ids = dict.fromkeys(topic["topic_id"] for topic in topics or () if topic["name"] is None)
-    return None if everything else list(names), list(ids), asked.get("allow_auto_topic_creation", True)
+    ids = dict.fromkeys(each["topic_id"] for each in topics or () if _is_by_id(each))
+    names = dict.fromkeys(each["name"] for each in topics or () if not _is_by_id(each))
+    return Asked(
+        None if everything else list(names),
+        list(ids),
+        asked.get("allow_auto_topic_creation", True),
+        asked.get("include_topic_authorized_operations", False),
+        asked.get("include_cluster_authorized_operations", False),
+    )
+
+
+def _is_by_id(topic: Mapping[str, Any]) -> bool:
+    return topic["name"] is None or topic.get("topic_id", NO_UUID) != NO_UUID
 
 
 def live_brokers(cluster: ClusterDescription, listener: str) -> list[Mapping[str, Any]]:
@@ -65,7 +89,7 @@ def any_live(cluster: ClusterDescription, brokers: list[Mapping[str, Any]]) -> i
     return cluster.controller_id if cluster.controller_id in ids else ids[0] if ids else -1
 
 
-def _described(cluster: ClusterDescription, listener: str, version: int) -> Mapping[str, Any]:
+def _described(cluster: ClusterDescription, listener: str, version: int) -> dict[str, Any]:
     brokers = live_brokers(cluster, listener)
     return {
         "brokers": brokers,

@@ -133,11 +133,17 @@ class TopicsApi:
             if (topics and limit <= 0) or len(wanted) > limit:
                 following = {"topic_name": topic.name, "partition_index": wanted[limit].partition if wanted else 0}
                 if limit > 0:
-                    topics.append(_described(topic, wanted[:limit]))
+                    topics.append(self._described(request, topic, wanted[:limit]))
                 return request.answered({"topics": topics, "next_cursor": following})
-            topics.append(_described(topic, wanted))
+            topics.append(self._described(request, topic, wanted))
             limit -= len(wanted)
         return request.answered({"topics": topics})
+
+    def _described(self, request: Request, topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:
+        row = _described(topic, partitions)
+        if topic.error is ErrorCode.NONE:
+            row["topic_authorized_operations"] = self._metadata.operations_on_topic(request.context, topic.name)
+        return row
 
 
 def _told_name(

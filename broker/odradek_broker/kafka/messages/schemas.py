@@ -9,10 +9,12 @@ at every version with `kio`, which is generated from the same definitions.
 from __future__ import annotations
 
 from odradek_broker.kafka.messages.group_schemas import GROUP_DEFINITIONS
+from odradek_broker.kafka.messages.quorum_schemas import QUORUM_DEFINITIONS
 from odradek_broker.kafka.messages.security_schemas import SECURITY_DEFINITIONS
 
 DEFINITIONS = (
     GROUP_DEFINITIONS
+    | QUORUM_DEFINITIONS
     | SECURITY_DEFINITIONS
     | {
         2: """
@@ -422,44 +424,6 @@ response
       replicas [int32]
       adding_replicas [int32]
       removing_replicas [int32]
-""",
-        55: """
-DescribeQuorum 0-2 flexible 0
-request
-  topics []
-    topic_name string
-    partitions []
-      partition_index int32
-response
-  error_code int16
-  error_message string 2+ ?
-  topics []
-    topic_name string
-    partitions []
-      partition_index int32
-      error_code int16
-      error_message string 2+ ?
-      leader_id int32
-      leader_epoch int32
-      high_watermark int64
-      current_voters []
-        replica_id int32
-        replica_directory_id uuid 2+
-        log_end_offset int64
-        last_fetch_timestamp int64 1+ =-1
-        last_caught_up_timestamp int64 1+ =-1
-      observers []
-        replica_id int32
-        replica_directory_id uuid 2+
-        log_end_offset int64
-        last_fetch_timestamp int64 1+ =-1
-        last_caught_up_timestamp int64 1+ =-1
-  nodes [] 2+
-    node_id int32
-    listeners []
-      name string
-      host string
-      port uint16
 """,
         60: """
 DescribeCluster 0-2 flexible 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from odradek_broker.core.context import RequestContext
-from odradek_broker.core.controller.admin import ADMIN_REQUESTS, AdminCall, Reading
+from odradek_broker.core.controller.admin import ADMIN_REQUESTS
+from odradek_broker.core.controller.decision import AdminCall, Reading
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.runtime.controller.term import ActiveController, Term
 

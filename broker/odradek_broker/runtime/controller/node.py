@@ -3,7 +3,8 @@
 Rules of this module. Every change is decided by the core on the image that runs ahead, appended as one atomic batch,
 and applied to that image at once; its caller is answered when the batch is committed (R-216). An answer that needed no
 record waits as well, for whatever uncommitted state it was read from. When the leadership ends, the image that ran
-ahead is dropped and every waiting call fails with NOT_CONTROLLER.
+ahead is dropped and every waiting call fails: with NOT_CONTROLLER, upon which it may be repeated, but for an admin
+request that has been written, of which nobody knows whether it will be committed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply, encode
 from odradek_broker.runtime.controller.events import describe_record
-from odradek_broker.runtime.controller.term import NotActive, Term
+from odradek_broker.runtime.controller.term import NotActive, OutcomeUnknown, Term
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import NotLeader, QuorumNode
 
@@ -143,9 +144,14 @@ class ControllerNode:
         return self._term
 
     async def carry_through(self, term: Term, decide: Callable[[MetadataImage], Decision[Answer]]) -> Answer:
-        """Decide, write, wait for the commit, answer. Raises `NotActive`."""
+        """Decide, write, wait for the commit, answer. Raises `NotActive`, `OutcomeUnknown` if something was written."""
+        before = term.ahead.offset
         answer = self.decide(term, decide)
-        await self.until_committed(term, term.ahead.offset)
+        written = term.ahead.offset > before
+        try:
+            await self.until_committed(term, term.ahead.offset)
+        except NotActive as error:
+            raise (OutcomeUnknown() if written else error) from None
         return answer
 
     def decide(self, term: Term, decide: Callable[[MetadataImage], Decision[Answer]]) -> Answer:

@@ -24,7 +24,7 @@ from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
 from odradek_broker.runtime.controller.admin import answer_admin
-from odradek_broker.runtime.controller.term import ActiveController, NotActive, Term
+from odradek_broker.runtime.controller.term import ActiveController, NotActive, OutcomeUnknown, Term
 from odradek_broker.runtime.refusals import Refusals
 
 SERVICE = "odradek.v1.Controller"
@@ -124,6 +124,11 @@ class ControllerService:
             term = await self._node.wait_until_active()
             response = await answer_admin(self._node, term, _caller(request), request.method, request.request)
             answer = controller_messages.ForwardedResponse(response=response)
+        except OutcomeUnknown:
+            answer = controller_messages.ForwardedResponse(
+                error_code=ErrorCode.REQUEST_TIMED_OUT,
+                error_message="the controller resigned before this was committed: the next one may have it, or not",
+            )
         except NotActive:
             answer = controller_messages.ForwardedResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, controller_id=self._node.leader_id

@@ -23,6 +23,10 @@ class NotActive(Exception):
     """This node is not the active controller, or ceased to be while the call waited."""
 
 
+class OutcomeUnknown(NotActive):
+    """It ceased to be when a change of this call was written and not committed: the quorum may commit it yet."""
+
+
 @dataclass(slots=True)
 class Term:
     """What belongs to one time as the active controller, and ends with it."""
@@ -54,7 +58,7 @@ class ActiveController(Protocol):
     async def wait_until_active(self) -> Term: ...
 
     async def carry_through(self, term: Term, decide: Callable[[MetadataImage], Decision[Answer]]) -> Answer:
-        """Decide, write, wait for the commit, answer."""
+        """Decide, write, wait for the commit, answer. Raises `OutcomeUnknown` if something was written."""
         ...
 
     def decide(self, term: Term, decide: Callable[[MetadataImage], Decision[Answer]]) -> Answer:

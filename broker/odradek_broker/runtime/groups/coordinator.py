@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
@@ -30,8 +30,8 @@ _WRITES_NOTHING = (DescribeConsumerGroup, DescribeGroup, Heartbeat, OffsetFetch)
 _NOT_NOW = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-class ImageTopics:
-    """`TopicView` of the metadata that this broker has."""
+class ImageView:
+    """`MetadataView` of the metadata that this broker has."""
 
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image
@@ -49,6 +49,9 @@ class ImageTopics:
 
     def topic_names(self) -> Iterable[str]:
         return self._image().topics
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        return self._image().group_configs.get(group_id, {})
 
 
 class GroupCoordinator:
@@ -95,7 +98,7 @@ class GroupCoordinator:
         """ErrorAnswer when this broker does not coordinate the group, or not yet."""
         if isinstance(request, ListGroups):
             return await self._list(request)
-        count = self._services.topics.partition_count(OFFSETS_TOPIC)
+        count = self._services.metadata.partition_count(OFFSETS_TOPIC)
         partition = self._partitions.get(partition_for(request.group_id, count)) if count else None
         if partition is None:
             return ErrorAnswer(ErrorCode.NOT_COORDINATOR)

@@ -20,7 +20,7 @@ from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 logger = logging.getLogger(SERVER)
 
 TIMEOUT_MS = 5_000
-WAIT_S = 1.5  # of who looks for a coordinator: it asks again
+WAIT_S = 0.3  # of who looks for a coordinator: whatever else it asks waits behind this; then it asks again
 
 
 class OffsetsTopic:

@@ -27,9 +27,9 @@ from odradek_broker.core.groups.messages import (
     ErrorAnswer,
     GroupSettings,
     Heartbeat,
+    MetadataView,
     Reply,
     Request,
-    TopicView,
     WriteRecords,
 )
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
@@ -57,7 +57,7 @@ class ShardServices(Value, frozen=True):
 
     settings: GroupSettings
     commit_timeout_ms: int  # offsets.commit.timeout.ms: of every write
-    topics: TopicView
+    metadata: MetadataView
     clock: Clock
     files: Files
     spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
@@ -93,7 +93,7 @@ class CoordinatorPartition:
 
     async def _load_shard(self) -> None:
         tp, services = self._replica.topic_partition, self._services
-        shard = GroupCoordinatorShard(services.settings, services.topics, self._new_id)
+        shard = GroupCoordinatorShard(services.settings, services.metadata, self._new_id)
         started_ms = self._clock.now_ms()
         try:
             await load(self._replica, services.files, shard)

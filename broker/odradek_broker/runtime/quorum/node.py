@@ -58,13 +58,12 @@ from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Toke
 from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSettings
 from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
-from odradek_broker.storage.errors import is_no_room
+from odradek_broker.storage.errors import ROOM_BYTES, is_no_room
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "QuorumStatus"]
 
 END_EPOCH_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
 ROOM_CHECK_MS = 1_000  # how often a node without room on its disk looks for it
-ROOM_BYTES = 1 << 20  # free before it takes part again: more than its next appends need
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 

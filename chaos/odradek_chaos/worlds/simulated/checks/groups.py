@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from odradek_proto.errors import ErrorCode
+
 ONE_OWNER, GENERATION_FELL, OFFSET_FELL = "group-one-owner", "group-generation-rises", "group-offset-monotone"
+OVER = "group-over-is-refused"
 
 
 class GroupHistory:
@@ -19,6 +22,7 @@ class GroupHistory:
         self.generation_id = -1  # the newest that a member has synced in
         self.offsets: dict[int, int] = {}  # by partition: the largest that was acknowledged or read
         self.commits = 0
+        self.late_commits = 0
         self._owners: dict[tuple[int, int], str] = {}  # by generation and partition
 
     def on_synced(self, member: str, generation_id: int, owned: tuple[int, ...], newest_asked: int) -> None:
@@ -35,6 +39,12 @@ class GroupHistory:
     def on_committed(self, partition: int, offset: int) -> None:
         self.commits += 1
         self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
+
+    def on_late_commit(self, member: str, error: ErrorCode) -> None:
+        """What was said to a commit of a generation that is over, or of a process that was replaced (K-50)."""
+        self.late_commits += 1
+        if error is ErrorCode.NONE:
+            self._report(OVER, f"a commit was taken from {member}, whose generation was over when it asked")
 
     def on_fetched(self, member: str, partition: int, offset: int, least: int) -> None:
         """`least` is the largest that anybody had been told of when it asked."""

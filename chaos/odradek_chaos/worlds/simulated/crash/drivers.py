@@ -210,6 +210,7 @@ class LogDriver(Driver):
     def delete(self) -> None:
         self.recorder.mark(Mark({}, (str(ORDERS),), "begin to delete"))
         self.directory.delete_log(self.log, WALL_MS)
+        self.directory.flush_names()
         for path in self.directory.due(WALL_MS + 100_000):
             while self.directory.remove_some(path, 2):
                 continue

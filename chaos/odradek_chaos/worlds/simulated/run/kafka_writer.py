@@ -28,14 +28,19 @@ BURST = 5  # max.in.flight.requests.per.connection of Java's producer
 ANSWER_MS, RETRY_MS = 2_000, 50
 _REFUSED = frozenset(  # nothing was written
     {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-_UNKNOWN = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT})
+_UNKNOWN = frozenset(  # as in Kafka, the first two also end the wait for replicas: then the record may be kept
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
 
 
 class Outcome(Value, frozen=True):

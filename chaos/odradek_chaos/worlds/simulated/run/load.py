@@ -98,7 +98,7 @@ class Load:
         self.writers = [writer for writer in self.writers if writer.name.partition(".")[0] != name]
 
         def begin() -> None:
-            if not machine.is_running and not (self.ended and not name.startswith("r")):
+            if name in self._machines and not machine.is_running and not (self.ended and not name.startswith("r")):
                 self._lives[name] += 1
                 self._start(name, program)
 
@@ -115,6 +115,14 @@ class Load:
         if self.world.plan.options.members:
             self._start("p1", self._write_as_kafka)
             self.world.faults.client_names.append("p1")
+
+    def end_one_member_of_each_group(self) -> None:
+        """For good and without a word: its session ends, whoever coordinates it by then, and others own what it had."""
+        if (number := self.world.plan.options.members) > 1:
+            for name in (f"g{number}", f"c{number}"):
+                self._machines.pop(name).kill()
+                self._consumers.pop(name, None)
+                self.world.faults.client_names.remove(name)
 
     def groups_are_stable(self) -> bool:
         """All classic members are in the newest generation; the members of each group together own everything, once."""

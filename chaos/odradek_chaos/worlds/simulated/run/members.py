@@ -2,7 +2,8 @@
 
 They speak Kafka's classic protocol over its listener, as clients do that commit after each record: an owner reads the
 committed offset of each of its partitions and commits the next one. Whoever does not know what became of a commit is a
-new member from then on, so that a commit that comes late is of a generation that is over.
+new member from then on, so that a commit that comes late is of a generation that is over. The first one is a static
+member. Now and then one commits as who it was in the generation before, as a process that was stalled there would.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SESSION_MS, REBALANCE_MS, HEARTBEAT_MS, RETRY_MS = 1_500, 1_500, 100, 50
 ANSWER_MS = 2_000
 ANSWER_OF_GROUP_MS = ANSWER_MS + SESSION_MS + REBALANCE_MS  # to a call that waits for other members
 STABLE_MS = 4 * ANSWER_OF_GROUP_MS
-LEAVES, STALLS = 0.02, 0.02  # how often a member does so, instead of a heartbeat
+LEAVES, STALLS, LATE_COMMITS = 0.02, 0.02, 0.1  # how often a member does so, instead of a heartbeat
+STATIC = "g1"
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 VERSIONS = {OFFSET_COMMIT: 9, OFFSET_FETCH: 8, FIND_COORDINATOR: 3, JOIN: 9, HEARTBEAT: 4, LEAVE: 5, SYNC: 5}
 
@@ -86,7 +88,10 @@ class Member:
         self._is_restless = is_restless  # whether members leave and stall
         self._coordinator = ""
         self._connection: KafkaConnection | None = None
+        self._instance_id = ports.node if ports.node == STATIC else None
         self._identity = Identity()
+        self._before = Identity()  # who it was in the generation before this one
+        self._in_force = Identity()  # who it was when it last had an assignment
         self._refused: dict[str, Any] = {}
         self.owned: tuple[int, ...] | None = None  # None: it is not in a generation
         self.generation_id = -1
@@ -136,13 +141,17 @@ class Member:
                 return
             if drawn < LEAVES + STALLS:
                 await self._ports.clock.sleep(self._ports.clock.rng.uniform(0.5, 1.5) * SESSION_MS)
+            elif drawn < LEAVES + STALLS + LATE_COMMITS and owned and self._before.member_id:
+                await self._commit_late(owned[0], offsets[owned[0]])
             await self._ask(HEARTBEAT, self._named({}))
             await self._ports.clock.sleep(HEARTBEAT_MS)
 
     async def _leave(self) -> None:
+        """A static member says nothing: the next process of its instance takes its place."""
         known, self._identity = self._identity, Identity()
         self.owned = None
-        await self._ask(LEAVE, {"group_id": GROUP, "members": [{"member_id": known.member_id}]})
+        if self._instance_id is None:
+            await self._ask(LEAVE, {"group_id": GROUP, "members": [{"member_id": known.member_id}]})
 
     async def _join(self) -> dict[str, Any]:
         request = {
@@ -150,6 +159,7 @@ class Member:
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
             "member_id": self._identity.member_id,
+            "group_instance_id": self._instance_id,
             "protocol_type": "members",
             "protocols": [{"name": "modulo", "metadata": b""}],
         }
@@ -172,7 +182,10 @@ class Member:
         newest = self._history.generation_id
         answer = await self._ask(SYNC, self._named({"assignments": assignments}))
         owned = tuple(bytes(answer["assignment"]))
-        self._history.on_synced(self._identity.member_id, self._identity.generation_id, owned, newest)
+        who = self._instance_id or self._identity.member_id  # the next process of an instance has its partitions
+        self._history.on_synced(who, self._identity.generation_id, owned, newest)
+        if self._in_force != self._identity:
+            self._before, self._in_force = self._in_force, self._identity
         return owned
 
     # --- Offsets ----------------------------------------------------------------------------------------------------
@@ -191,27 +204,38 @@ class Member:
         return found
 
     async def _commit(self, partition: int, offset: int) -> None:
-        row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
         known = self._identity
-        request = {
-            "group_id": GROUP,
-            "generation_id_or_member_epoch": known.generation_id,
-            "member_id": known.member_id,
-            "topics": [{"name": self._topic, "partitions": [row]}],
-        }
         self._identity = Identity()  # until it is known what became of it
-        answer = await self._ask(OFFSET_COMMIT, request)
-        error = ErrorCode(answer["topics"][0]["partitions"][0]["error_code"])
+        error = await self._ask_to_commit(known, partition, offset)
         if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._identity = known
         _check(error)
         self._history.on_committed(partition, offset)
 
+    async def _commit_late(self, partition: int, offset: int) -> None:
+        error = await self._ask_to_commit(self._before, partition, offset)
+        self._history.on_late_commit(self._before.member_id, error)
+        if error in _ELSEWHERE:
+            raise Told(error)
+
+    async def _ask_to_commit(self, identity: Identity, partition: int, offset: int) -> ErrorCode:
+        row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
+        request = {
+            "group_id": GROUP,
+            "generation_id_or_member_epoch": identity.generation_id,
+            "member_id": identity.member_id,
+            "group_instance_id": self._instance_id,
+            "topics": [{"name": self._topic, "partitions": [row]}],
+        }
+        answer = await self._ask(OFFSET_COMMIT, request)
+        return ErrorCode(answer["topics"][0]["partitions"][0]["error_code"])
+
     # --- Asking -----------------------------------------------------------------------------------------------------
 
     def _named(self, more: dict[str, Any]) -> dict[str, Any]:
         identity = self._identity
-        return {"group_id": GROUP, "generation_id": identity.generation_id, "member_id": identity.member_id, **more}
+        named = {"group_id": GROUP, "generation_id": identity.generation_id, "member_id": identity.member_id}
+        return {**named, "group_instance_id": self._instance_id, **more}
 
     async def _ask(self, key: int, request: dict[str, Any]) -> dict[str, Any]:
         """The coordinator's answer. Raises `Told` for an error of the whole request, whose answer is `_refused`."""

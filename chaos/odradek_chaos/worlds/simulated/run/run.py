@@ -214,6 +214,7 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     load.start_kafka_writer()
     result.faults_began_us = world.loop.now_us
     await _faults(world, script)
+    load.end_one_member_of_each_group()
     if world.plan.core:
         await _core(world, load)
     world.heal()
