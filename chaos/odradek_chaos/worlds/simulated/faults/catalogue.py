@@ -21,6 +21,7 @@ from odradek_chaos.worlds.simulated.faults.disks import DiskFull, IoError, SlowD
 from odradek_chaos.worlds.simulated.faults.links import (
     Bridge,
     Cut,
+    Flap,
     Ring,
     Slow,
     SlowFollower,
@@ -61,6 +62,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     Bridge,
     Ring,
     Swizzle,
+    Flap,
     Unreachable,
     Stall,
     Slow,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from odradek_chaos.worlds.simulated.faults.choices import BROKER, CUT, MACHINE, MACHINES, MS, SLOW, arguments
+from odradek_chaos.worlds.simulated.faults.choices import (
+    BROKER,
+    COUNT,
+    CUT,
+    MACHINE,
+    MACHINES,
+    MS,
+    SLOW,
+    WAYS,
+    arguments,
+)
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.net.links import uniform
 
@@ -96,6 +106,38 @@ class Ring(CutNemesis):
         self.rng.shuffle(ring)
         ways = [(name, ring[place - 1]) for place, name in enumerate(ring)]
         return {"kind": self.name, "ways": ways, "cut_ms": self.a_while_ms(50, 4_000)}
+
+
+class Flap(CutNemesis):
+    """Links of one machine that go down and up again, as a loose cable or a flapping port makes them.
+
+    They stay up long enough to connect, to ask for votes and to fetch a little, and seldom long enough to catch up.
+    """
+
+    name = "flap"
+    owed = Owed.ALWAYS
+    does = "takes links of one machine down and up again, up to 30 times"
+    takes = arguments(ways=WAYS, times=COUNT, cut_ms=MS, up_ms=MS)
+    drawn = False
+
+    def choose(self) -> Choice:
+        me = self.machine(self.target())
+        others = [name for name in self.names() if name != me]
+        peers = self.rng.choice((others, [self.rng.choice(others)]))
+        ways = [way for other in peers for way in both(me, other)]
+        return {
+            "ways": self.rng.choice((ways, ways[::2], ways[1::2])),
+            "times": self.rng.randint(2, 30),
+            "cut_ms": self.a_while_ms(5, 1_500),
+            "up_ms": self.a_while_ms(2, 600),
+        }
+
+    async def act(self, choice: Choice) -> None:
+        for _ in range(choice["times"]):
+            if not self.world.faults.faulty:
+                return
+            self.cut(choice["ways"], choice["cut_ms"])
+            await asyncio.sleep((choice["cut_ms"] + choice["up_ms"]) / 1000)
 
 
 class Swizzle(CutNemesis):
