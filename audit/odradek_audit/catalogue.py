@@ -345,6 +345,17 @@ SEQUENCE_GAP = Check(
     ),
     cause="a batch of this producer is missing here or was appended twice; the producer's state was lost",
 )
+PRODUCER_EPOCH_NOT_MONOTONIC = Check(
+    "producer-epoch-not-monotonic",
+    Kind.LOG,
+    Severity.CRITICAL,
+    "a producer's batch has an older producer epoch than one before it",
+    (
+        "I-11",
+        "C5",
+    ),
+    cause="a producer that was fenced wrote on: the leader had lost the producer's state",
+)
 
 CHECKS: dict[str, Check] = {
     check.name: check
@@ -370,6 +381,7 @@ CHECKS: dict[str, Check] = {
         REORDERED,
         RECORD_COUNT_MISMATCH,
         TRANSACTION_MISMATCH,
+        PRODUCER_EPOCH_NOT_MONOTONIC,
         REPLICA_BEHIND,
         GROUP_OFFSET_BEYOND,
         IDENTITY_MISMATCH,

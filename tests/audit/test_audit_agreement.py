@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from odradek_audit.checks import producers
 from odradek_audit.engine.local import audit
 
 from tests.audit.sample import SampleLog, SamplePartition
@@ -92,6 +93,33 @@ def test_sequence_numbers(write_cluster: WriteCluster, skip: int, epoch: int, ex
     log = SampleLog().append([b"a", b"b"], producer_id=9)
     log.append([b"c"], producer_id=9, producer_epoch=epoch, skip_sequences=skip)
     assert sorted({finding.check for finding in audit(write_cluster(log, log)).findings}) == expected
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expiry_ms", "offsets"),
+    [
+        ((0, 1, 1), 10, []),
+        ((0, 1, 0), 10, [2]),
+        ((1, 0, 0, 1, 0), 10, [1, 4]),  # each fenced run once, and no gap where the newer epoch goes on
+        ((0, 1, 0), 1, []),  # the state of a producer that is silent for so long is forgotten
+    ],
+)
+def test_a_fenced_producer_that_writes_on_is_found(
+    write_cluster: WriteCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    epochs: tuple[int, ...],
+    expiry_ms: int,
+    offsets: list[int],
+) -> None:
+    """Once for each run of its batches, while its state lives. Records are a millisecond apart."""
+    monkeypatch.setattr(producers, "PRODUCER_EXPIRY_MS", expiry_ms)
+    log = SampleLog()
+    for epoch in epochs:
+        log.append([b"v"], producer_id=9, producer_epoch=epoch)
+    findings = audit(write_cluster(log, log)).findings
+    assert [(each.check, each.offset) for each in findings if each.replica == "1"] == [
+        ("producer-epoch-not-monotonic", offset) for offset in offsets
+    ]
 
 
 def test_identity_of_another_cluster_is_found(write_cluster: WriteCluster, tmp_path: Path) -> None:

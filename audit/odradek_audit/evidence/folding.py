@@ -144,7 +144,7 @@ def _breaks_producers(cause: Finding, finding: Finding) -> bool:
     """What follows for producers and transactions when batches are missing or changed."""
     if finding.check == "producer-snapshot-mismatch":
         return cause.offset < int(finding.evidence["snapshot_offset"])
-    if finding.check == "sequence-gap":
+    if finding.check in ("sequence-gap", "producer-epoch-not-monotonic"):
         return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
     return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
 
