@@ -11,7 +11,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
-from odradek_broker.core.controller.configs import alter_configs, describe_configs
+from odradek_broker.core.controller.configs import alter_configs, describe_configs, list_config_resources
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import create_topics
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -401,3 +401,29 @@ def test_nothing_is_too_young_and_too_old_to_be_compacted() -> None:
     )  # fmt: skip
     created = create_topics(image, SETTINGS, admin_messages.CreateTopicsRequest(topics=[topic]), random.Random(1))
     assert created.answer.topics[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_what_can_have_settings_is_listed_with_those_that_it_was_given() -> None:
+    """Also what was given none; all brokers together have no name; a type that there is not is refused."""
+    image = image_of([1, 2])
+    for topic in ("sales", "orders"):
+        add_topic(image, topic, partition_of([1, 2]))
+    alter(image, "topic", "orders", {"retention.ms": "1000"})
+    alter(image, "broker", "", {"log.retention.ms": "5000"})
+
+    def listed(*types: str) -> list[tuple[str, str, dict[str, str]]]:
+        answer = list_config_resources(image, admin_messages.ListConfigResourcesRequest(resource_types=types))
+        return [(each.resource_type, each.resource_name, dict(each.configs)) for each in answer.resources]
+
+    topics = [("topic", "orders", {"retention.ms": "1000"}), ("topic", "sales", {})]
+    brokers = [("broker", "", {"log.retention.ms": "5000"}), ("broker", "1", {}), ("broker", "2", {})]
+    image.group_configs["g"] = {"consumer.session.timeout.ms": "50000"}
+    groups = [("group", "g", {"consumer.session.timeout.ms": "50000"})]
+    assert (listed(), listed("topic"), listed("broker", "group")) == (
+        topics + brokers + groups,
+        topics,
+        brokers + groups,
+    )
+    refused = list_config_resources(image, admin_messages.ListConfigResourcesRequest(resource_types=["topic", "user"]))
+    assert (refused.error_code, refused.resources) == (ErrorCode.INVALID_REQUEST, ())
+    assert "'user'" in refused.error_message

@@ -118,6 +118,9 @@ def test_one_broker_is_a_cluster_with_its_own_settings() -> None:
         with Admin(cluster.bootstrap) as admin:
             [topic] = admin.describe_topics(["orders"])
             configs = {entry.name: entry.value for entry in admin.describe_configs("topic", "orders")}
+            given = admin.list_config_resources()
+        assert given["topic"] == {"orders": {"retention.ms": "60000"}}
+        assert given["broker"] == {"": {"min.insync.replicas": "1"}, "1": {}}  # which the first controller writes
         assert len(topic.partitions) == 4
         assert configs["retention.ms"] == "60000"
 

@@ -289,6 +289,22 @@ class Admin(GroupAdmin):
         raise_for(answer.error_code, answer.error_message, where=resource_name)
         return [describe_config(entry) for entry in answer.entries]
 
+    async def list_config_resources(
+        self, resource_types: Iterable[Literal["topic", "broker", "group"]] = ()
+    ) -> dict[str, dict[str, dict[str, str]]]:
+        """Everything that can have settings, by type and name, with what was set for it while the cluster ran.
+
+        `""` among the brokers stands for all of them; a group is there only if some were set. One call tells what
+        `describe_configs` says of one after another.
+        """
+        request = admin_messages.ListConfigResourcesRequest(resource_types=as_names(resource_types))
+        answer = await self._ask("ListConfigResources", request, admin_messages.ListConfigResourcesResponse)
+        raise_for(answer.error_code, answer.error_message)
+        found: dict[str, dict[str, dict[str, str]]] = {}
+        for each in answer.resources:
+            found.setdefault(each.resource_type, {})[each.resource_name] = dict(each.configs)
+        return found
+
     async def _ask_broker(self, broker_id: int, method: str, request: Request, kind: type[R]) -> R:
         cluster = self._require_running()
         known = {broker.broker_id: broker for broker in (await self.describe_cluster()).brokers}

@@ -18,6 +18,7 @@ class AdminMethods(Facade):
     alter_partition_reassignments = blocking(Admin.alter_partition_reassignments)
     list_partition_reassignments = blocking(Admin.list_partition_reassignments)
     describe_configs = blocking(Admin.describe_configs)
+    list_config_resources = blocking(Admin.list_config_resources)
     incremental_alter_configs = blocking(Admin.incremental_alter_configs)
     alter_configs = blocking(Admin.alter_configs)
     describe_cluster = blocking(Admin.describe_cluster)

@@ -96,6 +96,26 @@ class ConfigSynonym(Message, frozen=True):
     source: str = ""
 
 
+class ListConfigResourcesRequest(Message, frozen=True):
+    resource_types: Sequence[str] = ()  # topic, broker, group; none: all
+
+
+class ListConfigResourcesResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    resources: Sequence[ConfigResource] = ()
+
+
+class ConfigResource(Message, frozen=True):
+    """A topic, a group, a broker, or all brokers, whose name is empty, with the settings that it was given while the
+    cluster ran.
+    """
+
+    resource_type: str = ""
+    resource_name: str = ""
+    configs: Mapping[str, str] = {}
+
+
 class AlterConfigsRequest(Message, frozen=True):
     resource_type: str = ""
     resource_name: str = ""

@@ -100,6 +100,30 @@ def describe_configs(
     return admin_messages.DescribeConfigsResponse(entries=entries)
 
 
+def list_config_resources(
+    image: MetadataImage, request: admin_messages.ListConfigResourcesRequest
+) -> admin_messages.ListConfigResourcesResponse:
+    """What can have settings, with those that were set while the cluster ran (KIP-1142; unlike Kafka, with values)."""
+    topics, brokers = image.topic_configs, image.broker_configs
+    named = {
+        "topic": {name: topics.get(name, {}) for name in sorted(image.topics)},
+        "broker": {name: brokers.get(name, {}) for name in (CLUSTER_DEFAULT, *map(str, sorted(image.brokers)))},
+        "group": dict(sorted(image.group_configs.items())),  # of others the metadata know nothing
+    }
+    wanted = request.resource_types or named
+    if unknown := sorted({*wanted} - named.keys()):
+        reason = f"a resource is a topic, a broker or a group, not {unknown[0]!r}"
+        return admin_messages.ListConfigResourcesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
+    return admin_messages.ListConfigResourcesResponse(
+        resources=[
+            admin_messages.ConfigResource(resource_type=kind, resource_name=name, configs=configs)
+            for kind in named
+            if kind in wanted
+            for name, configs in named[kind].items()
+        ]
+    )
+
+
 def _plain(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> admin_messages.AlterConfigsRequest:
@@ -235,5 +259,10 @@ REQUESTS = (
         Need(Operation.DESCRIBE_CONFIGS),
         of={kind: Need(Operation.DESCRIBE_CONFIGS, of) for kind, of in NAMED.items()},
         answer=lambda call: describe_configs(call.image, call.settings, call.request),
+    ),
+    Reading(
+        "ListConfigResources",
+        Need(Operation.DESCRIBE_CONFIGS),
+        answer=lambda call: list_config_resources(call.image, call.request),
     ),
 )

@@ -45,7 +45,6 @@ NEEDS: Final[Mapping[str, Need]] = {
     "DescribeConsumerGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
     "DescribeConsumerGroup of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
     "ListGroups": Need(Operation.DESCRIBE, ResourceType.GROUP),  # each that is listed, or DESCRIBE on the cluster
-    "ListConfigResources": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     "UpdateFeatures": Need(Operation.ALTER, ResourceType.CLUSTER),
     "AddRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
     "RemoveRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
