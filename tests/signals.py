@@ -1,4 +1,4 @@
-"""How a child that is started finds SIGINT.
+"""How a child that is started finds SIGINT and SIGHUP.
 
 Set in this process while the child is made, and never by `preexec_fn`: that runs Python, and what gRPC does at a fork,
 in the child of a process with many threads, which now and then aborts there.
@@ -16,9 +16,14 @@ Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 @contextlib.contextmanager
 def sigint_of_children(handler: Handler = signal.default_int_handler) -> Iterator[None]:
-    """SIGINT interrupts children made meanwhile; with `signal.SIG_IGN` they ignore it, as those of a shell with `&`."""
-    before = signal.signal(signal.SIGINT, handler)
+    """SIGINT interrupts children made meanwhile; with `signal.SIG_IGN` they ignore it, as those of a shell with `&`.
+
+    SIGHUP ends them, also where this process ignores it since it runs under nohup.
+    """
+    wanted = {signal.SIGINT: handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, each) for number, each in wanted.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, each in before.items():
+            signal.signal(number, each)
