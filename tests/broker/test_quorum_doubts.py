@@ -13,9 +13,9 @@ LOST = Fetch(2, 6, 12, 5, 12, 500, 1 << 20, catching_up=True)
 def doubting(voters: int) -> CatchUpTracker:
     """Node 1 leads epoch 6, from 10 on, by votes of others; voter 2 has lost its disk, and all others have fetched."""
     doubts = CatchUpTracker(QuorumConfig(1, tuple(range(1, voters + 1))), (1, 3), 10)
-    doubts.heard(LOST, NOW)
+    doubts.heard(LOST, 12, NOW)
     for voter in range(3, voters + 1):
-        doubts.heard(Fetch(voter, 6, 12, 5, 12, 500, 1 << 20), NOW)
+        doubts.heard(Fetch(voter, 6, 12, 5, 12, 500, 1 << 20), 12, NOW)
     return doubts
 
 

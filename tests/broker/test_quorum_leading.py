@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.core import QuorumCore
-from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.leader import MAX_OBSERVERS, OBSERVER_SESSION_MS, Leader
 from odradek_broker.core.quorum.messages import (
     AppendLeaderChange,
     BeginEpoch,
@@ -22,12 +22,12 @@ from odradek_broker.core.quorum.messages import (
     Reply,
     Send,
 )
-from odradek_broker.core.quorum.replication import MAX_OBSERVERS
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
 from tests.broker.quorum_simulation.single import NEVER_EARLY, NOW, core_with, fetch, fetched, leader_with, of
 
+FETCH_TIMEOUT_MS = 2_000
 CHECK_QUORUM_MS = 3_000  # 1.5 fetch timeouts
 
 
@@ -216,6 +216,28 @@ def test_so_many_observers_may_wait_and_more_are_answered_at_once() -> None:
     assert fetched(fetch(core, 2, 11, 5)) is None
 
 
+def test_observers_that_are_silent_for_a_fetch_timeout_make_room_when_there_is_none() -> None:
+    """R-214, R-218: whoever made them up and went away keeps nobody out, and its fetches wait no more."""
+    core = at_ten()
+    for forged in range(100, 100 + MAX_OBSERVERS):
+        fetch(core, forged, 11, 5, wait_ms=NEVER_EARLY)
+    assert fetched(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS - 1)) is not None
+    assert len(of(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS), Reply)) == MAX_OBSERVERS
+    assert isinstance(core.role, Leader)
+    assert (list(core.role.observers), len(core.role.waiting)) == ([9], 1)
+
+
+def test_an_observer_is_known_for_five_minutes_after_its_last_fetch() -> None:
+    """As in Kafka: one that is gone for good is not described for ever; one that only looks is none."""
+    core = at_ten()
+    for replica, now_ms in ((8, NOW), (9, NOW + 1), (-1, NOW + 1)):
+        fetch(core, replica, 11, 5, now_ms=now_ms)
+    assert isinstance(core.role, Leader)
+    assert list(core.role.observers) == [8, 9]
+    fetch(core, 2, 11, 5, now_ms=NOW + OBSERVER_SESSION_MS)
+    assert list(core.role.observers) == [9]
+
+
 def test_waiting_fetches_end_when_leadership_does() -> None:
     """RA-08, KAFKA-10677: with the new epoch, so that their senders look elsewhere at once."""
     core = at_ten()
@@ -366,6 +388,23 @@ def test_a_voter_that_catches_up_commits_nothing() -> None:
     assert high_watermark(core) is None
     fetch(core, 2, 11, 5)
     assert high_watermark(core) == 11
+
+
+def test_a_voter_of_which_somebody_else_said_that_it_catches_up_counts_with_its_next_record() -> None:
+    """R-218: only a voter that was there when it was appended has it; until the last such word its others do not."""
+    core = opened()
+    doubtful(core, 3, 0)
+    core.append([b"x"], NOW)
+    core.on_flushed(12, NOW)
+    doubtful(core, 3, 0)
+    fetch(core, 3, 12, 5)
+    assert high_watermark(core) is None, "it may have lost all of it before it said so for the second time"
+    core.append([b"x"], NOW)
+    core.on_flushed(13, NOW)
+    fetch(core, 3, 13, 4)
+    assert high_watermark(core) is None, "not what this leader has there"
+    fetch(core, 3, 13, 5)
+    assert high_watermark(core) == 13
 
 
 def test_a_voter_that_catches_up_keeps_nobody_in_office() -> None:

@@ -10,6 +10,9 @@ any such voter has confirmed, later than its first fetch, that it still knows no
 candidate with the lost vote in its hands, and is waited for as long as it can keep that. One that catches up itself
 proves nothing about elections of the past, but it can say that it is no candidate now.
 
+Anybody can say it in a voter's name (R-218). A voter that never said it goes on without it, and proves that by records
+which this leader appended only afterwards: words from before a loss cannot have them.
+
 One exception, so that a new quorum can begin: who gave the vote that made this leader, as a vote that counts, and has
 not forgotten it, has proved thereby that it knew no newer epoch.
 """
@@ -27,6 +30,7 @@ class CatchingUpVoter:
 
     since_ms: int
     ask_at_ms: int
+    end_offset: int  # of the leader's log when the voter last said that it catches up
     asked: dict[int, Send] = field(default_factory=dict)
     confirmed: dict[int, None] = field(default_factory=dict)
     acknowledged: bool = False  # that it has caught up
@@ -46,7 +50,7 @@ class CatchUpTracker:
         # How long a candidate keeps the votes that it has got: its timeout, and the back-off of a lost election.
         self._candidacy_ms = 2 * config.election_timeout_ms + config.election_backoff_max_ms
 
-    def heard(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
+    def heard(self, fetch: Fetch | FetchSnapshot, log_end_offset: int, now_ms: int) -> None:
         """A voter has fetched, and said what it knows of itself."""
         voter, voter_state = fetch.replica_id, self._catching_up.get(fetch.replica_id)
         if voter not in self._config.voters:
@@ -56,12 +60,18 @@ class CatchUpTracker:
             for other in self._catching_up.values():
                 other.ask_at_ms = now_ms  # it can confirm from now on, and nobody should wait for it
         if fetch.catching_up and not (fetch.voted and voter in self._electors):
-            if (
-                voter_state is None or voter_state.acknowledged
-            ):  # what it was told did not reach it, or it has lost its disk again
-                self._catching_up[voter] = CatchingUpVoter(now_ms, now_ms)
+            if voter_state is not None and not voter_state.acknowledged:
+                voter_state.end_offset = log_end_offset
+            else:  # what it was told did not reach it, or it has lost its disk again
+                self._catching_up[voter] = CatchingUpVoter(now_ms, now_ms, log_end_offset)
         elif voter_state is not None and voter_state.acknowledged and not fetch.catching_up:
             del self._catching_up[voter]  # without being told, it would be words from before the loss that came late
+
+    def reached(self, fetch: Fetch) -> None:
+        """A voter has what the leader has below its offset. Above the end of then, it is no word from before a loss."""
+        voter_state = self._catching_up.get(fetch.replica_id)
+        if voter_state is not None and not fetch.catching_up and fetch.fetch_offset > voter_state.end_offset:
+            del self._catching_up[fetch.replica_id]
 
     def counts(self, voter: int) -> bool:
         return voter not in self._catching_up

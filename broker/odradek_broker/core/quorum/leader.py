@@ -16,6 +16,8 @@ from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConf
 from odradek_broker.core.quorum.roles import earliest
 
 UNKNOWN_OFFSET = -1
+MAX_OBSERVERS = 1_000  # whose positions a leader keeps, and who may wait; more are answered at once
+OBSERVER_SESSION_MS = 300_000  # Kafka's: an observer that is silent for so long is told of no more
 
 
 @dataclass(slots=True)
@@ -54,24 +56,44 @@ class Leader:
     # --- positions ---
 
     def record(self, fetch: Fetch, log_end_offset: int, now_ms: int) -> None:
-        """A replica has said how far it is."""
+        """A replica has said how far it is, and its log is a part of this one."""
         if fetch.replica_id not in self.voters:
             self.observers.setdefault(fetch.replica_id, Position())
-        self.hear(fetch, now_ms)
+        self.hear(fetch, log_end_offset, now_ms)
+        self.catch_ups.reached(fetch)
         position = self.voters.get(fetch.replica_id) or self.observers[fetch.replica_id]
         position.end_offset = fetch.fetch_offset
         if fetch.fetch_offset >= log_end_offset:
             position.last_caught_up_ms = now_ms
 
-    def hear(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
+    def hear(self, fetch: Fetch | FetchSnapshot, log_end_offset: int, now_ms: int) -> None:
         """A replica lives, however far it is: it fetches records or a snapshot (R-211)."""
         replica_id = fetch.replica_id
-        self.catch_ups.heard(fetch, now_ms)
+        self.catch_ups.heard(fetch, log_end_offset, now_ms)
         position = self.voters.get(replica_id) or self.observers.get(replica_id)
         if position is not None:
             position.last_fetch_ms = now_ms
         if replica_id in self.voters:
             self.begin_at_ms[replica_id] = now_ms + self._config.fetch_timeout_ms // 2
+
+    def keeps(self, replica_id: int) -> bool:
+        """Whether there is a position of this replica, or room for one. A negative id only looks, and has none."""
+        known = replica_id in self.voters or replica_id in self.observers
+        return known or (replica_id >= 0 and len(self.observers) < MAX_OBSERVERS)
+
+    def forget_silent(self, now_ms: int) -> list[int]:
+        """The observers that are forgotten now: nobody can check that there ever were such (R-214), so that a stranger
+        takes the room of others for a fetch timeout after its last word.
+        """
+        silence_ms = self._config.fetch_timeout_ms if len(self.observers) >= MAX_OBSERVERS else OBSERVER_SESSION_MS
+        silent = [
+            replica_id
+            for replica_id, position in self.observers.items()
+            if position.last_fetch_ms is None or position.last_fetch_ms + silence_ms <= now_ms
+        ]
+        for replica_id in silent:
+            del self.observers[replica_id]
+        return silent
 
     def majority_offset(self, own_flushed_offset: int) -> int:
         """The offset that a majority of the voters has reached on its disk, without those that catch up (R-217)."""

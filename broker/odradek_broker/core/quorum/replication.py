@@ -25,8 +25,6 @@ from odradek_broker.core.quorum.messages import (
     Token,
 )
 
-MAX_OBSERVERS = 1_000  # whose positions a leader keeps, and who may wait; more are answered at once
-
 
 class Replication:
     """What a member does as the leader; as anything else it sends fetches away."""
@@ -46,7 +44,7 @@ class Replication:
             member.emit(Reply(token, member.fetch_error(error)))
             return
         if self._needs_snapshot(fetch):
-            role.hear(fetch, now_ms)
+            role.hear(fetch, member.log.log_end_offset, now_ms)
             answer = replace(self._answer(role), snapshot=member.snapshots[-1].id)
             member.emit(Reply(token, answer))  # no position, either
             return
@@ -54,10 +52,10 @@ class Replication:
         if end.epoch != fetch.last_epoch or end.offset < fetch.fetch_offset:
             member.emit(Reply(token, self._answer(role, end)))  # no position: what it has is not what we have (R-208)
             return
-        if (displaced := role.displace(fetch.replica_id)) is not None:
-            member.answer_waiting(displaced, self._answer(role))
-        known = fetch.replica_id in role.voters or fetch.replica_id in role.observers
-        if known or len(role.observers) < MAX_OBSERVERS:
+        for replica_id in (fetch.replica_id, *role.forget_silent(now_ms)):
+            if (displaced := role.displace(replica_id)) is not None:
+                member.answer_waiting(displaced, self._answer(role))
+        if role.keeps(fetch.replica_id):
             role.record(fetch, member.log.log_end_offset, now_ms)
         else:
             fetch = replace(fetch, max_wait_ms=0)

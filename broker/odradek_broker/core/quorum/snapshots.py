@@ -133,7 +133,7 @@ class Snapshots:
         if error is not ErrorCode.NONE or size is None or not isinstance(role, Leader):
             member.emit(Reply(token, answer))
             return
-        role.hear(fetch, now_ms)
+        role.hear(fetch, member.log.log_end_offset, now_ms)
         member.emit(ReplyChunk(token, replace(answer, size=size), fetch.max_bytes))
 
     def _error(self, fetch: FetchSnapshot, size: int | None) -> ErrorCode:
