@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -66,6 +66,7 @@ class Quorum:
         self.nodes: dict[int, QuorumNode] = {}
         self.told: dict[int, Told] = {}
         self.processes: dict[int, Process] = {}
+        self.events: list[tuple[int, str, Mapping[str, object]]] = []
         self.failures: dict[int, BaseException | None] = {}  # of nodes that have stopped; a story takes out its own
 
     def start(self, node_id: int, voters: Sequence[int] = (1, 2, 3), cluster_id: str = CLUSTER_ID) -> None:
@@ -82,6 +83,7 @@ class Quorum:
                 files=ports.files,
                 log_directory="/data",
                 listener=told,
+                on_event=lambda event, facts: self.events.append((node_id, event, facts)),
             )
             await ports.network.serve(self.addresses[node_id], node.handlers())
             await node.start()
@@ -225,6 +227,32 @@ def test_the_others_go_on_without_a_leader_whose_disk_is_full() -> None:
         await quorum.sleep(5_000)
         assert [told.records for told in quorum.told.values()] == [[b"a"]] * 3
         assert quorum.leaders() == [leader]
+
+    Quorum().run(story)
+
+
+def test_a_metadata_log_that_was_cut_is_said_and_comes_back() -> None:
+    """The node has it from the leader again; without a word nobody would know that its disk changes bytes."""
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(5_000)
+        (leader,) = quorum.leaders()
+        quorum.on(leader, lambda: quorum.nodes[leader].append([b"a"]))
+        await quorum.sleep(1_000)
+        damaged = quorum.machines[min({1, 2, 3} - {leader})]
+        damaged.kill()
+        segment = "/data/__cluster_metadata-0/00000000000000000000.log"
+        size = len(damaged.disk.read(segment))
+        damaged.disk.flip(segment, size - 1)
+        node_id = int(damaged.name.removeprefix("node"))
+        quorum.start(node_id)
+        await quorum.sleep(5_000)
+        (facts,) = (facts for who, event, facts in quorum.events if (who, event) == (node_id, "log_cut_in_recovery"))
+        assert facts["leo"] == 1
+        assert "the CRC is not" in str(facts["reason"])
+        assert quorum.told[node_id].records == [b"a"]
 
     Quorum().run(story)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.process.server import FAILED, serve
+from odradek_proto.transport.files import OsFiles
 
 METADATA = "__cluster_metadata-0"
 VOTERS = "1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3"
@@ -68,6 +69,38 @@ def test_a_directory_that_does_not_say_whose_it_is_has_a_remedy(
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert line.startswith(f"node 1 cannot start: {tmp_path}/meta.properties cannot be read ({said}): restore the file")
     assert (tmp_path / "meta.properties").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version=1\nnode.id=2\ncluster.id=ours\n", "belongs to node 2, not to node 1: correct node.id or log.dirs"),
+        (
+            b"version=1\nnode.id=1\ncluster.id=other\n",
+            "belongs to cluster other, not to cluster ours: correct cluster.id",
+        ),
+    ],
+)
+def test_a_directory_of_somebody_else_is_refused_with_the_settings_to_correct(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, said: str
+) -> None:
+    """Nothing in it is changed."""
+    (tmp_path / "meta.properties").write_bytes(content)
+    settings = BrokerSettings(node_id=1, cluster_id="ours", controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
+    assert asyncio.run(serve(settings)) == FAILED
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith(f"node 1 cannot start: {tmp_path} {said}")
+    assert (tmp_path / "meta.properties").read_bytes() == content
+
+
+def test_a_directory_that_another_process_uses_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two would write over each other."""
+    lock = OsFiles().lock(f"{tmp_path}/.lock")
+    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
+    assert asyncio.run(serve(settings)) == FAILED
+    lock.close()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "another process uses this log directory (it holds .lock): stop it, or correct log.dirs" in line
 
 
 @pytest.mark.parametrize("where", ["a file", "a file/below", "/proc/below"])

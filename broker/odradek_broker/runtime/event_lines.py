@@ -134,6 +134,7 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "truncated": _info("metadata log truncated to {to} from {leo}: {reason}"),
         "snapshot_taken": _info("snapshot of the metadata at {end_offset}, {bytes} bytes"),
         "metadata_log_start_moved": _debug("metadata log starts at {to} now"),
+        "log_cut_in_recovery": _info("metadata log cut at {leo}, {bytes} bytes dropped: {reason}"),
         "snapshot_set_aside": _warning("snapshot of the metadata at {end_offset} set aside: {reason}"),
         "snapshot_fetch_began": _info("fetches the snapshot of the metadata at {end_offset} from {leader}"),
         "snapshot_fetch_failed": _info("snapshot at {end_offset} of {leader} given up: {reason}"),

@@ -130,7 +130,9 @@ class LogDirectory:
                 _make_durable(files, path)
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError:
-            raise LogDirectoryLocked(f"{path}: another process uses this log directory (it holds {LOCK})") from None
+            raise LogDirectoryLocked(
+                f"{path}: another process uses this log directory (it holds {LOCK}): stop it, or correct log.dirs"
+            ) from None
         except OSError as error:
             if error.errno not in NO_PLACE:
                 raise

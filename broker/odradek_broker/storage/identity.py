@@ -37,9 +37,14 @@ def settle_properties(
     except CorruptFile as error:
         raise WrongLogDirectory(f"{path}/{META_PROPERTIES} cannot be read ({error}): {REMEDY}") from None
     if properties.node_id != node_id:
-        raise WrongLogDirectory(f"{path} belongs to node {properties.node_id}, not to node {node_id}")
+        raise WrongLogDirectory(
+            f"{path} belongs to node {properties.node_id}, not to node {node_id}: correct node.id or log.dirs"
+        )
     if cluster_id is not None and properties.cluster_id != cluster_id:
-        raise WrongLogDirectory(f"{path} belongs to cluster {properties.cluster_id}, not to cluster {cluster_id}")
+        raise WrongLogDirectory(
+            f"{path} belongs to cluster {properties.cluster_id}, not to cluster {cluster_id}: correct cluster.id or "
+            f"log.dirs"
+        )
     if properties.directory_id is None:
         properties = MetaProperties(node_id, properties.cluster_id, _new_id(rng))
         replace_file(files, path, META_PROPERTIES, encode_meta_properties(properties), durable=True)

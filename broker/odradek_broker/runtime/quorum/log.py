@@ -32,6 +32,7 @@ from odradek_broker.core.quorum.messages import (
     TruncateLog,
 )
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.recovery import Recovery
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
@@ -58,9 +59,9 @@ class QuorumLog:
         self._log = log
 
     @property
-    def dropped_bytes(self) -> int:
-        """What recovery cut off when the log was opened."""
-        return self._log.recovery.cut_bytes
+    def recovery(self) -> Recovery:
+        """What was found when the log was opened."""
+        return self._log.recovery
 
     @property
     def state(self) -> ReplicaLog:

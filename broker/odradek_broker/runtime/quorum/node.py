@@ -165,7 +165,6 @@ class QuorumNode:
             on_flushed=self._flushed,
             counters=self._counters,
         )
-        self._counters.recovery_dropped_bytes += opened.log.dropped_bytes
         self._snapshots = SnapshotWork(
             self._disk,
             self._commits,
@@ -174,8 +173,7 @@ class QuorumNode:
             spawn=lambda work: self._spawn(work, self._disk_work),
             block_on=self._block_on,
         )
-        for snapshot, reason in opened.damaged:
-            self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
+        self._note_damage(opened)
         if self._stopping:
             return
         if opened.kept and opened.kept[-1].id.end_offset > self._commits.applied.end_offset:
@@ -184,6 +182,16 @@ class QuorumNode:
         self._blocked = False
         self._core = QuorumCore(self._config, opened.log.state, state, self._clock.rng, opened.kept)
         self._step(lambda core, now_ms: core.start(now_ms))
+
+    def _note_damage(self, opened: OpenedQuorumLog) -> None:
+        """Say what could not be read, and was cut off or set aside."""
+        recovery = opened.log.recovery
+        self._counters.recovery_dropped_bytes += recovery.cut_bytes
+        if recovery.cut_offset is not None:
+            cut = {"leo": recovery.cut_offset, "bytes": recovery.cut_bytes, "reason": recovery.reason}
+            self._event("log_cut_in_recovery", "R-234", cut)
+        for snapshot, reason in opened.damaged:
+            self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
 
     async def stop(self, graceful: bool = True) -> None:
         """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212).
