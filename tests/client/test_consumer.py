@@ -376,7 +376,13 @@ async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
+    "code",
+    [
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,  # another replica leads as soon as the leader has found the damage
+    ],
 )
 async def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
     """R-267: ask again, and the application notices nothing."""
@@ -415,6 +421,16 @@ async def test_a_corrupt_batch_is_named(peers: Any) -> None:
             await reader.poll(1.0)
         reader.seek(TP, 2)
         assert values(await reader.poll(1.0)) == ["c"]
+
+
+async def test_a_copy_that_stays_damaged_is_named(peers: Any) -> None:
+    """The leader says so again and again, as if nobody had it whole: that is an error, and no silence."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    peers.brokers[1].errors.extend([(log.name, ErrorCode.CORRUPT_MESSAGE)] * 100)
+    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        with pytest.raises(CorruptRecords, match="orders-0 from offset 0: the leader's copy is damaged"):
+            await reader.poll(30.0)
 
 
 async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None:

@@ -38,6 +38,7 @@ from odradek.shared.errors import (
     broker_error,
 )
 
+DAMAGED_TRIES = 16  # 4 s: a leader whose copy is damaged hands over to a replica that has it whole, if there is one
 WATCH_MS = 1_000  # how often it is looked what holds partitions up, while something may
 
 
@@ -205,7 +206,7 @@ class FetchEngine:
             state.on_out_of_range(error)
             self._keeper.wake()
             return
-        if code is ErrorCode.CORRUPT_MESSAGE:  # the leader found its own copy damaged: asking again changes nothing
+        if code is ErrorCode.CORRUPT_MESSAGE and state.failures >= DAMAGED_TRIES:
             state.park(CorruptRecords(f"{state.name} from offset {state.fetch_offset}: the leader's copy is damaged"))
             return
         if not error.retriable:
