@@ -123,13 +123,20 @@ async def test_metadata_that_were_left_behind_change_no_role(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "fetches"), [(ONE, (ONE, THREE), False), (-1, (ME,), False), (ONE, (ONE, ME, THREE), True)]
+    ("leader", "isr", "leaves", "fetches"),
+    [
+        (ONE, (ONE, THREE), True, False),
+        (-1, (ME,), True, False),
+        (ONE, (ONE, ME, THREE), True, True),
+        (ONE, (ONE, THREE), False, True),  # somebody else asked for it in its name
+    ],
 )
 @plays(run)
 async def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
-    world: World, leader: int, isr: tuple[int, ...], fetches: bool
+    world: World, leader: int, isr: tuple[int, ...], leaves: bool, fetches: bool
 ) -> None:
     """No leader, or an ISR without it: it asks no more, and the log stays (R-106, PA-45)."""
+    world.replicas.leaving = leaves
     await world.learn(ONE, 0)
     await world.learn(ONE, 0, tp=BILLS, topic_id=ANOTHER_ID)
     world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))

@@ -171,6 +171,27 @@ async def test_a_superseded_broker_learns_that_its_epoch_is_stale(cluster: Clust
 
 
 @in_cluster()
+async def test_a_shutdown_that_somebody_else_asked_for_does_not_last(cluster: Cluster) -> None:
+    """The broker takes part again, and its own shutdown later waits for its own permission."""
+    await cluster.begin(assignment=(3, 2, 1))
+    member = cluster.members[3]
+    stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
+    registration = member.feed.image.brokers[3]
+    heartbeat = controller_messages.Heartbeat(
+        broker_id=3,
+        broker_epoch=registration.broker_epoch,
+        incarnation_id=registration.incarnation_id,
+        current_metadata_offset=member.feed.image.offset,
+        want_shut_down=True,
+    )
+    await stream.send(heartbeat.SerializeToString())
+    await cluster.until(lambda: cluster.fenced(3, seen_by=3))
+    await cluster.until(lambda: not cluster.fenced(3, seen_by=3))
+    cluster.log.stalled = True
+    assert not await member.session.controlled_shutdown(700)
+
+
+@in_cluster()
 async def test_calls_find_the_controller_by_hints_alone(cluster: Cluster) -> None:
     """A node that knows no leader asks voters in turn and follows NOT_CONTROLLER's hint."""
     await cluster.begin(leader=3, assignment=())

@@ -380,6 +380,7 @@ class Broker:
         """Controlled shutdown, unless there is nobody left to hand over to: the whole cluster may be stopping."""
         if not self.settings.controlled_shutdown_enable or self._broker_epoch() < 0:  # not registered: leads nothing
             return
+        self.replicas.leaving = True
         handed_over = asyncio.ensure_future(self.session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS))
         leaderless_ms = 0
         while (

@@ -282,7 +282,7 @@ class BrokerSession:
         was_gone = self.stream_gone_for_ms(now_ms) > 0
         self._last_contact_ms = sent_ms
         self._gone_since_ms = None
-        if answer.should_shut_down:
+        if answer.should_shut_down and self._want_shut_down:  # else somebody else asked for it in this broker's name
             self._may_stop.set()
         for answered, asked_ms in self._confirming.items():
             if sent_ms >= asked_ms and not answered.done():

@@ -98,6 +98,7 @@ class ReplicaManager:
         self._without_room: dict[TopicPartition, None] = {}  # replicas that are offline until the disk has room
         self._to_host: dict[TopicPartition, None] = {}  # replicas whose log is still to be made
         self.loaded = False
+        self.leaving = False  # this broker has begun its controlled shutdown
 
     # --- Looking up -------------------------------------------------------------------------------------------------
 
@@ -213,10 +214,11 @@ class ReplicaManager:
         holds this broker; the log is kept (R-106).
 
         Nobody waits for such a copy any more. What it fetched would be the work of leaders who have better to do, and
-        a high watermark of a term that this broker does not see the end of.
+        a high watermark of a term that this broker does not see the end of. Metadata alone are not enough: a broker
+        that somebody else calls leaving stays, and nothing would make it fetch again.
         """
         own = self.image.brokers.get(self._broker_id)
-        if own is None or not own.in_controlled_shutdown:
+        if not self.leaving or own is None or not own.in_controlled_shutdown:
             return
         for tp, replica in self.replicas.items():
             known = replica.registration
