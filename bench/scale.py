@@ -41,6 +41,7 @@ VALUE = b"v" * 100
 LARGE_VALUE = b"v" * 1_000
 FEW, MANY, PORTION = 6, 900, 1_000  # partitions
 CONNECTIONS, AT_ONCE = 100, 50
+TOLD = 200_000  # records of a rate: connections are made in it, too
 READ_SHARE = 10  # of what is written in all, a tenth is read by each of a hundred
 TURNS = 3
 SYNC_FLOOR = PARTITIONS_FLOOR = CONNECTIONS_FLOOR = 2
@@ -82,7 +83,7 @@ def producing(cluster: LocalCluster, records: int) -> list[Figure]:
     """The same records by each way; microseconds of CPU for each, and records a second."""
     rates: list[float] = []
 
-    async def enqueue(topic: str, partitions: int) -> float:
+    async def enqueue(topic: str, partitions: int, records: int = records) -> float:
         async with Producer(cluster.bootstrap) as producer:
             await producer.send(topic, VALUE)
             began, cpu = time.perf_counter(), time.process_time()
@@ -106,8 +107,8 @@ def producing(cluster: LocalCluster, records: int) -> list[Figure]:
     rates.clear()
     told = []
     for _ in range(TURNS):
-        told.append(rate_told(cluster, records))
-        asyncio.run(enqueue("few", FEW))
+        told.append(rate_told(cluster, TOLD))
+        asyncio.run(enqueue("few", FEW, TOLD))
     return [
         Figure("scale", "enqueue, 6 partitions", few, "us CPU"),
         Figure("scale", "sync enqueue over enqueue", sync / few, "times", SYNC_FLOOR),

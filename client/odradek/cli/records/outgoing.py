@@ -227,8 +227,8 @@ async def generated_records(
     first = 0
     while not count or first < count:
         end = first + PORTION if not count else min(first + PORTION, count)
-        values = ((b"%d " % number + filling)[:size] for number in range(first, end))
-        yield (_NEW(Outgoing, (key, value, headers, partition, None)) for value in values)
+        numbers = range(first, end)
+        yield (_NEW(Outgoing, (key, (b"%d " % each + filling)[:size], headers, partition, None)) for each in numbers)
         first = end
 
 

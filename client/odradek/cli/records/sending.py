@@ -113,6 +113,7 @@ class Sending:
         """
         following = asyncio.create_task(self._follow())
         sent = self.sent
+        sent.started = time.monotonic()  # to find the topic's partitions is no part of the rate
         news = asyncio.create_task(
             tell(self._screen, self._topic, total, lambda: (sent.acknowledged, "acknowledged"), self._pace)
         )
