@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from re import compile as pattern
 
 import pytest
 from odradek_chaos.lessons.catalogue import SHOWN, lesson
@@ -22,6 +23,8 @@ FAILING = {name: each for name, each in LESSONS.items() if any(world.expected fo
 GOLDEN = Path(__file__).parent / "lessons"
 LETTER_BY_LETTER = {path.stem for path in GOLDEN.glob("*.txt")}  # six that draw and narrate whatever can be
 DOCS = Path(__file__).parents[2] / "docs" / "lessons.md"
+RULE = pattern(r"[RL]-[0-9]+")
+RULE_WITH_ITS_WORDS = pattern(rf"{RULE.pattern}(?:(?:, | and | to ){RULE.pattern})* \([^)]+\)")
 EVERY = pytest.mark.parametrize("lesson", LESSONS.values(), ids=list(LESSONS))
 SPACES = {"80x24": Space(80, 24, steady=True), "120x40": Space(120, 40, steady=True), "200x60": Space(200, 60)}
 
@@ -141,6 +144,14 @@ def test_one_round_of_epochs_misses_what_several_find() -> None:
     assert cuts == [[], [(3, 2), (2, 1)]]
 
 
+def test_an_unclean_election_cuts_below_the_own_high_watermark() -> None:
+    """What the last step says of broker 1 on the left (R-92); on the right nobody cuts anything."""
+    left, right = played("unclean-election").worlds
+    cut = left.last(1, "truncated", "R-79")
+    assert (cut["from"], cut["to"], cut["high_watermark"]) == (2, 1, 2)
+    assert [right.all(broker, "truncated") for broker in (1, 2)] == [[], []]
+
+
 def test_nothing_was_written_down_where_nothing_happened() -> None:
     """Who looks for evidence of what never was is told so."""
     with pytest.raises(LookupError, match="broker 2 wrote down no truncated"):
@@ -196,6 +207,23 @@ def test_blocks_stand_still_on_a_screen(lesson: Lesson) -> None:
     """From step to step the line above the explanation stays where it is."""
     steps = drawn(lesson.name, SPACES["80x24"])[1 : 1 + len(lesson.steps)]
     assert len({next(at for at, line in enumerate(page) if line.startswith("──────")) for page in steps}) == 1
+
+
+@EVERY
+def test_a_rule_comes_with_what_it_says(lesson: Lesson) -> None:
+    """Its number stands where one can read on, with a word of what it is about, and nowhere else."""
+    *steps, end = drawn(lesson.name, Space())
+    why, read_on = "\n".join(end).split("Read on")
+    assert RULE.findall("\n".join(map("\n".join, steps)) + why) == []
+    cited = " ".join(read_on.split())
+    assert RULE.findall(RULE_WITH_ITS_WORDS.sub("", cited)) == []
+    assert RULE.findall(cited)
+
+
+@EVERY
+def test_names_are_not_broken_at_their_hyphens(lesson: Lesson) -> None:
+    """`min-insync-replicas` is one word, as whoever copies it needs it."""
+    assert [line for page in drawn(lesson.name, Space()) for line in page if line.endswith("-")] == []
 
 
 @EVERY

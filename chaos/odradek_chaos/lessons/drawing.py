@@ -124,7 +124,9 @@ def rule(space: Space) -> Text:
 
 
 def paragraph(words: str, width: int, style: str = "", indent: str = "") -> list[Text]:
-    return [Text(line, style) for line in textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent)]
+    """Lines of words; the name of a lesson or a setting is one word."""
+    lines = textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [Text(line, style) for line in lines]
 
 
 def beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:

@@ -65,12 +65,16 @@ def of_command(command: str) -> Iterator[Happening]:
     """What is to be told of a command itself."""
     name, *words = command.split()
     plain = [word for word in words if "=" not in word]
+    named = dict(word.split("=", 1) for word in words if "=" in word)
     if name == "crash":
         who = f"brokers {plain[0].replace(',', ' and ')}" if "," in plain[0] else f"broker {plain[0]}"
         yield Happening(Kind.FACT, f"{'power fails at' if 'power' in plain else 'kill -9:'} {who}")
     elif name == "produce":
-        acks = next((word for word in words if word.startswith("acks=")), "acks=all")
-        yield Happening(Kind.FACT, f"{' '.join(plain[1:])} to broker {plain[0]}, {acks}")
+        numbered = f", sequence {named['sequence']}" if "sequence" in named else ""
+        acks = named.get("acks", "all")
+        yield Happening(Kind.FACT, f"{' '.join(plain[1:])} to broker {plain[0]}, acks={acks}{numbered}")
+    elif name == "read" and "wait" in named:
+        yield Happening(Kind.WIRE, f"consumer ──► {plain[0]}  fetch at {named['from']}, max {named['wait']} ms")
     elif name == "time":
         yield Happening(Kind.FACT, f"{int(plain[0]):,} ms pass")
     elif name in COMMANDS:

@@ -113,14 +113,18 @@ def _records(node: Node) -> Iterator[_Record]:
 def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
     """Each request that waits at the leader, and for what."""
     names = {batch.header.base_offset: " ".join(batch.values) for batch in leader.disk.batches}
+
+    def or_time(deadline_ms: int | None) -> str:
+        return "" if deadline_ms is None else f", or {deadline_ms - stage.now_ms:,} ms"
+
     for request in leader.purgatory.waiting(leader.here.produces):
-        if isinstance(request, ProduceRequest) and request.deadline_ms is not None:
-            left = request.deadline_ms - stage.now_ms
-            yield f"produce of {names[request.decision.base_offset]}: HW {request.required}, or {left:,} ms"
-    for number, offset in stage.waiting_fetches():
-        yield f"fetch of broker {number}: records at {offset}"
-    for _ in leader.purgatory.waiting(leader.here.consumer_fetches):
-        yield "fetch of a consumer: records below the HW"
+        if isinstance(request, ProduceRequest):
+            what = names[request.decision.base_offset]
+            yield f"produce of {what}: HW {request.required}{or_time(request.deadline_ms)}"
+    for number, offset, deadline_ms in stage.waiting_fetches():
+        yield f"fetch of broker {number}: records at {offset}{or_time(deadline_ms)}"
+    for fetch in leader.purgatory.waiting(leader.here.consumer_fetches):
+        yield f"fetch of a consumer: records below the HW{or_time(fetch.deadline_ms)}"
 
 
 def _replica(node: Node, logs: dict[int, list[_Record]]) -> ReplicaView:

@@ -105,11 +105,12 @@ class Exchange:
         source, target = f"b{question.target.number}", f"b{question.node.number}"
         self._say(Message(source, target, reply.text, fate, reply.words))
 
-    def waiting_fetches(self) -> Iterator[tuple[int, int]]:
-        """(broker, offset) of each follower whose fetch waits."""
+    def waiting_fetches(self) -> Iterator[tuple[int, int, int | None]]:
+        """(broker, offset, deadline) of each follower whose fetch waits; without news it waits as long as it takes."""
         for number, question in self._waiting.items():
             assert isinstance(question.request, FetchRequest)
-            yield number, question.request.fetch_offset
+            assert question.waiting is not None
+            yield number, question.request.fetch_offset, question.waiting.deadline_ms
 
     # --- Commands --------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ LEADER_EPOCHS = Lesson(
     name="leader-epochs",
     title="Where did my epoch end?",
     promise=(
-        "Every leader counts its reign: the leader epoch stands in each batch. A follower names its newest one, and "
-        "learns where its log parts from the leader's."
+        "Every new leader has a leader epoch one higher, which stands in each batch that it writes. A follower names "
+        "its newest one, and learns where its log parts from the leader's."
     ),
     worlds=(Setting("OffsetsForLeaderEpoch (Kafka 2.0)", IN_2_0), Setting("in the fetch (today)")),
     steps=(
@@ -25,9 +25,9 @@ LEADER_EPOCHS = Lesson(
             """,
         ),
         Step(
-            "A record alone",
+            "Two records alone",
             "a2 and a3 are written with acks=1, and broker 1 dies before anybody has fetched them.",
-            "Nothing was promised, and the log of broker 1 is longer than any other.",
+            "acks=1 promised that broker 1 has them, and no more. Its log is longer than any other.",
             """
             produce 1 a2 a3 acks=1
             crash 1
@@ -102,17 +102,19 @@ UNCLEAN_ELECTION = Lesson(
         Step(
             "One falls behind",
             "Broker 2 dies and leaves the ISR. m2 is acknowledged by the whole ISR, which is broker 1.",
-            "From now on broker 2 lacks a committed record. That is what being outside of the ISR means.",
+            "From now on broker 2 lacks a committed record: that is why a replica outside of the ISR may not lead.",
             """
             quiet crash 2
             fence 2
             produce 1 m2
+            checkpoint 1
             """,
         ),
         Step(
             "The other one dies",
             "Broker 1 dies. Broker 2 comes back.",
-            "Nobody who was in sync is there. The last member stays in the ISR, so that it can be known again.",
+            "No replica that was in sync is there. The last member stays in the ISR, so that the controller knows "
+            "which broker has everything.",
             """
             crash 1
             fence 1
@@ -139,8 +141,8 @@ UNCLEAN_ELECTION = Lesson(
         Step(
             "Both again",
             "Left, broker 1 returns and cuts m2. Right, broker 2 catches up.",
-            "The replicas agree in both worlds. Left, the cut goes below broker 1's own high watermark, and it "
-            "writes that down as evidence.",
+            "The replicas agree in both worlds. Left, broker 1 cuts below its own high watermark, and writes that "
+            "down as evidence (an event `truncated`).",
             """
             quiet start 1
             settle
@@ -169,7 +171,7 @@ LAST_REPLICA = Lesson(
     ),
     worlds=(
         Setting(
-            ("without eligible leader replicas"), "min_isr=2 elr=off", ("m1",), (Expected("acknowledged-lost", 0, 2),)
+            "without eligible leader replicas", "min_isr=2 elr=off", ("m1",), (Expected("acknowledged-lost", 0, 2),)
         ),
         Setting("eligible leader replicas (KIP-966)", "min_isr=2 elr=on"),
     ),

@@ -10,8 +10,8 @@ HIGH_WATERMARK = Lesson(
     name="high-watermark",
     title="How a record becomes committed",
     promise=(
-        "Each replica has a log end offset (LEO) of its own, and the leader keeps a copy of the others'. The high "
-        "watermark (HW) is the smallest of all that count."
+        "Each replica has a log end offset (LEO) of its own. The leader cannot look at other disks, so it keeps a copy "
+        "of each follower's LEO: the high watermark (HW) is the smallest LEO of those in sync."
     ),
     worlds=(Setting("fetches are answered at once"), Setting("a fetch waits for records")),
     shows=Shows(remote=True),
@@ -45,12 +45,12 @@ HIGH_WATERMARK = Lesson(
             "Left, m1 is committed now, and the answer was made with the HW from before. Right, the answer brings "
             "HW 1.",
             "fetch 2",
-            "quiet time 500",
+            "time 500",
         ),
         Step(
             "The follower hears of it",
             "Left, broker 2 fetches once more. Right, it fetches as always, and waits.",
-            "A follower's HW is always one round behind: the answer is made before the leader counts the fetch. "
+            "A follower's HW is one round late: the answer is made before the leader counts the fetch. "
             "lost-write shows what a restart in this gap could do.",
             "fetch 2",
             "fetch 2 wait",
@@ -90,8 +90,8 @@ FOUR_MOMENTS = Lesson(
     name="four-moments",
     title="When a high watermark moves",
     promise=(
-        "The leader compares the log end offsets at four moments: when it appends, when a follower fetches, when "
-        "the ISR changes, and when it becomes the leader."
+        "The leader looks at the high watermark again at four moments: when it appends, when a follower fetches, "
+        "when the ISR changes, and when it has become the leader."
     ),
     worlds=(Setting("today"),),
     shows=Shows(remote=True),
@@ -118,7 +118,7 @@ FOUR_MOMENTS = Lesson(
         ),
         Step(
             "2. The ISR changes",
-            "The controller misses broker 2 and takes it out of the ISR.",
+            "The controller hears nothing more of broker 2 and takes it out of the ISR.",
             "Of those that count only the leader is left, and it has m2: the HW moves without any fetch, and the "
             "producer is told.",
             "fence 2",
@@ -164,8 +164,9 @@ FOUR_MOMENTS = Lesson(
     ),
     end={
         REMEMBER: (
-            "Append, fetch, ISR change, new leader: four moments, and no timer. Nothing else moves a leader's high "
-            "watermark, and it never goes back while it leads."
+            "Append, fetch, ISR change, new leader: four moments, and no timer in Kafka. (odradek looks every half "
+            "lag time as well, since a replica outside of the ISR that the HW waited for may have fallen silent.) A "
+            "leader's high watermark never goes back while it leads."
         ),
         READ_ON: (
             "docs/protocol.md: R-20 to R-23 (what counts, and when it is looked at), R-101 (what a new leader does "
@@ -178,8 +179,8 @@ PURGATORY = Lesson(
     name="purgatory",
     title="The requests that wait",
     promise=(
-        "A fetch waits for records up to 500 ms, a produce with acks=all for the high watermark up to its time-out. "
-        "Both wait in the leader's purgatory, and cost nothing meanwhile."
+        "A fetch waits for records up to 500 ms, a produce with acks=all for the high watermark up to its time-out "
+        "(30 s by default). Both wait in the leader's purgatory, and cost nothing meanwhile."
     ),
     worlds=(Setting("today"),),
     shows=Shows(waiting=True),
@@ -219,13 +220,13 @@ PURGATORY = Lesson(
             "News without records",
             "500 ms pass without a record.",
             "A follower that waits is told of a new HW after 500 ms at the latest, in an answer without records. "
-            "(Kafka's followers ask every 500 ms in any case.)",
+            "(In Kafka a follower is answered after 500 ms in any case.)",
             "time 500",
         ),
         Step(
             "Nobody fetches",
             "m2 is sent with acks=all and a time-out of 1,500 ms. The follower does not fetch.",
-            "m2 is in the leader's log; for the answer it waits.",
+            "m2 is in the leader's log, and its producer waits for the answer.",
             """
             produce 1 m2 timeout=1500
             time 1000
@@ -240,7 +241,8 @@ PURGATORY = Lesson(
         Step(
             "Committed after all",
             "The follower fetches again.",
-            "m2 is committed after its producer was told an error. Who sends it again needs an idempotent producer.",
+            "m2 is committed after its producer was told an error. A producer that sends it again writes it twice, "
+            "unless it is idempotent: see idempotent-producer.",
             """
             fetch 2
             fetch 2
@@ -291,21 +293,21 @@ SLOW_FOLLOWER = Lesson(
             """,
         ),
         Step(
-            "10 seconds",
-            "The rest of the lag time passes (replica.lag.time.max.ms, 10 s here; Kafka: 30 s).",
-            "The leader asks the controller for an ISR without broker 3 (1,2?). The HW still waits: only a confirmed "
-            "ISR counts, or two leaders could disagree.",
+            "10 seconds, and the next look",
+            "replica.lag.time.max.ms passes (10 s here, 30 s in Kafka), and half of it more: that is how often the "
+            "leader looks.",
+            "The leader asks the controller for an ISR without broker 3 (1,2?). The HW still waits: until the "
+            "controller agrees it may elect broker 3, which lacks m2.",
             """
-            quiet time 8000
+            time 10000
             quiet fetch 2
-            time 7000
+            time 5000
             """,
         ),
         Step(
             "The controller agrees",
             "The controller confirms the ISR 1,2.",
-            "That moves the HW, and m2 is acknowledged. It took the lag time: this is what one slow replica costs, "
-            "once.",
+            "That moves the HW, and m2 is acknowledged, 15 seconds late: this is what one slow replica costs, once.",
             "controller",
         ),
         Step(
@@ -331,7 +333,7 @@ SLOW_FOLLOWER = Lesson(
         Step(
             "In sync again",
             "The controller confirms, and everybody catches up.",
-            "Leaving takes the lag time, coming back takes one fetch at the HW.",
+            "Leaving takes one to one and a half lag times, coming back one fetch at the HW.",
             """
             controller
             settle
@@ -340,8 +342,9 @@ SLOW_FOLLOWER = Lesson(
     ),
     end={
         REMEMBER: (
-            "In sync means: it was at the leader's end of the log within the last replica.lag.time.max.ms. Out of "
-            "the ISR only by a confirmed change, and back when it has reached the high watermark."
+            "In sync means: at the leader's end of the log within the last replica.lag.time.max.ms. A replica leaves "
+            "the ISR only by a change that the controller confirms, and may come back when it has reached the high "
+            "watermark."
         ),
         READ_ON: (
             "docs/protocol.md: R-40 to R-46 (who leaves the ISR, who joins, and what counts meanwhile), R-54 (what "

@@ -24,13 +24,13 @@ def _cause_of_lost_write(played: Played) -> Mapping[str, str]:
     elected = new.last(2, "leader_elected")
     return {
         DID_IT: (
-            f"Broker 2 cut its log from {cut['from']} to {cut['to']} when it restarted (L-1): its high watermark was "
+            f"Broker 2 cut its log from {cut['from']} to {cut['to']} when it restarted: its high watermark was "
             f"still {cut['high_watermark']}, although m2 at offset {cut['to']} was acknowledged. Then it led without "
             "m2."
         ),
         INSTEAD: (
-            "Broker 2 cut nothing when it restarted; it would have asked its leader by offset and epoch (R-36, "
-            f"R-79). So it led from offset {elected['epoch_start_offset']} on, with m2 below."
+            "Broker 2 cut nothing when it restarted; it would have asked its leader by offset and epoch. So it led "
+            f"from offset {elected['epoch_start_offset']} on, with m2 below."
         ),
     }
 
@@ -68,7 +68,7 @@ LOST_WRITE = Lesson(
         Step(
             "Copied",
             "Broker 2 fetches at 1, gets m2, and appends it.",
-            "Now m2 is on both. But the leader does not know yet: only the next fetch, at 2, will tell it (R-6, R-24).",
+            "Now m2 is on both. But the leader does not know yet: only the next fetch, at 2, will tell it.",
             "fetch 2",
         ),
         Step(
@@ -76,7 +76,7 @@ LOST_WRITE = Lesson(
             "Broker 2 fetches at 2. The leader commits m2 and tells the producer; a consumer reads it. The answer to "
             "broker 2 is lost.",
             "Broker 2 has m2 and has not heard that it is committed: its HW is one round behind. This lag is "
-            "normal, and both failures depend on it.",
+            "normal, and the loss depends on it.",
             """
             fetch 2 lose=reply
             read 1 from=1
@@ -86,7 +86,7 @@ LOST_WRITE = Lesson(
             "A restart",
             "Broker 1 writes its HW to the file, as it does every few seconds. Broker 2 is killed and is back at once: "
             "it keeps its place in the ISR, as brokers did then.",
-            "The old rule: who becomes a follower cuts its log at its own HW (L-1). Today's: cut nothing before the "
+            "The old rule: who becomes a follower cuts its log at its own HW. Today's: cut nothing before the "
             "leader has said where your log parts from its own.",
             """
             checkpoint 1
@@ -99,7 +99,7 @@ LOST_WRITE = Lesson(
             "Before broker 2 can fetch, broker 1 dies. Broker 2 is in the ISR, so its election is clean. The consumer "
             "goes on at 2.",
             "Left, nobody alive has m2 any more: an acknowledged record is lost, and the consumer's position lies "
-            "behind the end of the log.",
+            "beyond the end of the log.",
             """
             crash 1
             fence 1
@@ -109,7 +109,7 @@ LOST_WRITE = Lesson(
         Step(
             "Life goes on",
             "The producer writes m3 to the new leader.",
-            "Left, m3 takes the offset that m2 had. Right, it goes behind m2.",
+            "Left, m3 takes the offset that m2 had. Right, it goes after m2.",
             "produce 2 m3",
         ),
         Step(
@@ -131,7 +131,10 @@ LOST_WRITE = Lesson(
             "a follower asks its leader where its newest epoch ended instead of trusting its own high watermark. "
             "KIP-595 (since 2.7) put the question into the fetch itself, as on the right."
         ),
-        READ_ON: ("docs/protocol.md: R-24 (one round late), R-70 to R-79 (what is cut); L-1 (before)."),
+        READ_ON: (
+            "docs/protocol.md: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 to "
+            "R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
+        ),
     },
 )
 
@@ -142,14 +145,14 @@ def _cause_of_divergence(played: Played) -> Mapping[str, str]:
     cut = new.last(1, "truncated", "R-79")
     return {
         DID_IT: (
-            f"Broker 1 came back with a high watermark of {back['high_watermark']} and cut there (L-1), which was "
+            f"Broker 1 came back with a high watermark of {back['high_watermark']} and cut there, which was "
             f"nothing: its log ended at {back['log_end_offset']}. It fetched from there on, and nobody compared "
             "offset 1."
         ),
         INSTEAD: (
             f"Broker 1 named its newest epoch, {cut['last_epoch']}. The leader answered that epoch "
             f"{cut['answer_epoch']} ended at {cut['answer_end']}, and broker 1 cut its log from {cut['from']} to "
-            f"{cut['to']} (R-79)."
+            f"{cut['to']}."
         ),
     }
 
@@ -157,7 +160,7 @@ def _cause_of_divergence(played: Played) -> Mapping[str, str]:
 DIVERGENCE = Lesson(
     name="divergence",
     title="The divergence",
-    promise="After a power loss two replicas hold different records at one offset, for ever, and both believe to be "
+    promise="After a power loss two replicas hold different records at one offset, for ever, and both count as "
     "in sync.",
     worlds=(
         Setting(OLD, BEFORE_0_11, expected=(Expected("log-matching", 1, 0), Expected("acknowledged-lost", 1, 0))),
@@ -184,8 +187,8 @@ DIVERGENCE = Lesson(
             "Half flushed",
             "The producer writes m2 with acks=1, and broker 2 copies it. Only broker 1 gets it onto its disk, and its "
             "high watermark of 2.",
-            "acks=1 promises nothing against a power loss. (With acks=all, m2 would be lost as well, in both worlds: "
-            "against that helps fsync, or KIP-966.)",
+            "acks=1 promises nothing against a power loss. (With acks=all m2 would be lost as well, in both worlds: "
+            "only a flush before the answer helps against that.)",
             """
             produce 1 m2 acks=1
             settle
@@ -247,7 +250,7 @@ DIVERGENCE = Lesson(
         ),
         READ_ON: (
             "docs/protocol.md: R-60 to R-69 (the epochs of a log), R-75 and R-79 (how a divergence is found and "
-            "cut); L-1, L-5 and L-8 (how it was not, before 0.11)."
+            "cut); L-1 (the cut at the own HW before 0.11), L-5 (no answer spoke of a divergence)."
         ),
     },
 )
@@ -261,10 +264,10 @@ def _cause_of_offsets_go_backwards(played: Played) -> Mapping[str, str]:
     cut = new.last(1, "truncated", "R-79")
     return {
         DID_IT: f"Broker 1 fetched at {whole.at} and appended the batch {whole.first} to "
-        f"{whole.last} whole, since its last offset was not below the end of the log (L-9).",
+        f"{whole.last} whole, since its last offset was not below the end of the log.",
         INSTEAD: (
             f"The leader answered that epoch {cut['answer_epoch']} ended at {cut['answer_end']}. Broker 1 cut its "
-            f"log from {cut['from']} to {cut['to']} (R-79) and took every batch from its first offset on (R-81)."
+            f"log from {cut['from']} to {cut['to']} and took every batch from its first offset on."
         ),
     }
 
@@ -363,11 +366,11 @@ def _cause_of_fast_leader_change(played: Played) -> Mapping[str, str]:
     return {
         DID_IT: (
             f"Broker 2 asked once where epoch {back['last_epoch']} ends, an epoch that its leader never had, and got "
-            f"an offset at or behind its own end, {back['log_end_offset']}: nothing to cut. It fetched on from there."
+            f"an offset at or beyond its own end, {back['log_end_offset']}: nothing to cut. It fetched on from there."
         ),
         INSTEAD: (
             "The answer names the epoch that the offset belongs to, so broker 2 sees that it is another one, and "
-            f"goes back until both have the same (R-75): it cut its log {way} (R-79)."
+            f"goes back until both have the same: it cut its log {way}."
         ),
     }
 
@@ -424,7 +427,7 @@ FAST_LEADER_CHANGE = Lesson(
         Step(
             "Epoch 4: broker 1",
             "And again: broker 1 leads and writes p4.",
-            "Behind x the two logs have nothing in common.",
+            "After x the two logs have nothing in common.",
             """
             crash 2
             quiet start 1
@@ -435,7 +438,7 @@ FAST_LEADER_CHANGE = Lesson(
         Step(
             "Broker 2 returns",
             "It becomes a follower with x, q1, q2, its newest epoch is 3, and it asks its leader.",
-            "Left, the answer is an offset alone, 4, behind the end of the asker's log: nothing is cut. Right, the "
+            "Left, the answer is an offset alone, 4, beyond the end of the asker's log: nothing is cut. Right, the "
             "answer names the epoch, too.",
             """
             start 2
@@ -445,7 +448,7 @@ FAST_LEADER_CHANGE = Lesson(
         Step(
             "It asks again",
             "Broker 2 sends its next request.",
-            "Left, it fetches records already, behind two that its leader never had. Right, it asks with an older "
+            "Left, it fetches records already, after two that its leader never had. Right, it asks with an older "
             "epoch, and learns that this one parts, too.",
             "fetch 2",
         ),
@@ -462,8 +465,8 @@ FAST_LEADER_CHANGE = Lesson(
         KAFKA: "KIP-279 (Kafka 2.0) lets the leader answer with the epoch beside its end offset, and the follower asks "
         "again until both have the epoch. With KIP-595 the rounds became part of the fetch.",
         READ_ON: (
-            "docs/protocol.md: R-62 (where an epoch ends), R-75 to R-79 (round by round); its last section is the "
-            "old protocol."
+            "docs/protocol.md: R-62 (where an epoch ends), R-75 to R-79 (the questions, round by round); its last "
+            "section is the old protocol."
         ),
     },
 )

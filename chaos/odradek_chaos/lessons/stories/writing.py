@@ -64,15 +64,16 @@ ACKS = Lesson(
         Step(
             "In the end",
             "Both replicas agree.",
-            "Left, m2 is lost although it was acknowledged, and m4 without a word. The auditor finds nothing wrong: "
-            "acks=1 and acks=0 promise no more than that.",
+            "Left, m2 is lost although it was acknowledged. In both, m4 is lost without a word. The auditor finds "
+            "nothing wrong: acks=1 and acks=0 promise no more.",
             "settle",
         ),
     ),
     end={
         REMEMBER: (
-            "acks=0 loses records whenever a leader changes, and says nothing. acks=1 loses what the leader had "
-            "alone when it died. acks=all loses nothing while one in-sync replica survives with its disk."
+            "acks=0 loses what is under way when a leader changes or a connection breaks, and says nothing. acks=1 "
+            "loses what the leader had alone when it died. acks=all loses nothing while one in-sync replica survives "
+            "with its disk."
         ),
         READ_ON: (
             "docs/guarantees.md (what is promised under which settings); docs/protocol.md: R-13 (who is answered "
@@ -122,14 +123,14 @@ MIN_INSYNC_REPLICAS = Lesson(
             "Before the append",
             "m3 is sent with acks=all.",
             "Left, it is acknowledged at once. Right, it is refused before anything is written: NOT_ENOUGH_REPLICAS "
-            'means "not written", and can be sent again safely.',
+            'means "not written", so m3 can safely be sent again.',
             "produce 1 m3",
         ),
         Step(
             "Unknown",
             "20 seconds pass: the time-out of m2.",
-            "Right, the producer of m2 is told REQUEST_TIMED_OUT: m2 is in a log, and may yet be committed, or "
-            "lost. It was never acknowledged.",
+            "Right, the producer of m2 is told REQUEST_TIMED_OUT: m2 is in a log, and may yet be committed or lost. "
+            "(NOT_ENOUGH_REPLICAS_AFTER_APPEND, which older brokers answered, means the same.)",
             "time 20000",
         ),
         Step(
@@ -180,7 +181,7 @@ IDEMPOTENT_PRODUCER = Lesson(
         Step(
             "Calm",
             "m1 is written with acks=all, and both brokers have it.",
-            "Right, the batch carries a producer id and the sequence number 0.",
+            "Right, the batch carries a producer id, its epoch, and the sequence number 0.",
             """
             produce 1 m1
             settle
@@ -247,8 +248,8 @@ IDEMPOTENT_PRODUCER = Lesson(
         Step(
             "In the end",
             "Broker 1 returns, and catches up.",
-            "Both worlds keep every record, and their replicas agree. Left, two are there twice, and in another "
-            "order than they were sent, if others came in between.",
+            "Both worlds keep every record, and their replicas agree. Left, two are there twice, and the auditor "
+            "finds nothing wrong: without idempotence nobody promised more.",
             """
             quiet start 1
             settle
