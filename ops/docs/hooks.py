@@ -23,7 +23,11 @@ API = {  # page -> its title, what it is, and what is documented
             "odradek.shared.results",
             "odradek.administration.admin.Admin",
             "odradek.administration.descriptions",
+            "odradek.administration.groups",
+            "odradek_proto.topics.TopicPartition",
             "odradek.shared.errors",
+            "odradek.broker_errors",
+            "odradek_proto.errors.ErrorCode",
         ),
     ),
     "api/sync.md": (
@@ -32,6 +36,7 @@ API = {  # page -> its title, what it is, and what is documented
         (
             "odradek.sync.producer",
             "odradek.sync.clients",
+            "odradek_proto.transport.background",
         ),
     ),
     "api/testing.md": (
@@ -41,6 +46,8 @@ API = {  # page -> its title, what it is, and what is documented
             "odradek_broker.testing.plugin",
             "odradek_broker.testing.cluster.Cluster",
             "odradek_broker.testing.async_cluster.AsyncCluster",
+            "odradek_broker.testing.containers.KafkaContainer",
+            "odradek_broker.local.cluster.ClusterError",
         ),
     ),
     "api/audit.md": (

@@ -71,6 +71,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic as the metadata have it. `topic_id` is Kafka's text form; `internal`: brokers keep it for themselves."""
+
     name: str
     topic_id: str
     internal: bool
@@ -141,6 +143,8 @@ class RemoteReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
+    """Where a leader epoch begins in a replica's log."""
+
     epoch: int
     start_offset: int
 
@@ -195,6 +199,8 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
+    """The metadata quorum, as its leader describes it: who votes, who only follows, and how far each is."""
+
     leader_id: int
     leader_epoch: int
     high_watermark: int
