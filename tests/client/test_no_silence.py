@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import sys
@@ -44,6 +45,25 @@ def test_a_dropped_producer_tells_how_many_records_it_holds(peers: Any) -> None:
     assert [str(warning.message).startswith(said) for warning in caught] == [True]
     assert caught[0].category is ResourceWarning
     assert [context["message"].startswith(said) for context in peers.loop.unhandled] == [True]
+
+
+def test_a_close_that_is_cancelled_tells_how_many_records_it_gives_up(peers: Any) -> None:
+    """The cancellation goes on, and nobody would hear of them by it."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        sender = made(peers, Producer)
+        await sender.start()
+        peers.brokers[1].holding = True
+        for number in range(50):
+            await sender.enqueue("orders", str(number))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await sender.close()
+
+    peers.loop.run(story())
+    [context] = peers.loop.unhandled
+    assert context["message"].startswith("close() of Producer 'odradek' was cancelled: 50 records were not delivered")
 
 
 @pytest.mark.parametrize("kind", [Producer, SyncProducer])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import types
+from typing import Any, cast
 
 import pytest
 from odradek import (
@@ -372,3 +373,27 @@ def test_leaders_that_come_and_go_lose_and_duplicate_nothing(peers_of_seed: Any,
 
     peers.run(story())
     assert [log.values() for log in logs] == [[str(number).encode() for number in range(300)]] * 4
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_producer_whose_tasks_were_cancelled_sends_what_it_took_when_it_is_closed(
+    peers: Any, is_over: bool
+) -> None:
+    """As `asyncio.run` cancels all tasks of its loop, while a worker of the application leaves its `async with`."""
+    [log] = peers.topic("orders")
+    before = asyncio.all_tasks()
+    async with producer(peers) as sender:
+        await sender.send("orders", "first")
+        peers.brokers[1].holding = True
+        await sender.enqueue("orders", "on the wire")
+        await peers.until(lambda: peers.brokers[1].held)
+        await sender.enqueue("orders", "waiting")
+        for task in asyncio.all_tasks() - before:
+            if "/client/odradek/" in cast("types.CoroutineType[Any, Any, Any]", task.get_coro()).cr_code.co_filename:
+                task.cancel()
+        peers.brokers[1].holding = False
+        if is_over:
+            await peers.clock.sleep(1)
+        began_ms = peers.clock.now_ms()
+    assert log.values() == [b"first", b"on the wire", b"waiting"]
+    assert peers.clock.now_ms() - began_ms < 1_000

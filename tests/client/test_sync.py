@@ -176,6 +176,82 @@ def test_a_process_that_ends_without_close_sends_what_it_took(
     assert "ResourceWarning: unclosed Producer" in ended.stderr
 
 
+IN_A_CHILD = """
+import atexit, multiprocessing, os, sys
+from odradek.sync import Consumer, Producer
+
+producer = Producer(sys.argv[1], linger_ms=60_000)  # not used before the fork
+
+def write():
+    for number in range(50):
+        producer.enqueue("orders", str(number))
+
+def again():
+    producer.enqueue("orders", "no")
+
+fork = multiprocessing.get_context("fork")
+(child := fork.Process(target=write)).start()
+child.join()
+with Consumer(sys.argv[1], "orders", auto_offset_reset="earliest") as consumer:
+    print(child.exitcode, len([*consumer.records(until="end")]))
+write()
+(child := fork.Process(target=again)).start()
+child.join()
+print(child.exitcode)
+if not os.fork():
+    atexit._run_exitfuncs()
+    os._exit(0)  # gRPC may crash where such a child takes itself apart
+print(os.wait()[1])
+"""
+
+
+def test_a_child_that_is_forked_sends_what_it_took_and_not_what_its_parent_took(served: Any) -> None:
+    """It may use a client that its parent has not; one that the parent has used is refused, and waits for nothing."""
+    [log] = served.topic("orders")
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_A_CHILD, addresses(served)], capture_output=True, text=True, timeout=120
+    )
+    assert (ended.stdout.split(), ended.returncode) == (["0", "50", "1", "0"], 0), ended.stderr
+    assert "RuntimeError: odradek was used in this process before it was forked" in ended.stderr
+    assert len(log.values()) == 100
+
+
+LEFT_OPEN = """
+import sys
+from odradek.sync import Consumer, Producer
+
+def write():
+    with Producer(sys.argv[1], linger_ms=60_000) as producer:
+        for number in range(50):
+            producer.enqueue("orders", str(number))
+            yield number
+
+def read():
+    with Consumer(sys.argv[1], "orders", auto_offset_reset="earliest") as consumer:
+        yield from consumer
+
+writing, reading = write(), read()
+for number in writing:
+    if number == 30:
+        break
+consumer = Consumer(sys.argv[1], "orders")
+records = iter(consumer)
+next(reading, None) if sys.argv[2:] else None
+"""
+
+
+def test_a_process_ends_whose_generators_hold_clients(served: Any) -> None:
+    """They are closed when no loop runs any more, by the interpreter, which must not wait for it."""
+    [log] = served.topic("orders")
+    for count, arguments in enumerate(([], ["read"]), 1):
+        ended = subprocess.run(
+            [sys.executable, "-c", LEFT_OPEN, addresses(served), *arguments],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+        assert len(log.values()) == 31 * count
+
+
 def test_what_cannot_be_sent_at_the_end_of_a_process_is_told(served: Any) -> None:
     """On standard error, with the error and the number of records."""
     [log] = served.topic("orders")

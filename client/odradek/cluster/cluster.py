@@ -29,7 +29,7 @@ from odradek_proto.transport.ports import (
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.broker_errors import ClusterAuthorizationFailed, SaslAuthenticationFailed
-from odradek.cluster.tasks import Failed, start_task
+from odradek.cluster.tasks import Failed, start_task, was_cancelled
 from odradek.core.cluster_view import ClusterView
 from odradek.shared.config import ClientConfig
 from odradek.shared.errors import (
@@ -100,6 +100,11 @@ class Cluster:
                 raise BootstrapError(self._failures, hint=_bootstrap_hint(self._failures))
             await self.clock.sleep(pause)
         self._task = start_task(self._keep_fresh(), self._fail)
+
+    async def begin_anew_if_cancelled(self) -> None:
+        """Go on with the refreshes, if somebody has cancelled them."""
+        if await was_cancelled(self._task):
+            self._task = start_task(self._keep_fresh(), self._fail)
 
     async def close(self) -> None:
         self._closed = True

@@ -1,7 +1,9 @@
 """Tasks that run for as long as a client lives. None of them ends in silence.
 
 Rules of this module. Such a task ends by being cancelled. When it ends by an exception, something happened that nobody
-was prepared for; whoever started it is told at once, so that all who wait can be told.
+was prepared for; whoever started it is told at once, so that all who wait can be told. `asyncio.run` cancels all tasks
+of its loop at its end, also these, while tasks of the application still close their clients: what closing needs begins
+such a task anew.
 """
 
 from __future__ import annotations
@@ -33,3 +35,12 @@ def start_task(work: Coroutine[Any, Any, None], failed: Failed) -> asyncio.Task[
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(look)
     return task
+
+
+async def was_cancelled(task: asyncio.Task[None] | None) -> bool:
+    """Whether somebody has cancelled a task, which is over then."""
+    if task is None:
+        return False
+    if task.cancelling() and not task.done():
+        await asyncio.wait((task,))
+    return task.cancelled()

@@ -17,7 +17,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
 from odradek.cluster.outages import log_outages
-from odradek.cluster.tasks import failure_of, start_task
+from odradek.cluster.tasks import failure_of, start_task, was_cancelled
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
@@ -64,7 +64,7 @@ class ProduceEngine:
         self._cluster = cluster
         self._clock = cluster.clock
         self._links: dict[int, ProduceLink] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # of the links
         self._id_task: asyncio.Task[None] | None = None
         self._deadline = Deadline(cluster.clock, self._on_time)
         self.buffer_waiters: deque[asyncio.Event] = (
@@ -81,7 +81,7 @@ class ProduceEngine:
         self._stop_taking(error)
         self.carry_out(self.sender.fail_all(error))
         self._deadline.cancel()
-        tasks = [*self._tasks, *([self._id_task] if self._id_task else [])]
+        tasks = [*self._tasks.values(), *([self._id_task] if self._id_task else [])]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -159,6 +159,7 @@ class ProduceEngine:
 
     async def flush(self, timeout: float | None) -> None:
         """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
+        await self._begin_anew_what_was_cancelled()
         waiting = AllDelivered(self.sender.queues.unfinished())
         self._flushing += 1
         self._hurry()
@@ -170,6 +171,14 @@ class ProduceEngine:
         finally:
             self._flushing -= 1
             self._hurry()
+
+    async def _begin_anew_what_was_cancelled(self) -> None:
+        await self._cluster.begin_anew_if_cancelled()
+        if await was_cancelled(self._id_task):
+            self._see_to_producer_id()
+        for broker_id, task in [*self._tasks.items()]:
+            if await was_cancelled(task):
+                self.wake(broker_id)
 
     def _hurry(self) -> None:
         self.sender.hurry = self._flushing > 0 or bool(self.buffer_waiters)
@@ -213,7 +222,7 @@ class ProduceEngine:
     def wake(self, broker_id: int) -> None:
         """There may be something to send to a broker; without a leader, somebody has to find one."""
         link = self._links.get(broker_id)
-        if link is None:
+        if link is None or (self._tasks[broker_id].cancelled() and self.fatal is None):
             if broker_id == NO_LEADER:
                 self._cluster.request_refresh("records wait for a partition without a leader")
                 return
@@ -225,7 +234,7 @@ class ProduceEngine:
                 carry_out=self.carry_out,
                 failed=self._fail,
             )
-            self._tasks.append(start_task(link.run(), self._fail))
+            self._tasks[broker_id] = start_task(link.run(), self._fail)
         link.wake()
 
     def _wake_all(self) -> None:

@@ -72,14 +72,21 @@ class ProduceLink:
                 await self._wakeup.wait()
             try:
                 await self._live()
+            except asyncio.CancelledError:
+                self._give_back(StreamClosed("the task that wrote to it was cancelled"))
+                raise  # nobody asks for new metadata then; another link, if there is one, does what is left
             except NetworkError as error:
-                self._owed.clear()
-                self._unanswered = 0
-                now_ms = self._cluster.clock.now_ms()
-                self._carry_out(self._sender.on_stream_broken(self.broker_id, now_ms, self._reason(error)))
+                self._carry_out(self._give_back(error))
                 if isinstance(error, StreamClosed) and not self._failures:
                     continue  # it had been open: try again at once, the broker may be there
                 await self._cluster.clock.sleep(self._cluster.search_pause(self._failures))
+
+    def _give_back(self, error: NetworkError) -> list[Effect]:
+        """Nothing will be answered on this stream."""
+        self._owed.clear()
+        self._unanswered = 0
+        now_ms = self._cluster.clock.now_ms()
+        return self._sender.on_stream_broken(self.broker_id, now_ms, self._reason(error))
 
     async def _live(self) -> None:
         """One stream, from its opening to its end, which is always a `NetworkError`."""

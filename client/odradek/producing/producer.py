@@ -106,14 +106,20 @@ class Producer(Client, Generic[K, V]):
             return
         self._closing = True
         engine.routes.clear()
+        is_cancelled = True
         try:
             await engine.flush(timeout)
+            is_cancelled = False
         except RequestTimeout:
-            pass  # said below, once for each record that is left
+            is_cancelled = False  # said below, once for each record that is left
         finally:
             await engine.end(ClientClosed("the producer was closed before an acknowledgement came"))
             await self._shut()
-        if (failures := engine.failed.as_group()) is not None:
+            failures = engine.failed.as_group()
+            if is_cancelled and failures is not None:  # which nobody hears of by an exception
+                message = f"close() of Producer {self._base_config.client_id!r} was cancelled: {failures}"
+                asyncio.get_running_loop().call_exception_handler({"message": message, "client": self})
+        if failures is not None:
             raise failures
 
     def _held(self) -> str:

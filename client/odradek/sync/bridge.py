@@ -126,4 +126,5 @@ class Facade:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.run(self._client.__aexit__(kind, error, trace))
+        if not self._loop.is_gone:  # a generator that is left open calls this when the interpreter has ended
+            self._loop.run(self._client.__aexit__(kind, error, trace))

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -183,6 +185,14 @@ class _Producer(AsyncProducer[K, V]):
                     return delivery
         return self.loop.run(self._put_behind(topic, partition, record))
 
+    def refuse(self) -> None:
+        """Whoever enqueues from now on has to ask the loop."""
+        if self._engine is not None:
+            self._engine.routes.clear()
+
+    def _held(self) -> str:
+        return "" if self.loop.is_gone else super()._held()
+
     # --- on the loop -----------------------------------------------------------------------------------------------
 
     async def take_in(self) -> None:
@@ -231,6 +241,8 @@ class _Producer(AsyncProducer[K, V]):
 
     async def start(self) -> None:
         await super().start()
+        if not _unclosed:
+            _see_to_the_end_of_a_child()
         _unclosed[self] = None
 
     async def close(self, timeout: float | None = None) -> None:
@@ -254,6 +266,16 @@ class _Producer(AsyncProducer[K, V]):
 _unclosed: dict[_Producer[Any, Any], None] = {}
 
 
+def _leave_to_the_parent() -> None:
+    """In the child of a fork: it sends nothing that its parent took, and takes nothing more for these producers."""
+    for producer in _unclosed:
+        producer.refuse()
+    _unclosed.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
 @atexit.register
 def _close_all() -> None:
     """Wait for the records of producers that nobody has closed, as kafka-python does."""
@@ -262,6 +284,13 @@ def _close_all() -> None:
             producer.loop.run(producer.close(EXIT_FLUSH_S))
         except ExceptionGroup as failures:
             logger.error("at the end of the process, %s: %s", failures, "; ".join(map(str, failures.exceptions)))
+
+
+def _see_to_the_end_of_a_child() -> None:
+    """Processes of multiprocessing that were forked end without atexit."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=0)
 
 
 class Producer(Facade, Generic[K, V]):
