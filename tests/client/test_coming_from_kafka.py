@@ -6,6 +6,8 @@ import importlib
 import inspect
 from typing import Any
 
+import confluent_kafka
+import confluent_kafka.admin
 import odradek
 import odradek.sync
 import pytest
@@ -34,6 +36,40 @@ def test_a_method_of_another_client_is_answered(module: Any, kind: str, name: st
     called, _, _ = answer.partition("(")
     if called.isidentifier():
         assert hasattr(type(client), called), answer
+
+
+OF_NO_USE_HERE = {  # what they say of themselves, of log directories, and of features
+    "api_versions", "alter_replica_log_dirs", "bootstrap", "bootstrap_connected", "describe_features",
+    "describe_log_dirs", "describe_producers", "find_hanging_transactions", "get_broker_version_data",
+    "last_poll_timestamp", "max_usable_produce_magic", "poll", "update_features",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["config.providers", "interceptors", "share.acknowledgement.mode", "queuing.strategy"])
+def test_settings_of_java_and_of_librdkafka_that_no_client_here_lists_are_answered(name: str) -> None:
+    """Left out, or refused in words of their own."""
+    assert is_answered(ProducerConfig, name.replace(".", "_"), "x")
+    assert is_answered(ConsumerConfig, name.replace(".", "_"), "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        ("Producer", AIOKafkaProducer),
+        ("Producer", KafkaProducer),
+        ("Producer", confluent_kafka.SerializingProducer),
+        ("Consumer", AIOKafkaConsumer),
+        ("Consumer", KafkaConsumer),
+        ("Consumer", confluent_kafka.DeserializingConsumer),
+        ("Admin", AIOKafkaAdminClient),
+        ("Admin", KafkaAdminClient),
+        ("Admin", confluent_kafka.admin.AdminClient),
+    ],
+)
+def test_every_method_of_another_client_is_answered(kind: str, client: Any) -> None:
+    """Or is there, under the same name."""
+    known = {*dir(getattr(odradek, kind)), *METHODS[kind], *OF_NO_USE_HERE}
+    assert [name for name in dir(client) if name[0].islower() and name not in known] == []
 
 
 @pytest.mark.parametrize("name", sorted({*CLASSES, "Record"}))

@@ -18,8 +18,20 @@ logger = logging.getLogger("odradek")
 
 NO_TRANSACTIONS: Final = "transactions are not there yet"
 
+_CLUSTER_ID: Final = "Admin.describe_cluster(), whose cluster_id it is"
+_METRICS: Final = "nothing: brokers measure (`odradek docs metrics`), held_up_by says what is in the way"
+_CONNECTED: Final = "nothing: start() returns when the cluster was found"
+_PASSWORD: Final = "nothing: a client keeps its credentials, make a new one"
+_DESCRIBED_GROUPS: Final = "describe_consumer_groups()"
+
 PRODUCER_METHODS: Final = {
     "stop": "close()",
+    "produce_batch": "enqueue_many()",
+    "purge": "close(0), which gives up what is on its way",
+    "cluster_id": _CLUSTER_ID,
+    "metrics": _METRICS,
+    "bootstrap_connected": _CONNECTED,
+    "set_sasl_credentials": _PASSWORD,
     "send_and_wait": "send(), which returns when the record is acknowledged",
     "send_batch": "enqueue_many()",
     "create_batch": "enqueue_many()",
@@ -50,12 +62,40 @@ CONSUMER_METHODS: Final = {
     "last_stable_offset": "watermarks()",
     "get_watermark_offsets": "watermarks()",
     "store_offsets": "commit(offsets) with enable_auto_commit=False",
-    "incremental_assign": "assign(), which keeps the positions of partitions that stay",
+    "commit_async": "commit(), which returns when it is done",
+    "unassign": "unsubscribe()",
+    "cluster_id": _CLUSTER_ID,
+    "metrics": _METRICS,
+    "bootstrap_connected": _CONNECTED,
+    "set_sasl_credentials": _PASSWORD,
+    "memberid": "Admin.describe_consumer_groups(), which lists the members",
+    **dict.fromkeys(
+        ("incremental_assign", "incremental_unassign"), "assign(), which keeps the positions of partitions that stay"
+    ),
+    **dict.fromkeys(("group_metadata", "consumer_group_metadata"), NO_TRANSACTIONS),
 }
 ADMIN_METHODS: Final = {
     "stop": "close()",
-    "describe_topic": "describe_topics()",
-    "list_offsets": "Consumer.beginning_offsets(), end_offsets() and offsets_for_times()",
+    "cluster_id": _CLUSTER_ID,
+    "set_sasl_credentials": _PASSWORD,
+    "describe_metadata_quorum": "describe_quorum()",
+    "find_coordinator": _DESCRIBED_GROUPS,
+    "list_groups": "list_consumer_groups()",
+    "describe_groups": _DESCRIBED_GROUPS,
+    "remove_group_members": "nothing: members leave by close(), or when their session ends",
+    "delete_groups": "delete_consumer_groups()",
+    "list_group_offsets": "list_consumer_group_offsets()",
+    "delete_group_offsets": "delete_consumer_group_offsets()",
+    "reset_configs": "incremental_alter_configs()",
+    "alter_user_scram_credentials": "upsert_user_scram_credentials() and delete_user_scram_credentials()",
+    "wait_for_topics": "describe_topics(), which says who leads",
+    **dict.fromkeys(("alter_group_offsets", "reset_group_offsets"), "alter_consumer_group_offsets()"),
+    **dict.fromkeys(("describe_topic", "describe_topic_partitions"), "describe_topics()"),
+    **dict.fromkeys(
+        ("list_offsets", "list_partition_offsets"),
+        "Consumer.beginning_offsets(), end_offsets() and offsets_for_times()",
+    ),
+    **dict.fromkeys(("list_transactions", "describe_transactions", "abort_transaction"), NO_TRANSACTIONS),
 }
 DELIVERY_METHODS: Final = {
     "get": "result()",
@@ -74,10 +114,11 @@ CLASSES: Final = {
     **dict.fromkeys(("AIOKafkaConsumer", "KafkaConsumer", "DeserializingConsumer"), "Consumer"),
     **dict.fromkeys(("AIOKafkaAdminClient", "KafkaAdminClient", "AdminClient"), "Admin"),
     **dict.fromkeys(("Record", "Message"), "ConsumerRecord"),
+    **dict.fromkeys(("KafkaError", "KafkaException"), "OdradekError"),
 }
 
 _UNUSED_NAMES = """
-auto.include.jmx.reporter client.dns.lookup client.rack compression.gzip.level
+auto.include.jmx.reporter client.dns.lookup client.rack compression.gzip.level config.providers
 compression.lz4.level compression.zstd.level connections.max.idle.ms enable.metrics.push
 exclude.internal.topics group.protocol heartbeat.interval.ms key.deserializer key.serializer
 metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
@@ -88,12 +129,15 @@ socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms transa
 value.serializer
 
 api.version api.version.auto.timeout.ms api.version.fallback.ms api.version.request api.version.request.timeout.ms
-batch.num.messages broker.address.family broker.address.ttl broker.version.fallback compression.level debug
-delivery.report.only.error enable.incremental.fetch.sessions enable.partition.eof enable.random.seed
-enable.sparse.connections fetch.error.backoff.ms fetch.queue.backoff.ms group.protocol.type kafka.client
-log.connection.close log.level log.queue log.thread.name loop message.copy.max.bytes metadata.request.timeout.ms
-metric.group.prefix metrics.enabled queue.buffering.backpressure.threshold queue.buffering.max.kbytes
-queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages receive.message.max.bytes
+batch.num.messages broker.address.family broker.address.ttl broker.version.fallback builtin.features
+compression.level consume.callback.max.messages coordinator.query.interval.ms debug delivery.report.only.error
+enable.gapless.guarantee enable.incremental.fetch.sessions enable.partition.eof enable.random.seed
+enable.sparse.connections fetch.error.backoff.ms fetch.queue.backoff.ms group.protocol.type https.ca.location
+internal.termination.signal kafka.client log.connection.close log.level log.queue log.thread.name loop
+message.copy.max.bytes metadata.request.timeout.ms metric.group.prefix metrics.enabled offset.store.method
+offset.store.path offset.store.sync.interval.ms plugin.library.paths produce.offset.report
+queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+queued.max.messages.kbytes queued.min.messages queuing.strategy receive.message.max.bytes
 reconnect.backoff.jitter.ms selector socket.blocking.max.ms socket.keepalive.enable socket.max.fails
 socket.nagle.disable socket.options socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
 statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.max.ms
@@ -104,10 +148,15 @@ _PARTITIONER: Final = "the partitioner is Kafka's default one (murmur2): give se
 _REPORT: Final = "a delivery report is Delivery.add_done_callback(), of what enqueue() returns"
 _COMMITTED: Final = "commit() returns what it has committed, or raises why not"
 _KEYSTORE: Final = "key and certificate are in one PEM file, which ssl_keystore_location names"
+_INTERCEPTORS: Final = "interceptors are not there: wrap send() or the loop that reads"
 _PROXY: Final = "connections go through no proxy"
 _REFUSED: Final = {
     "transactional.id": NO_TRANSACTIONS,
-    "interceptor.classes": "interceptors are not there: wrap send() or the loop that reads",
+    "transaction.two.phase.commit.enable": NO_TRANSACTIONS,
+    "share.acknowledgement.mode": "share groups are not there",
+    "interceptor.classes": _INTERCEPTORS,
+    "interceptors": _INTERCEPTORS,
+    "topic.blacklist": "subscribe() to the topics that are wanted, or to an expression",
     "partitioner.class": _PARTITIONER,
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
     "partitioner": _PARTITIONER,
@@ -128,9 +177,9 @@ _REFUSED: Final = {
     "error.cb": "errors are raised by the call that meets them, and outages logged to the logger 'odradek'",
     "log.cb": "the logger is called 'odradek'",
     "logger": "the logger is called 'odradek'",
-    "stats.cb": "nothing is called with statistics; docs/metrics.md says what brokers measure",
+    "stats.cb": "nothing is called with statistics; `odradek docs metrics` says what brokers measure",
     "throttle.cb": "nothing is called when a broker throttles",
-    "oauth.cb": "docs/security.md says which mechanisms there are",
+    "oauth.cb": "`odradek docs security` says which mechanisms there are",
     "enable.ssl.certificate.verification": "certificates are always verified",
     "ssl.check.hostname": "host names are always verified",
     "ssl.certfile": _KEYSTORE,
@@ -163,6 +212,7 @@ SAME: Final = {
 }
 """What other clients call a setting of ours, both with underscores; units and values are the same."""
 _AS_IT_IS: Final = {
+    "transaction.two.phase.commit.enable": ("false",),
     "ssl.endpoint.identification.algorithm": ("https",),
     "ssl.truststore.type": ("pem",),
     "ssl.keystore.type": ("pem",),
@@ -185,7 +235,7 @@ def settle_foreign(written: str, value: Any, who: str) -> bool:
     if name in _REFUSED or name.startswith(_SECURITY):
         if value in _NOTHING_ASKED or str(value).lower() in _AS_IT_IS.get(name, ()):
             return True
-        why = _REFUSED.get(name, "not there; docs/security.md says which settings are")
+        why = _REFUSED.get(name, "not there; `odradek docs security` says which settings are")
         raise UnsupportedFeature(f"{written}: {why}", hint=f"leave {written} out")
     if name not in _UNUSED:
         return False
