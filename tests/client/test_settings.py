@@ -125,7 +125,7 @@ def test_a_configuration_that_was_written_for_kafka_loads(
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("ssl.engine.factory.class", "Mine", "docs/security.md"),
+        ("ssl.engine.factory.class", "Mine", "odradek docs security"),
         ("transactional.id", "t", "transactions are not there yet"),
         ("partitioner.class", "Mine", "a partition of your own choice"),
         ("value.serializer", str, "value_serializer=..."),
