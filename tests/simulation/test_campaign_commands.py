@@ -91,7 +91,7 @@ def test_the_values_that_there_are_need_no_other_hint(capsys: Capture, words: tu
 def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:
     """Their names alone do not say what they do."""
     for option in ("--nemeses", "--checks"):
-        assert refused(capsys, "run", option, "lots")[1] == "  try: docs/simulation.md describes them"
+        assert refused(capsys, "run", option, "lots")[1] == "  try: `odradek docs simulation` describes them"
 
 
 def test_seeds_that_were_not_begun_in_time_are_told(capsys: Capture) -> None:

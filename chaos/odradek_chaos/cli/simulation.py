@@ -158,7 +158,7 @@ def options_of(given: dict[str, Any]) -> Options:
         return check(made)
     except ValueError as error:
         # A wrong value of another option has been told all that there are.
-        hint = "docs/simulation.md describes them" if str(error).startswith(("no nemesis", "no check")) else ""
+        hint = "`odradek docs simulation` describes them" if str(error).startswith(("no nemesis", "no check")) else ""
         raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
 
 

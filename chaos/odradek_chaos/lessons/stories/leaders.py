@@ -72,7 +72,7 @@ LEADER_EPOCHS = Lesson(
             "agree on all before it. So one question finds where they part, or a few: see fast-leader-change."
         ),
         READ_ON: (
-            "docs/protocol.md: R-60 to R-63 (the epochs of a log, and where one ends), R-75 and R-79 (what a "
+            "`odradek docs protocol`: R-60 to R-63 (the epochs of a log, and where one ends), R-75 and R-79 (what a "
             "follower cuts)."
         ),
     },
@@ -156,8 +156,8 @@ UNCLEAN_ELECTION = Lesson(
             "default, in Kafka as here; an administrator can order one when the missing disks will never come back."
         ),
         READ_ON: (
-            "docs/protocol.md: R-133 (unclean elections), R-135 (the last member stays), R-92 (a cut below the own "
-            "high watermark); docs/administration.md."
+            "`odradek docs protocol`: R-133 (unclean elections), R-135 (the last member stays), R-92 (a cut below the "
+            "own high watermark); `odradek docs administration`."
         ),
     },
 )
@@ -249,8 +249,8 @@ LAST_REPLICA = Lesson(
             "by default here and in Kafka 4.1."
         ),
         READ_ON: (
-            "docs/protocol.md: R-135 (the last member of an ISR), R-139 to R-141 (who is eligible, and until when); "
-            "docs/guarantees.md."
+            "`odradek docs protocol`: R-135 (the last member of an ISR), R-139 to R-141 (who is eligible, and until "
+            "when); `odradek docs guarantees`."
         ),
     },
 )

@@ -80,7 +80,7 @@ HIGH_WATERMARK = Lesson(
             "first, a follower's with the next answer."
         ),
         READ_ON: (
-            "docs/protocol.md: R-6 (a fetch acknowledges what is below it), R-20 (the high watermark), R-24 (a "
+            "`odradek docs protocol`: R-6 (a fetch acknowledges what is below it), R-20 (the high watermark), R-24 (a "
             "follower's is one round late), R-127 (when a fetch that waits brings only a new high watermark)."
         ),
     },
@@ -169,8 +169,8 @@ FOUR_MOMENTS = Lesson(
             "leader's high watermark never goes back while it leads."
         ),
         READ_ON: (
-            "docs/protocol.md: R-20 to R-23 (what counts, and when it is looked at), R-101 (what a new leader does "
-            "first)."
+            "`odradek docs protocol`: R-20 to R-23 (what counts, and when it is looked at), R-101 (what a new leader "
+            "does first)."
         ),
     },
 )
@@ -256,8 +256,8 @@ PURGATORY = Lesson(
             'its 500 ms; a produce by the high watermark, or by its time-out, which means "unknown".'
         ),
         READ_ON: (
-            "docs/protocol.md: R-14 and R-15 (how a produce ends), R-120 to R-127 (what waits, and what wakes it); "
-            "broker/odradek_broker/core/delayed.py."
+            "`odradek docs protocol`: R-14 and R-15 (how a produce ends), R-120 to R-127 (what waits, and what wakes "
+            "it); broker/odradek_broker/core/delayed.py."
         ),
     },
 )
@@ -347,8 +347,8 @@ SLOW_FOLLOWER = Lesson(
             "watermark."
         ),
         READ_ON: (
-            "docs/protocol.md: R-40 to R-46 (who leaves the ISR, who joins, and what counts meanwhile), R-54 (what "
-            "the controller checks)."
+            "`odradek docs protocol`: R-40 to R-46 (who leaves the ISR, who joins, and what counts meanwhile), R-54 "
+            "(what the controller checks)."
         ),
     },
 )

@@ -132,7 +132,7 @@ LOST_WRITE = Lesson(
             "KIP-595 (since 2.7) put the question into the fetch itself, as on the right."
         ),
         READ_ON: (
-            "docs/protocol.md: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 to "
+            "`odradek docs protocol`: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 to "
             "R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
         ),
     },
@@ -249,7 +249,7 @@ DIVERGENCE = Lesson(
             "elections, and today the fetch itself finds the divergence."
         ),
         READ_ON: (
-            "docs/protocol.md: R-60 to R-69 (the epochs of a log), R-75 and R-79 (how a divergence is found and "
+            "`odradek docs protocol`: R-60 to R-69 (the epochs of a log), R-75 and R-79 (how a divergence is found and "
             "cut); L-1 (the cut at the own HW before 0.11), L-5 (no answer spoke of a divergence)."
         ),
     },
@@ -351,8 +351,8 @@ OFFSETS_GO_BACKWARDS = Lesson(
         "since the record format of 0.11 a batch names its first offset, so a follower refuses one that begins below "
         "its end.",
         READ_ON: (
-            "docs/protocol.md: R-39 (batches are never cut), R-81 and R-85 (where a batch may be appended), R-79 "
-            "(divergence); L-9 (what was compared before 0.11)."
+            "`odradek docs protocol`: R-39 (batches are never cut), R-81 and R-85 (where a batch may be appended), "
+            "R-79 (divergence); L-9 (what was compared before 0.11)."
         ),
     },
 )
@@ -465,7 +465,7 @@ FAST_LEADER_CHANGE = Lesson(
         KAFKA: "KIP-279 (Kafka 2.0) lets the leader answer with the epoch beside its end offset, and the follower asks "
         "again until both have the epoch. With KIP-595 the rounds became part of the fetch.",
         READ_ON: (
-            "docs/protocol.md: R-62 (where an epoch ends), R-75 to R-79 (the questions, round by round); its last "
+            "`odradek docs protocol`: R-62 (where an epoch ends), R-75 to R-79 (the questions, round by round); its last "
             "section is the old protocol."
         ),
     },

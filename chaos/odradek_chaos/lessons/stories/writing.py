@@ -76,8 +76,8 @@ ACKS = Lesson(
             "with its disk."
         ),
         READ_ON: (
-            "docs/guarantees.md (what is promised under which settings); docs/protocol.md: R-13 (who is answered "
-            "when), R-15 (what an error means)."
+            "`odradek docs guarantees` (what is promised under which settings); `odradek docs protocol`: R-13 (who is "
+            "answered when), R-15 (what an error means)."
         ),
     },
 )
@@ -163,7 +163,7 @@ MIN_INSYNC_REPLICAS = Lesson(
             'may be lost for what was acknowledged. With min.insync.replicas=1 "all" may mean one.'
         ),
         READ_ON: (
-            "docs/protocol.md: R-11 (refused before the append), R-18 and R-21 (under the minimum the high "
+            "`odradek docs protocol`: R-11 (refused before the append), R-18 and R-21 (under the minimum the high "
             "watermark does not move), R-133 (unclean elections)."
         ),
     },
@@ -263,7 +263,8 @@ IDEMPOTENT_PRODUCER = Lesson(
             "anew is another producer."
         ),
         READ_ON: (
-            "docs/protocol.md: R-16 (how a repetition is answered); docs/client.md (what odradek's producer does)."
+            "`odradek docs protocol`: R-16 (how a repetition is answered); `odradek docs client` (what odradek's "
+            "producer does)."
         ),
     },
 )
