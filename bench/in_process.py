@@ -7,6 +7,7 @@
   made by the client's first question. The plugin has loaded the broker's modules, and the test aiokafka.
 - *further cluster*: the same for each one that follows in the process, and of it what the cluster itself takes.
 - *end*: until nothing of a cluster is left.
+- *CPU* of these, of the whole process, the client included: it says more than the clock where others use the machine.
 - *memory*: RSS of that process, with three brokers, pytest's plugin and aiokafka.
 - *tests with a cluster each*: pytest, from its start to its end, in a process of its own.
 - *killed leader*: from `kill(leader)` until an acks=all record that was sent right after it is acknowledged.
@@ -36,7 +37,8 @@ from bench.report import Figure
 from bench.run import main
 
 FIRST_ACK_FLOOR_MS = 100
-FURTHER_FLOOR_MS = 15
+FURTHER_FLOOR_MS = OPEN_CPU_FLOOR_MS = 15
+WHOLE_CPU_FLOOR_MS = 30
 MEMORY_FLOOR_MIB = 120
 TESTS, TESTS_FLOOR_S = 1_000, 30
 TOPIC = "bench-in-process"
@@ -53,8 +55,9 @@ def figures(quick: bool) -> list[Figure]:
     """All of them, each with its floor."""
     lives = [lives_in_a_process(10 if quick else 50) for _ in range(3 if quick else 7)]
     first = [life["first"][0] for life in lives]
-    opened, further, ends = (
-        sorted(each for life in lives for each in life[what][1:]) for what in ("open", "first", "end")
+    opened, further, ends, open_cpu, whole_cpu = (
+        sorted(each for life in lives for each in life[what][1:])
+        for what in ("open", "first", "end", "open CPU", "whole CPU")
     )
     kills, records = with_failures(2 if quick else 10, 100 if quick else 1_000)
     count = TESTS // 10 if quick else TESTS
@@ -64,6 +67,8 @@ def figures(quick: bool) -> list[Figure]:
         Figure("in-process", "further cluster, first acks=all record", statistics.median(further), "ms"),
         Figure("in-process", f"the slowest of {len(further)}", further[-1], "ms"),
         Figure("in-process", "end, median", statistics.median(ends), "ms"),
+        Figure("in-process", "CPU until it is ready", statistics.median(open_cpu), "ms", OPEN_CPU_FLOOR_MS),
+        Figure("in-process", "CPU of it, a record, its end", statistics.median(whole_cpu), "ms", WHOLE_CPU_FLOOR_MS),
         Figure("in-process", "memory", max(life["memory"][0] for life in lives), "MiB RSS", MEMORY_FLOOR_MIB),
         Figure("in-process", f"{count:,} tests with a cluster each", tests(count), "s", TESTS_FLOOR_S * count / TESTS),
         Figure("in-process", "acks=all after a killed leader, median", statistics.median(kills), "ms"),
@@ -81,15 +86,18 @@ def lives_in_a_process(count: int) -> dict[str, list[float]]:
 
 def lives(count: int) -> None:
     """The other side of `lives_in_a_process`."""
-    found: dict[str, list[float]] = {"open": [], "first": [], "end": [], "memory": []}
+    found: dict[str, list[float]] = {what: [] for what in ("open", "first", "end", "memory", "open CPU", "whole CPU")}
     for _ in range(count):
+        begun = time.process_time()
         cluster = Cluster()
         found["open"].append(milliseconds(cluster.open))
+        found["open CPU"].append((time.process_time() - begun) * 1000)
         bootstrap = cluster.kafka_bootstrap
         found["first"].append(found["open"][-1] + milliseconds(partial(asyncio.run, write(bootstrap))))
         if not found["memory"]:
             found["memory"].append(resident_mib(os.getpid()))
         found["end"].append(milliseconds(cluster.close))
+        found["whole CPU"].append((time.process_time() - begun) * 1000)
     print(json.dumps(found))
 
 

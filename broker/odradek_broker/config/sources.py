@@ -47,6 +47,7 @@ _SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "k": 1 << 10, "m": 1 <
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 UNITS = {"ms": ("milliseconds", _TIMES), "bytes": ("bytes", _SIZES)}
 """What a setting counts by the last word of its name, and what else its value may be given in."""
+_TYPES = {item.name: item.type for item in fields(BrokerSettings)}
 
 
 @dataclass(slots=True, frozen=True)
@@ -178,7 +179,7 @@ def _rank(key: str) -> int:
 
 
 def _parse(name: str, written: Written) -> Any:
-    kind = next(item.type for item in fields(BrokerSettings) if item.name == FIELD_BY_KEY[name])
+    kind = _TYPES[FIELD_BY_KEY[name]]
     text = written.text.strip()
     try:
         if kind == "int":

@@ -126,7 +126,10 @@ class Counters:
 
     def request(self, name: str) -> Durations:
         """The times of one kind of request, by Kafka's name."""
-        return self.requests.setdefault(name, Durations())
+        found = self.requests.get(name)
+        if found is None:
+            found = self.requests[name] = Durations()
+        return found
 
     def forget(self, topic: str) -> None:
         """The topic is deleted; the broker's totals must not fall by what it had."""

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import stat
@@ -21,12 +22,14 @@ import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.sources import LoadedConfig
 from odradek_broker.local.cluster import REBALANCE_DELAY_MS, ClusterError
 from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
 
@@ -41,6 +44,7 @@ OF_GROUPS = {
     "group.consumer.min.heartbeat.interval.ms": "1",
     "group.consumer.min.session.timeout.ms": "1",
 }
+_PORT = re.compile(r":\d+(?=,|$)")
 OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters", "log.dirs", "process.roles")
 
 
@@ -195,11 +199,16 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 def unused_settings(values: Mapping[str, str]) -> Sequence[str]:
     """Those that only Kafka would use. Raises `ConfigError` for what is unknown or malformed."""
-    return config.load(overrides=["node.id=1", *_overrides({**OF_GROUPS, **values})]).unused
+    return _loaded(("node.id=1", *_overrides({**OF_GROUPS, **values}))).unused
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in values.items()]
+
+
+@lru_cache(maxsize=64)  # a session of tests has many clusters, and few kinds of them
+def _loaded(overrides: tuple[str, ...]) -> LoadedConfig:
+    return config.load(overrides=overrides)
 
 
 def broker_settings(
@@ -213,9 +222,9 @@ def broker_settings(
         "offsets.topic.num.partitions": "4",  # 50 take three seconds, of three brokers on one loop
         **settings,
         "node.id": str(broker),
-        "cluster.id": layout.cluster_id,
-        "listeners": listeners,
+        "listeners": _PORT.sub(":0", listeners),
         "controller.quorum.voters": ",".join(voters),
-        "log.dirs": str(layout.log_directory(broker)),
     }
-    return config.load(overrides=_overrides(values)).settings
+    checked = _loaded(tuple(_overrides(values))).settings
+    own = str(layout.log_directory(broker))
+    return replace(checked, cluster_id=layout.cluster_id, listeners=listeners, log_dirs=own)

@@ -126,19 +126,21 @@ class BrokerNetwork:
     async def serve(self, address: str, handlers: Handlers) -> Server:
         if address in self._fabric.owners:
             return self._serve_brokers(address, handlers)
-        voice = self.voice
-        guarded = replace(
-            handlers,
-            unary={path: guarded_unary(voice, _api(path), each) for path, each in handlers.unary.items()},
-            streams={path: guarded_stream(voice, _api(path), each) for path, each in handlers.streams.items()},
-        )
         own = self._serve_brokers(admin_address(self._broker), handlers)
-        server = LateServer(address, own, lambda: self._sockets.serve(address, guarded))
+        server = LateServer(address, own, lambda: self._sockets.serve(address, self._guarded(handlers)))
         self._late.append(server)
         self._servers.append(server)
         if self._fabric.doors_are_open:
             await server.open()
         return server
+
+    def _guarded(self, handlers: Handlers) -> Handlers:
+        voice = self.voice
+        return replace(
+            handlers,
+            unary={path: guarded_unary(voice, _api(path), each) for path, each in handlers.unary.items()},
+            streams={path: guarded_stream(voice, _api(path), each) for path, each in handlers.streams.items()},
+        )
 
     async def open_doors(self) -> None:
         """Listen for gRPC clients."""
