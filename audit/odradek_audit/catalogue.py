@@ -333,6 +333,7 @@ PRODUCER_SNAPSHOT_MISMATCH = Check(
         "C5",
     ),
     cause="the snapshot was changed, or not made anew when the log was cut",
+    once_a_file=True,
 )
 SEQUENCE_GAP = Check(
     "sequence-gap",

@@ -115,6 +115,8 @@ class Replayed:
 
     elected: Mapping[TopicPartition, Elected] = field(default_factory=dict)
     brokers: frozenset[int] = frozenset()
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """The id of each topic that there is at the end."""
 
 
 @dataclass(frozen=True)

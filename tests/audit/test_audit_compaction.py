@@ -118,6 +118,14 @@ def test_what_the_cleaner_must_keep_is_missed(
     assert said in finding.sentence
 
 
+def test_a_key_that_came_back_is_told_at_the_replica_that_has_it(compacted: Callable[..., dict[str, Path]]) -> None:
+    """The others have cleaned the value and its tombstone away; with its tombstone it is one that waits for the
+    cleaner (`test_replicas_that_were_cleaned_apart_agree`)."""
+    (finding,) = audit(compacted(LATER, LATER, but(0, 4))).findings
+    assert (finding.check, finding.replica, finding.offset) == ("compaction-mismatch", "3", 1)
+    assert "holds a record of a key that most replicas have no record of" in finding.sentence
+
+
 def test_a_replica_that_ends_earlier_may_have_what_was_superseded_later(
     compacted: Callable[..., dict[str, Path]],
 ) -> None:

@@ -250,8 +250,24 @@ def test_records_of_an_epoch_that_nobody_was_given_are_told(
     assert told(report) == ([("metadata-leader-epoch", 8)] if said else [])
     assert all(said in finding.sentence for finding in report.findings)
     assert [note.kind for note in report.notes] == ([] if clean else ["metadata"])
-    strangers = {METADATA: SamplePartition(metadata), ORDERS: SamplePartition(orders)}  # of another topic id
-    assert told(audit(write_cluster(*[strangers] * 3, clean_shutdown=clean))) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_directories_with_another_topic_id_than_the_metadata_logs(
+    write_cluster: WriteCluster, records: Records, clean: bool
+) -> None:
+    """All replicas alike, so they agree, and their brokers will remove them: one finding for the topic, and nothing of
+    leader epochs, which are of another topic. After a kill it is a note; a topic that was removed is nobody's."""
+    orders = SamplePartition(SampleLog().fill(2, epoch=4).fill(2, epoch=9))
+    metadata = SamplePartition(log_of(beginning(records)))
+    cluster = {METADATA: metadata, ORDERS: orders, TopicPartition("orders", 1): orders}
+    report = audit(write_cluster(*[cluster] * 3, clean_shutdown=clean))
+    assert told(report) == ([("identity-mismatch", -1)] if clean else [])
+    sentences = [each.sentence for each in report.findings] + [each.sentence for each in report.notes]
+    assert len(sentences) == 1
+    assert "orders-0 and 1 other partition: all replicas have the topic id" in sentences[0]
+    removed = cluster | {METADATA: SamplePartition(log_of([*beginning(records), [records.remove()]]))}
+    assert audit(write_cluster(*[removed] * 3, clean_shutdown=clean)).findings == []
 
 
 def test_a_changed_epoch_is_told_once(write_cluster: WriteCluster, records: Records) -> None:
@@ -344,9 +360,36 @@ def test_a_vote_that_cannot_be_read(write_cluster: WriteCluster, records: Record
         assert (finding.check, finding.replica, finding.file) == ("file-corrupt", "2", "quorum-state")
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_vote_that_is_older_than_the_log(write_cluster: WriteCluster, records: Records, clean: bool) -> None:
+    """A node writes its epoch down before it has a record of it: an older one has forgotten a vote. After a kill the
+    two may have been copied apart, and it is a note; a newer epoch is that of an election without records."""
+    log = SamplePartition(log_of(beginning(records)))
+    replicas = write_cluster(*[{METADATA: log}] * 3, clean_shutdown=clean)
+    path = replicas["2"] / "__cluster_metadata-0" / "quorum-state"
+    path.write_text('{"leaderId": 1, "leaderEpoch": 1, "votedId": -1, "data_version": 0}')
+    report = audit(replicas)
+    found = [(each.check, each.replica, each.file, each.epoch) for each in report.findings]
+    assert found == ([("metadata-leader-epoch", "2", "quorum-state", 2)] if clean else [])
+    assert [note.kind for note in report.notes] == ([] if clean else ["metadata"])
+    path.write_text('{"leaderId": 1, "leaderEpoch": 7, "votedId": -1, "data_version": 0}')
+    assert audit(replicas).findings == []
+
+
+def test_one_record_that_is_missing_is_told_once(write_cluster: WriteCluster, records: Records) -> None:
+    """Without the record that lets broker 3 take part each ISR with it would be wrong, and without the one that made
+    the partition each of its changes: the first is told."""
+    changes = [[records.change(isr=isr)] for isr in ([1, 2], [1, 2, 3], [1, 2], [1, 2, 3])]
+    registered, _, created = beginning(records)
+    two = [records.fence(broker, False) for broker in (1, 2)]
+    assert told(judged(write_cluster, [registered, two, created, *changes])) == [("metadata-isr", 6)]
+    assert told(judged(write_cluster, [registered, *changes])) == [("metadata-isr", 3)]
+
+
 def test_a_node_that_never_registered(write_cluster: WriteCluster, records: Records) -> None:
     """A8: its `meta.properties` names a broker that the cluster never had. A controller alone does not register."""
-    metadata, orders = SamplePartition(log_of(beginning(records))), SamplePartition(SampleLog().fill(4, epoch=4))
+    metadata = SamplePartition(log_of(beginning(records)))
+    orders = SamplePartition(SampleLog().fill(4, epoch=4), topic_id=TOPIC)
     replicas = write_cluster(*[{METADATA: metadata, ORDERS: orders}] * 3, {METADATA: metadata}, clean_shutdown=True)
     assert audit(replicas).findings == []
     path = replicas["2"] / "meta.properties"

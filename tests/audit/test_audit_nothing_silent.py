@@ -18,8 +18,9 @@ from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs,
 from odradek_proto.records import ControlType, encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption.in_batches import recompress
 from tests.audit.corruption.places import EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -248,6 +249,42 @@ def test_a_group_that_is_ahead_of_the_log_is_found(
     commits = SampleLog([SampleBatch(0, 0, 0, 1_700_000_000_000, bytes(data))], 1)
     sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits)}
     assert told(audit(write_cluster(sample, sample)).findings) == found
+
+
+@pytest.mark.parametrize("cut", [0, 9, 10])
+def test_a_commit_that_no_coordinator_can_load_is_found(write_cluster: WriteCluster, log: SampleLog, cut: int) -> None:
+    """It has no offset, on all replicas alike; one without a value takes a commit back, and is none of these."""
+    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
+    records = [(FIRST_TIMESTAMP, key, struct.pack(">hqihqq", 3, 7, -1, 0, 0, 0)[:size], ()) for size in (30, cut, cut)]
+    data = encode_batch([*records, (FIRST_TIMESTAMP, key, None, ())], base_offset=0, leader_epoch=0)
+    commits = SampleLog([SampleBatch(0, 3, 0, FIRST_TIMESTAMP, bytes(data))], 4)
+    sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits)}
+    found = told(audit(write_cluster(sample, sample)).findings)
+    assert found == ([("batch-unreadable", "1", 1, 2)] if cut < 10 else [])
+
+
+def test_two_batches_that_say_each_others_offset_are_one_finding(replicas: dict[str, Path]) -> None:
+    """They stand in each other's place; told at the first."""
+    first, _, last = places_of(replicas["2"] / "t-0")[2:5]
+    data = first.segment.read_bytes()
+    whole = data[: first.position] + last.data + data[first.end : last.position] + first.data + data[last.end :]
+    first.segment.write_bytes(whole)
+    base, end = first.header.base_offset, first.header.next_offset
+    assert told(audit(replicas).findings) == [("offset-gap", "2", base, end)]
+
+
+def test_a_changed_record_of_another_size_and_a_wrong_index_before_it_are_two_findings(
+    replicas: dict[str, Path], log: SampleLog
+) -> None:
+    """What the indexes say of batches behind it follows from it; what they say before does not."""
+    place = next(each for each in reversed(places_of(replicas["2"] / "t-0")[:-1]) if each.segment.name[-6] != "0")
+    recompress(place)
+    assert [each.check for each in audit(replicas).findings] == ["log-matching"]
+    index = place.segment.with_suffix(".index")
+    data = bytearray(index.read_bytes())
+    data[7] ^= 1
+    index.write_bytes(data)
+    assert sorted(each.check for each in audit(replicas).findings) == ["index-unsound", "log-matching"]
 
 
 def test_zeros_behind_a_batch_are_one_stretch(tmp_path: Path, log: SampleLog) -> None:

@@ -80,6 +80,7 @@ class DifferenceClassifier:
             other_position=other.position[other_row],
             crc=table.crc[row],
             other_crc=other.crc[other_row],
+            sizes=[table.size[row], other.size[other_row]],
             same_epoch=stretch.fork is not None,
             agree_again=stretch.agree_again,
             batch_offsets=[table.base_offset[row], table.last_offset[row]],

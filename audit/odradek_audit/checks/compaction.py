@@ -132,6 +132,7 @@ def _are_equal(tables: Mapping[str, BatchTable]) -> bool:
 Difference = tuple[str, int, str]
 """Replica, offset, and what is wrong there."""
 DELETED = "holds a value that was deleted"
+CAME_BACK = "holds a record of a key that most replicas have no record of"
 
 
 def _other_records(copies: Mapping[str, _Copy], reference_replica: str) -> Iterator[Difference]:
@@ -159,6 +160,9 @@ def other_newest(newest_of: Mapping[str, Mapping[bytes, Newest]], start: int, en
         if last.tombstone:
             stale = {name: each for name, each in held.items() if each is not None and each.offset < last.offset}
             yield from ((name, each.offset, DELETED) for name, each in stale.items())
+            continue
+        if 2 * len(newest) < len(held):
+            yield from ((name, each.offset, CAME_BACK) for name, each in held.items() if each is not None)
             continue
         for name, each in held.items():
             if each is None or each.offset < last.offset:

@@ -10,31 +10,40 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from odradek_audit.catalogue import GROUP_OFFSET_BEYOND
-from odradek_audit.findings import Finding
+from odradek_proto.records import Record
+
+from odradek_audit.catalogue import BATCH_UNREADABLE, GROUP_OFFSET_BEYOND
+from odradek_audit.findings import Finding, FindingSink
 from odradek_audit.inputs.facts import BatchTable, SegmentReader
 from odradek_audit.inputs.records import TRANSACTIONAL_BIT, iter_decoded
 from odradek_audit.results import CommittedOffset, PartitionResult
+from odradek_audit.words import plural
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+COMMIT_BYTES = 10
+"""A commit has its version and its offset at least."""
 
 
-def committed_offsets(table: BatchTable, replica: str, reader: SegmentReader) -> list[CommittedOffset]:
-    """What groups have committed last, as one replica of a partition of `__consumer_offsets` has it. Raises
-    `OSError`."""
+def committed_offsets(
+    table: BatchTable, replica: str, reader: SegmentReader, sink: FindingSink
+) -> list[CommittedOffset]:
+    """What groups have committed last, as one replica of a partition of `__consumer_offsets` has it. A commit without
+    an offset is a finding: a coordinator cannot load the partition. Raises `OSError`."""
     newest: dict[tuple[str, str, int], CommittedOffset] = {}
     for batch in iter_decoded(table, replica, reader):
         if table.attributes[batch.row] & TRANSACTIONAL_BIT:
             continue
+        told = False
         for record in batch.records:
             key = _key(record.key or b"")
             if key is None:
                 continue
-            offset = _offset(record.value)
-            if offset is None:
+            if record.value is None:
                 newest.pop(key, None)
+            elif len(record.value) < COMMIT_BYTES:
+                told = told or _report_unreadable(table, batch.row, replica, key, record, sink)
             else:
-                newest[key] = CommittedOffset(*key, offset)
+                newest[key] = CommittedOffset(*key, int(struct.unpack_from(">q", record.value, 2)[0]))
     return list(newest.values())
 
 
@@ -55,8 +64,19 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
     return data[at + 2 : at + 2 + length].decode(), at + 2 + length
 
 
-def _offset(value: bytes | None) -> int | None:
-    return int(struct.unpack_from(">q", value, 2)[0]) if value is not None and len(value) >= 10 else None
+def _report_unreadable(
+    table: BatchTable, row: int, replica: str, key: tuple[str, str, int], record: Record, sink: FindingSink
+) -> bool:
+    group, topic, partition = key
+    sink.report(
+        BATCH_UNREADABLE,
+        replica,
+        f"replica {replica} holds at offset {record.offset} of epoch {table.epoch[row]} a commit of the group {group} "
+        f"for {topic}-{partition} of {plural(len(record.value or b''), 'byte')}, which name no offset: no coordinator "
+        "can load it",
+        **(table.place(row) | {"offset": record.offset, "end_offset": record.offset + 1}),
+    )
+    return True
 
 
 def check_groups(results: Iterable[PartitionResult]) -> list[Finding]:

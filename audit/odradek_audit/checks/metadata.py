@@ -14,7 +14,7 @@ place: one damage, one finding.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from odradek_proto.topics import TopicPartition, topic_id_to_text
 
 from odradek_audit.catalogue import (
     FILE_CORRUPT,
+    IDENTITY_MISMATCH,
     LOG_MATCHING,
     METADATA_ELECTION,
     METADATA_ISR,
@@ -77,18 +78,26 @@ class _Image:
     fenced: dict[int, bool] = field(default_factory=dict)
     unknown: int = 0
     """Changes of partitions that nothing before had made."""
+    orphans: set[Place] = field(default_factory=set)
+    """The partitions of these changes, as far as they were told."""
 
     def name(self, place: Place) -> str:
         return f"{self.topics.get(place[0], place[0].hex())}-{place[1]}"
 
 
 def check_metadata(
-    partition: PartitionInputs, replica: str, table: BatchTable, reader: SegmentReader, sink: FindingSink
+    partition: PartitionInputs,
+    replica: str,
+    tables: Mapping[str, BatchTable],
+    reader: SegmentReader,
+    sink: FindingSink,
 ) -> Replayed:
     """Replay one replica's metadata log, and compare every replica's snapshots with it on the way. Returns what it says
     of leader epochs, nothing where it was not read to its end."""
     inputs = partition.replicas[replica]
     start = inputs.log_start
+    table = tables[replica]
+    _check_votes(partition, tables, sink)
     image = _Image(whole=start == 0)
     if start:
         start = _from_snapshot(image, inputs, reader)
@@ -126,7 +135,25 @@ def check_metadata(
         TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders)
         for (topic_id, number), known in image.partitions.items()
     }
-    return Replayed(elected, frozenset() if inputs.log_start else frozenset(image.brokers))
+    topics = {name: topic_id_to_text(topic_id) for topic_id, name in image.topics.items()}
+    return Replayed(elected, frozenset() if inputs.log_start else frozenset(image.brokers), topics)
+
+
+def _check_votes(partition: PartitionInputs, tables: Mapping[str, BatchTable], sink: FindingSink) -> None:
+    """C1: a node writes its epoch and its vote to `quorum-state` before it has a record of that epoch, so a file that
+    names an older one has forgotten a vote, which may be given twice."""
+    for name, inputs in sorted(partition.replicas.items()):
+        newest = max(tables[name].epoch, default=-1)
+        if inputs.quorum_epoch is None or inputs.quorum_epoch >= newest:
+            continue
+        said = (
+            f"replica {name}: its quorum-state says leader epoch {inputs.quorum_epoch}, and its metadata log has "
+            f"records of epoch {newest}: it has forgotten its vote, and may give it again"
+        )
+        if inputs.clean_shutdown:
+            sink.report(METADATA_LEADER_EPOCH, name, said, epoch=newest, file="quorum-state")
+        else:
+            sink.note("metadata", name, said)
 
 
 def _inside_batch(table: BatchTable, offset: int) -> bool:
@@ -312,7 +339,8 @@ class _Batch:
         before = self.image.partitions.get(place)
         if before is None and not change.created:
             self.image.unknown += 1
-            if self.image.whole:
+            if self.image.whole and place not in self.image.orphans:
+                self.image.orphans.add(place)
                 self._report(METADATA_ISR, offset, place, "was changed, and nothing before had created it")
             return
         if before is None:
@@ -369,6 +397,7 @@ class _Batch:
             if fenced_before.get(broker, True) and self.image.fenced.get(broker, True):
                 what = "which is fenced" if known else "which is not registered"
                 self._report(METADATA_ISR, offset, place, f"got broker {broker} into its ISR, {what}")
+                self.image.fenced[broker] = False  # one record that is missing is told once
 
     def _judge_renewed(self) -> None:
         """A broker that was dead may have lost what it had: it leaves ISRs that others are in, and leads nothing."""
@@ -381,6 +410,46 @@ class _Batch:
 
 def _list(brokers: Iterable[int]) -> str:
     return f"[{', '.join(map(str, brokers))}]"
+
+
+# --- Topic ids of other logs -----------------------------------------------------------------------------------------
+
+
+def check_topic_ids(
+    partitions: Iterable[PartitionInputs], results: Iterable[PartitionResult]
+) -> tuple[list[Finding], list[Note]]:
+    """A8: a topic has the id in its directories that the metadata log gives it; a broker that finds another one takes
+    the directory for one that nobody wants, and removes it. One for each topic; notes where a broker did not stop
+    cleanly, which may have been killed before it made a topic anew. Replicas that differ are told by `check_identity`.
+    """
+    known = {name: topic_id for result in results for name, topic_id in result.replayed.topics.items()}
+    wrong: dict[tuple[str, str], list[PartitionInputs]] = {}
+    for each in partitions:
+        ids = {inputs.topic_id for inputs in each.replicas.values() if inputs.topic_id}
+        if each.topic in known and len(ids) == 1 and ids != {known[each.topic]}:
+            wrong.setdefault((each.topic, ids.pop()), []).append(each)
+    findings: list[Finding] = []
+    notes: list[Note] = []
+    for (topic, topic_id), found in sorted(wrong.items()):
+        more = f" and {plural(len(found) - 1, 'other partition')}" if len(found) > 1 else ""
+        said = (
+            f"{topic}-{found[0].partition}{more}: all replicas have the topic id {topic_id} (partition.metadata), and "
+            f"the metadata log gives the topic {known[topic]}: brokers will remove these directories"
+        )
+        place = (topic, found[0].partition, min(found[0].replicas))
+        if all(inputs.clean_shutdown for each in found for inputs in each.replicas.values()):
+            findings.append(
+                Finding(
+                    IDENTITY_MISMATCH.name,
+                    IDENTITY_MISMATCH.severity,
+                    *place,
+                    sentence=said,
+                    file="partition.metadata",
+                )
+            )
+        else:
+            notes.append(Note("metadata", *place, said))
+    return findings, notes
 
 
 # --- Leader epochs of other logs --------------------------------------------------------------------------------------

@@ -177,6 +177,8 @@ def _check_segment(
             what = f"the marker there is of producer {table.producer_id[marker.row]}"
         elif marker.first not in (-1, entry.first_offset):
             what = f"its first record is at offset {marker.first}"
+        elif entry.last_stable_offset > entry.last_offset + 1:
+            what = f"the last stable offset {entry.last_stable_offset} then: readers of older records do not come to it"
         else:
             continue
         said = (

@@ -92,7 +92,7 @@ def check_partition(
     check_companions(partition, sink)
     replayed = Replayed()
     if partition.topic == METADATA_TOPIC:
-        replayed = check_metadata(partition, reference_replica, tables[reference_replica], reader, sink)
+        replayed = check_metadata(partition, reference_replica, tables, reader, sink)
     else:
         check_ends(partition, tables, bound, sink, settled=settled)
     checked: dict[str, int] = {}
@@ -106,6 +106,7 @@ def check_partition(
             sink.note("not-compared", reference_replica, f"the history was not compared: {error}")
     else:
         check_decoding(tables[reference_replica], reference_replica, reader, sink, deep=deep)
+    committed = _committed(partition, tables, reference_replica, reader, sink)
     if len(partition.replicas) < 2 and not unread:
         note_alone(reference_replica, sink)
     summary = replace(
@@ -117,18 +118,20 @@ def check_partition(
         unread=unread,
     )
     findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
-    return PartitionResult(
-        explained(findings), sink.notes, summary, _committed(partition, tables, reference_replica, reader), replayed
-    )
+    return PartitionResult(explained(findings), sink.notes, summary, committed, replayed)
 
 
 def _committed(
-    partition: PartitionInputs, tables: Mapping[str, BatchTable], replica: str, reader: SegmentReader
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    replica: str,
+    reader: SegmentReader,
+    sink: FindingSink,
 ) -> tuple[CommittedOffset, ...]:
     if partition.topic != CONSUMER_OFFSETS:
         return ()
     with suppress(OSError):  # it is told by the checks
-        return tuple(committed_offsets(tables[replica], replica, reader))
+        return tuple(committed_offsets(tables[replica], replica, reader, sink))
     return ()
 
 

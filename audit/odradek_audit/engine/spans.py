@@ -118,6 +118,8 @@ class PartTransactions:
             self._entries = {entry.last_offset: entry for entry in listed}
             if len(self._entries) < len(listed):
                 raise Unproven("a transaction index that names an offset twice")
+            if any(entry.last_stable_offset > entry.last_offset + 1 for entry in listed):
+                raise Unproven("a transaction index with a last stable offset behind the transaction's end")
 
     def records(self, producer: int, offset: int, timestamp: int) -> None:
         """A batch of a transaction."""

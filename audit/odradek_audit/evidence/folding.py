@@ -36,6 +36,7 @@ def fold(findings: Sequence[Finding]) -> list[Finding]:
         _of_agreement,
         _of_header,
         _of_changed_batch,
+        _of_displaced_batch,
     ):
         kept = _without(kept, explains)
     return _once_a_file(kept)
@@ -109,7 +110,10 @@ def _touches(cause: Finding, begin: int, end: int) -> bool:
 
 
 def _goes_on(cause: Finding, finding: Finding) -> bool:
-    """Bytes that are no batch, right behind a batch with a wrong CRC: the damage goes on, or the length is wrong."""
+    """Bytes that are no batch, right behind a batch with a wrong CRC: the damage goes on, or the length is wrong. And
+    records that cannot be decoded, since their batch says another number of them."""
+    if (cause.check, finding.check) == ("record-count-mismatch", "batch-unreadable"):
+        return (cause.replica, cause.file, cause.position) == (finding.replica, finding.file, finding.position)
     if cause.replica != finding.replica or (cause.check, finding.check) not in (
         ("crc-mismatch", "batch-unreadable"),
         ("crc-mismatch", "torn-tail"),
@@ -145,7 +149,8 @@ def _breaks_producers(cause: Finding, finding: Finding) -> bool:
     if finding.check == "producer-snapshot-mismatch":
         return cause.offset < int(finding.evidence["snapshot_offset"])
     if finding.check in ("sequence-gap", "producer-epoch-not-monotonic"):
-        return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
+        begin = min(int(finding.evidence.get("previous_offset", finding.offset)), finding.offset)
+        return _touches(cause, begin, _end(finding))
     return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
 
 
@@ -182,8 +187,10 @@ def _of_changed_batch(cause: Finding, finding: Finding) -> bool:
     if not differs or cause.replica != finding.replica:
         return False
     if finding.check == "index-unsound":
-        later = finding.file == cause.file.replace(".log", ".timeindex") and cause.offset <= finding.offset
-        return later or _touches(cause, finding.offset, finding.offset)  # an entry speaks of all records before it
+        stem, _, kind = finding.file.partition(".")
+        moved = len(set(cause.evidence.get("sizes", ()))) > 1  # what is behind a batch of another size lies elsewhere
+        later = (kind == "timeindex" or moved) and cause.file.startswith(stem) and cause.offset <= finding.offset
+        return later or _touches(cause, finding.offset, finding.offset)  # a time entry speaks of all records before it
     return _breaks_producers(cause, finding)
 
 
@@ -197,3 +204,14 @@ def _of_header(cause: Finding, finding: Finding) -> bool:
     recorded = finding.evidence.get("recorded_start", -1)
     begins = [finding.offset, finding.offset if recorded < 0 else recorded]
     return same and all(cause.offset <= begin <= _end(cause) for begin in begins)
+
+
+def _of_displaced_batch(cause: Finding, finding: Finding) -> bool:
+    """The hole that a batch left which stands in another place of the file, and two batches that say each other's
+    offset."""
+    if cause.replica != finding.replica or "offset-not-increasing" not in (cause.check, finding.check):
+        return False
+    if finding.check == "offset-gap" and (cause.offset, _end(cause)) == (finding.offset, _end(finding)):
+        return True
+    said, other = (each.evidence.get("stored_offset") for each in (cause, finding))
+    return cause.offset < finding.offset and (said, other) == (finding.offset, cause.offset)

@@ -299,6 +299,8 @@ class ReplicaInputs:
     """Files with the state of the metadata log at an offset, `%020d-%010d.checkpoint`, the oldest first."""
     refused: str = ""
     """Why the directory cannot be read; nothing is known of the log then."""
+    quorum_epoch: int | None = None
+    """The leader epoch of the metadata log's `quorum-state`, where there is one."""
 
     @property
     def log_start(self) -> int:

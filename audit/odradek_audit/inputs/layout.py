@@ -251,8 +251,9 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
     topic_id = ""
     if PARTITION_METADATA in names:
         topic_id = _small_file(disk, path, PARTITION_METADATA, _decode_topic_id, "", problems)
+    quorum_epoch: int | None = None
     if partition.topic == METADATA_TOPIC and QUORUM_STATE in names:
-        _small_file(disk, path, QUORUM_STATE, _decode_quorum_state, None, problems)
+        quorum_epoch = _small_file(disk, path, QUORUM_STATE, _decode_quorum_state, None, problems)
     return ReplicaInputs(
         replica=directory.replica,
         directory=path,
@@ -270,6 +271,7 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
         transaction_indexes=transaction_indexes,
         metadata_snapshots=tuple(name for name in sorted(names) if _METADATA_SNAPSHOT.fullmatch(name)),
         refused=refused,
+        quorum_epoch=quorum_epoch,
     )
 
 
@@ -290,14 +292,15 @@ def _decode_epochs(data: bytes) -> tuple[EpochEntry, ...] | None:
     return tuple(EpochEntry(entry.epoch, entry.start_offset) for entry in decode_leader_epochs(data))
 
 
-def _decode_quorum_state(data: bytes) -> None:
-    """A vote that cannot be read may be given twice. Raises `CorruptFile`."""
+def _decode_quorum_state(data: bytes) -> int | None:
+    """The leader epoch: a vote that cannot be read may be given twice. Raises `CorruptFile`."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"it is no JSON: {error}") from error
     if not isinstance(fields, dict) or type(fields.get("leaderEpoch")) is not int:
         raise CorruptFile("it names no leaderEpoch")
+    return int(fields["leaderEpoch"])
 
 
 def _decode_topic_id(data: bytes) -> str:

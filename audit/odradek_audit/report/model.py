@@ -26,7 +26,7 @@ from odradek_audit.checks.directories import (
 )
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
-from odradek_audit.checks.metadata import check_elected
+from odradek_audit.checks.metadata import check_elected, check_topic_ids
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.evidence.run import Moment, run_of, shown_of
 from odradek_audit.evidence.story import Story
@@ -162,7 +162,8 @@ def finish(
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
     brokers = frozenset(broker for result in everything for broker in result.replayed.brokers)
     epochs, unsure, wrong = check_elected(layout.partitions, everything)
-    report.notes += unsure
+    topic_ids, other_ids = check_topic_ids(layout.partitions, everything)
+    report.notes += [*unsure, *other_ids]
     told = [finding for finding in report.findings if finding not in wrong]
     report.findings = sorted_findings(
         [
@@ -172,6 +173,7 @@ def finish(
             *missing,
             *check_groups(everything),
             *epochs,
+            *topic_ids,
         ]
     )
     if history is not None and not layout.unread:  # which may have them

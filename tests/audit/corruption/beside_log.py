@@ -299,6 +299,43 @@ def change_snapshot(directory: Path, rng: random.Random) -> Planted:
     return Planted("change-snapshot", "producer-snapshot-mismatch", entry.last_offset, epoch, path.name)
 
 
+def exchange_snapshot(directory: Path, rng: random.Random) -> Planted:
+    """A producer snapshot holds what a later one holds: what its producers had not yet sent."""
+    end, _ = log_end_of(directory)
+    paths = [path for path in sorted(directory.glob("*.snapshot")) if int(path.stem) <= end]
+    if len(paths) < 2:
+        raise NothingToDamage(f"{directory.name} has fewer than two producer snapshots")
+    own, later = (
+        {each.producer_id: each for each in decode_producer_snapshot(path.read_bytes())} for path in paths[:2]
+    )
+    wrong = [own.get(each.producer_id, each) for each in later.values() if own.get(each.producer_id) != each]
+    if not wrong:
+        raise NothingToDamage(f"the first two producer snapshots of {directory.name} say the same")
+    shutil.copyfile(paths[1], paths[0])
+    offset = min(each.last_offset for each in wrong)
+    epoch = _epoch_of(directory, offset) if offset < int(paths[0].stem) else -1
+    return Planted("exchange-snapshot", "producer-snapshot-mismatch", offset, epoch, paths[0].name)
+
+
+def raise_stable_offset(directory: Path, rng: random.Random) -> Planted:
+    """An aborted transaction's entry says that the last stable offset was behind its end: readers of earlier records do
+    not come to it, and are given what was aborted."""
+    path = _complete_index(directory, rng)
+    *before, entry = decode_transaction_index(path.read_bytes())
+    raised = entry._replace(last_stable_offset=entry.last_offset + TOO_FAR)
+    path.write_bytes(encode_transaction_index([*before, raised]))
+    offset = entry.last_offset
+    return Planted("raise-stable-offset", "transaction-mismatch", offset, _epoch_of(directory, offset), path.name)
+
+
+def _complete_index(directory: Path, rng: random.Random) -> Path:
+    """A transaction index with an entry, of a broker that stopped cleanly. Raises `NothingToDamage`."""
+    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
+    if not paths or not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
+    return rng.choice(paths)
+
+
 def _snapshot(directory: Path, rng: random.Random) -> Path:
     """A snapshot with a producer in it; after an unclean stop not the newest, which a start would throw away."""
     end, _ = log_end_of(directory)
@@ -312,10 +349,7 @@ def _snapshot(directory: Path, rng: random.Random) -> Path:
 
 def forget_aborted(directory: Path, rng: random.Random) -> Planted:
     """The transaction index has lost its last aborted transaction."""
-    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
-    if not paths or not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
-    path = rng.choice(paths)
+    path = _complete_index(directory, rng)
     entries = decode_transaction_index(path.read_bytes())
     path.write_bytes(encode_transaction_index(entries[:-1]))
     offset = entries[-1].last_offset
@@ -334,10 +368,7 @@ def remove_aborted(directory: Path) -> Planted:
 
 def garble_aborted(directory: Path, rng: random.Random) -> Planted:
     """A transaction index ends within an entry, although its broker stopped cleanly."""
-    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
-    if not paths or not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
-    path = rng.choice(paths)
+    path = _complete_index(directory, rng)
     path.write_bytes(path.read_bytes()[:-5])
     return Planted("garble-aborted", "file-corrupt", -1, -1, path.name)
 

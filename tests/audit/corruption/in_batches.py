@@ -24,6 +24,7 @@ from odradek_proto.records import (
     control_type,
     coordinator_epoch,
     decode_records,
+    encode_batch,
     encode_control_batch,
     end_transaction_value,
     read_header,
@@ -179,6 +180,35 @@ def _changed(place: Place, kind: str, change: Callable[[bytearray], None]) -> Pl
     rewrite_batch(place, change)
     header = place.header
     return Planted(kind, "log-matching", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def recompress_batch(directory: Path, rng: random.Random) -> Planted:
+    """The records of a batch stand in another codec, so that all that is behind them lies elsewhere in the file; its
+    indexes are as before."""
+
+    def fits(place: Place) -> bool:
+        return not place.header.is_control
+
+    place = inner_place(directory, rng, fits, " of records")
+    recompress(place)
+    header = place.header
+    return Planted("recompress-batch", "log-matching", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def recompress(place: Place) -> None:
+    """The same records, with gzip, or without a codec where they have one."""
+    header, data = place.header, place.segment.read_bytes()
+    batch = encode_batch(
+        [(each.timestamp, each.key, each.value, each.headers) for each in decode_records(place.data, header)],
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        codec=Codec.GZIP if header.codec is Codec.NONE else Codec.NONE,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    place.segment.write_bytes(data[: place.position] + batch + data[place.end :])
 
 
 def garble_payload(directory: Path, rng: random.Random) -> Planted:

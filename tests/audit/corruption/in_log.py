@@ -13,6 +13,7 @@ from tests.audit.corruption.places import (
     CRC_FIELD,
     EPOCH_FIELD,
     NothingToDamage,
+    Place,
     Planted,
     checkpointed,
     drop_indexes,
@@ -127,6 +128,29 @@ def repeat_batch(directory: Path, rng: random.Random) -> Planted:
     drop_indexes(place.segment)
     header = place.header
     return Planted("repeat-batch", "offset-not-increasing", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def displace_batch(directory: Path, rng: random.Random) -> Planted:
+    """A batch stands behind others of its segment that come after it."""
+
+    def fits(place: Place) -> bool:
+        return len(_behind(directory, place)) > 2
+
+    place = inner_place(directory, rng, fits, " and two behind it")
+    target = _behind(directory, place)[2]
+
+    def change(data: bytearray) -> None:
+        data[place.position : target.end] = data[place.end : target.end] + data[place.position : place.end]
+
+    rewrite(place, change)
+    drop_indexes(place.segment)
+    header = place.header
+    check = "offset-not-increasing"
+    return Planted("displace-batch", check, header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def _behind(directory: Path, place: Place) -> list[Place]:
+    return [each for each in places_of(directory) if each.segment == place.segment and each.position > place.position]
 
 
 def lower_epoch(directory: Path, rng: random.Random) -> Planted:

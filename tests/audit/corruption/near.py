@@ -25,13 +25,15 @@ from odradek_proto.formats import (
     TIME_INDEX_SUFFIX,
     decode_leader_epochs,
     decode_producer_snapshot,
+    decode_transaction_index,
     encode_leader_epochs,
     encode_producer_snapshot,
+    encode_transaction_index,
     segment_file_name,
 )
 from odradek_proto.records import decode_records, encode_batch
 
-from tests.audit.corruption.in_batches import MAX_TIMESTAMP_FIELD, PRODUCER_FIELDS, stale_tail
+from tests.audit.corruption.in_batches import MAX_TIMESTAMP_FIELD, PRODUCER_FIELDS, recompress, stale_tail
 from tests.audit.corruption.places import (
     CRC_FIELD,
     CRC_START,
@@ -199,6 +201,15 @@ def log_append_time(directory: Path) -> None:
     rewrite_batch(place, change)
     for segment in directory.glob("*.log"):
         drop_indexes(segment)
+
+
+def recompressed(directory: Path) -> None:
+    """A topic whose codec was changed (compression.type): the leader wrote the batch so, and all replicas have it."""
+    places = [place for place in places_of(directory) if not place.header.is_control]
+    if not places:
+        raise NothingToDamage(f"{directory.name} has no batch of records")
+    drop_indexes(places[-1].segment)
+    recompress(places[-1])
 
 
 def no_index(directory: Path) -> None:
@@ -402,6 +413,15 @@ def no_transaction_index(directory: Path) -> None:
         path.unlink()
 
 
+def earlier_stable_offset(directory: Path) -> None:
+    """Another transaction was open when an aborted one ended, so the last stable offset lay before its end."""
+    for path in sorted(directory.glob("*.txnindex")):
+        entries = decode_transaction_index(path.read_bytes())
+        path.write_bytes(
+            encode_transaction_index(entry._replace(last_stable_offset=entry.first_offset) for entry in entries)
+        )
+
+
 def cut_transaction_index(directory: Path) -> None:
     """After a crash the active segment's transaction index may lack its end; a start builds it anew."""
     _must_be_killed(directory)
@@ -457,6 +477,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "turn-index-entries": NearMiss(fewer_index_entries),
     "turn-time-entries": NearMiss(fewer_time_entries),
     "cut-snapshot": NearMiss(torn_snapshot),
+    "exchange-snapshot": NearMiss(other_snapshot_order),
     "garble-aborted": NearMiss(cut_transaction_index),
     "remove-aborted": NearMiss(no_transaction_index, everywhere=True),
     "raise-epoch-line": NearMiss(epoch_without_records),
@@ -473,6 +494,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "swap-batches": NearMiss(other_snapshot_order),
     "lower-epoch": NearMiss(skipped_epochs, everywhere=True),
     "raise-epoch": NearMiss(skipped_epochs, everywhere=True),
+    "displace-batch": NearMiss(merged_segments),
     "cut-segment": NearMiss(torn_tail),
     "shorten-segment": NearMiss(stale_index),
     "remove-segment": NearMiss(retention),
@@ -484,6 +506,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "change-producer": NearMiss(bumped_producer, everywhere=True),
     "make-control": NearMiss(expired_producer),
     "raise-timestamp": NearMiss(log_append_time, everywhere=True),
+    "recompress-batch": NearMiss(recompressed, everywhere=True),
     "garble-payload": NearMiss(no_index),
     "turn-marker": NearMiss(no_transaction_index, everywhere=True),
     "miss-truncation": NearMiss(waiting_truncation),
@@ -500,6 +523,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "flip-snapshot": NearMiss(torn_snapshot),
     "change-snapshot": NearMiss(expired_producer),
     "forget-aborted": NearMiss(cut_transaction_index),
+    "raise-stable-offset": NearMiss(earlier_stable_offset),
     "change-topic-id": NearMiss(no_topic_id),
     "recreate-topic": NearMiss(no_topic_id),
     "change-cluster-id": NearMiss(other_property_order),

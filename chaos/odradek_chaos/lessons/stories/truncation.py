@@ -132,8 +132,8 @@ LOST_WRITE = Lesson(
             "KIP-595 (since 2.7) put the question into the fetch itself, as on the right."
         ),
         READ_ON: (
-            "`odradek docs protocol`: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 to "
-            "R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
+            "`odradek docs protocol`: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 "
+            "to R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
         ),
     },
 )
@@ -465,8 +465,8 @@ FAST_LEADER_CHANGE = Lesson(
         KAFKA: "KIP-279 (Kafka 2.0) lets the leader answer with the epoch beside its end offset, and the follower asks "
         "again until both have the epoch. With KIP-595 the rounds became part of the fetch.",
         READ_ON: (
-            "`odradek docs protocol`: R-62 (where an epoch ends), R-75 to R-79 (the questions, round by round); its last "
-            "section is the old protocol."
+            "`odradek docs protocol`: R-62 (where an epoch ends), R-75 to R-79 (the questions, round by round); its "
+            "last section is the old protocol."
         ),
     },
 )
