@@ -19,8 +19,8 @@ def changed_partitions(image: MetadataImage, before: MetadataImage) -> Iterator[
 
 
 class IsrWithinReplicas(Invariant):
-    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader. Who is
-    eligible is a replica outside of an ISR that has fewer members than min.insync.replicas asks for.
+    """Leader in the ISR, ISR within the replicas, and no fenced broker in it except a last one without a leader. An
+    eligible replica is a replica outside an ISR that has fewer members than min.insync.replicas requires.
 
     An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966), who
     is forgotten when it has lost its disk (R-140) or some of its records (R-146). Who was never registered counts as
@@ -64,11 +64,11 @@ class IsrWithinReplicas(Invariant):
 
 
 class UncleanExclusion(Invariant):
-    """A broker that registers anew leaves every ISR in that same moment, unless it is the last; it may have lost
-    what it had. If its last process ended without a clean shutdown, it is eligible nowhere either.
+    """A broker that registers anew leaves every ISR in the same moment, unless it is the last member; it may have lost
+    data. If its last process ended without a clean shutdown, it is eligible nowhere either.
 
-    Between two looks it may also have come back, which takes two changes of the partition. How a process ended is
-    seen on its disk in that moment, and not asked of the broker.
+    Between two checks it may also have rejoined, which takes two changes of the partition. How a process ended is read
+    from its disk in that moment, not from the broker.
     """
 
     name = "unclean-exclusion"
@@ -102,9 +102,9 @@ def _stays(member: int, old: PartitionRegistration, new: PartitionRegistration) 
 
 
 class MaximalIsrSuperset(Invariant):
-    """The newest leader waits for everybody who is in the controller's ISR, and, while its own is enough to commit, for
-    everybody who is eligible beside that. Without a proposal on its way it waits for its own ISR alone, which is the
-    controller's of the same partition epoch.
+    """The newest leader waits for every member of the controller's ISR, and, while its own is enough to commit, for
+    every other eligible replica. Without a proposal in flight it waits for its own ISR alone, which is the controller's
+    of the same partition epoch.
 
     Its ISR may be older than the controller's, and who has become eligible since was in it.
     """
@@ -147,7 +147,7 @@ class MaximalIsrSuperset(Invariant):
 
 
 class CandidateCompleteness(Invariant):
-    """Each running member of the ISR, and each eligible leader replica, has all that was ever committed: anybody of
+    """Each running member of the ISR, and each eligible leader replica, has everything that was ever committed: any of
     them may be the next leader.
 
     Who has not heard of the newest leader epoch is judged when it has, and who found at its start that it lacks records

@@ -41,7 +41,7 @@ class OneLeaderPerEpoch(Invariant):
 
 
 class EpochsNeverFall(Invariant):
-    """Leader epochs never fall in a node's life, the quorum epoch on its disk never, whatever happens."""
+    """Leader epochs never fall in a node's life; the quorum epoch on its disk never falls at all."""
 
     name = "epochs-never-fall"
     rules = "N9, M-1"
@@ -86,8 +86,8 @@ def state_on_disk(now: ClusterState, broker_id: int, *, durable: bool) -> StateO
 
 
 class EpochPersistedBeforeUse(Invariant):
-    """Who leads the quorum in an epoch has that epoch on its disk, flushed; who grants a vote has its epoch and the
-    vote there before it says so.
+    """A leader of the quorum in an epoch has that epoch flushed on its disk; a voter that grants a vote has the epoch
+    and the vote there before it responds.
 
     When the answer leaves, the voter may have heard of a leader or of a newer epoch, which ends the vote.
     """
@@ -170,7 +170,7 @@ class OlderEpochNeverAccepted(Invariant):
 
 
 class StaleIncarnationNeverCounts(Invariant):
-    """Once a leader has heard of a broker's newer incarnation, nothing of an older one moves what it knows.
+    """Once a leader knows of a broker's newer incarnation, fetches of an older one have no effect on its state.
 
     Heard by its metadata (R-38): a newer process may ask before the leader has read of its registration.
     """

@@ -37,7 +37,7 @@ class LogMatching(Invariant):
 
 
 class CommittedPrefixImmutable(Invariant):
-    """What was once below a high watermark stays, at its offset, with its epoch and bytes, on whoever has it there."""
+    """What was once below a high watermark stays on its replicas, at its offset, with its epoch and bytes."""
 
     name = "committed-prefix-immutable"
     rules = "N3, W-1, S-3"
@@ -52,7 +52,7 @@ class CommittedPrefixImmutable(Invariant):
 
 
 class ProducerTableEqualsLog(Invariant):
-    """What a replica remembers of its producers is what a replay of its log gives."""
+    """A replica's producer state is what a replay of its log gives."""
 
     name = "producer-table-equals-log"
     rules = "N13, R-243, R-247"

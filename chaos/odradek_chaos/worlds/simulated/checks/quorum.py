@@ -55,7 +55,7 @@ class MetadataHighWatermarkNeverFalls(Invariant):
 
 
 class MetadataImagesEqual(Invariant):
-    """All brokers understand the same prefix of the metadata log in the same way."""
+    """All brokers interpret the same prefix of the metadata log identically."""
 
     name = "metadata-images-equal"
     rules = "N11 (state machine safety)"

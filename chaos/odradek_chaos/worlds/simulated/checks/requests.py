@@ -8,9 +8,10 @@ from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
 
 class OtherEpochsRefused(Invariant):
-    """A request that names an older epoch than the broker's is refused: fetches of followers and consumers, questions
-    for offsets, votes and everything else between the nodes of the quorum, changes of an ISR. So are fetches and
-    questions for offsets that name a newer one; in the others the sender may be ahead."""
+    """A request that names an older epoch than the broker's is refused: fetches of followers and consumers, offset
+    requests, votes and all other requests between the nodes of the quorum, changes of an ISR. So are fetches and offset
+    requests that name a newer one; in the others the sender may be ahead.
+    """
 
     name = "other-epochs-refused"
     rules = "N12, R-110, R-111, R-213, R-54"
@@ -28,8 +29,9 @@ class OtherEpochsRefused(Invariant):
 
 
 class IsrChangedFromTheEpochNamed(Invariant):
-    """An accepted AlterPartition changes the very state that it was made from: the partition epoch of the answer is the
-    one that the proposal named, where it changes nothing, or the next one."""
+    """An accepted AlterPartition changes the very state that it was made from: the partition epoch of the response is
+    the one that the proposal named, if it changes nothing, or the next one.
+    """
 
     name = "isr-changed-from-the-epoch-named"
     rules = "R-54, R-55, KIP-497"
@@ -41,8 +43,9 @@ class IsrChangedFromTheEpochNamed(Invariant):
 
 
 class StaleIncarnationRefused(Invariant):
-    """A request of a broker's older incarnation is refused by whoever knows of a newer one: a follower's fetch, a
-    change of an ISR, a heartbeat, a request for producer ids."""
+    """A request of a broker's older incarnation is refused by a node that knows of a newer one: a follower's fetch, a
+    change of an ISR, a heartbeat, a request for producer ids.
+    """
 
     name = "stale-incarnation-refused"
     rules = "N15, R-38, R-54, KIP-903"
@@ -57,8 +60,8 @@ class StaleIncarnationRefused(Invariant):
 
 
 class EndOffsetsNeverFall(Invariant):
-    """The end of a log that clients are told never falls: not from one leader epoch to the next, and not for any client
-    that asks again.
+    """The end of a log that clients get never falls: not from one leader epoch to the next, and not for any client that
+    repeats the request.
 
     A leader whose high watermark has not reached the beginning of its epoch may carry it in answers to fetches as it is
     (R-25); to who asks for the end it must not tell it (R-26). A leader that does not know yet that it was replaced may

@@ -8,7 +8,7 @@ from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
 
 class HighWatermarkNeverFalls(Invariant):
-    """The high watermark of a leader never falls within its epoch, and nobody's passes his log end offset."""
+    """The high watermark of a leader never falls within its epoch, and never exceeds the replica's log end offset."""
 
     name = "high-watermark-never-falls"
     rules = "N5, S-6, S-9, R-22"
@@ -26,7 +26,7 @@ class HighWatermarkNeverFalls(Invariant):
 
 
 class HighWatermarkHeldUnderMinIsr(Invariant):
-    """A leader whose ISR is smaller than min.insync.replicas raises no high watermark.
+    """A leader whose ISR is smaller than min.insync.replicas does not raise the high watermark.
 
     With two changes of the partition between two looks, the ISR may have been large enough in between.
     """
@@ -50,10 +50,10 @@ class HighWatermarkHeldUnderMinIsr(Invariant):
 
 
 class FollowerHighWatermarkBound(Invariant):
-    """A follower's high watermark is never above what some leader had.
+    """A follower's high watermark is never above the highest that a leader had.
 
-    Who led at the look before and follows now may have raised it in between, as a leader, and lost the leadership in
-    the same moment: a run of metadata records is applied at once.
+    A replica that led at the previous check and follows now may have raised it in between, as a leader, and lost the
+    leadership in the same moment: a run of metadata records is applied at once.
     """
 
     name = "follower-high-watermark-bound"
@@ -74,12 +74,12 @@ class FollowerHighWatermarkBound(Invariant):
 
 
 class HighWatermarkOnEveryIsrMember(Invariant):
-    """Whoever is in the newest leader's maximal ISR, or in the controller's ISR, and runs, has all below its high
-    watermark.
+    """Each running replica in the newest leader's maximal ISR, or in the controller's ISR, has everything below its
+    high watermark.
 
-    But for whom the controller has dropped, of which the leader has not heard: a machine that comes back with less than
-    it had is a member no more (R-152), and what the leader still proposes is refused (R-54). Even then the leader waits
-    for what it was told of him.
+    Replicas that the controller has removed, unknown to the leader, are exempt: a machine that returns with less data
+    is no longer a member (R-152), and pending proposals of the leader are refused (R-54). Even then the leader waits
+    for the offset that it knows of them.
     """
 
     name = "high-watermark-on-every-isr-member"
@@ -126,7 +126,7 @@ def _is_known_behind(seen: ReplicaState, member: int) -> bool:
 
 
 class DurableOnEveryIsrMember(Invariant):
-    """With odradek.fsync=before-ack every running member of the maximal ISR has on its disk what is committed.
+    """With odradek.fsync=before-ack every running member of the maximal ISR has the committed records on its disk.
 
     As far as the disk tells the truth: one that lies about its flushes is out of contract.
     """
@@ -159,7 +159,7 @@ class DurableOnEveryIsrMember(Invariant):
 
 
 class TruncateSafe(Invariant):
-    """Nobody who is in the ISR, or eligible beside it, drops what was once committed."""
+    """No replica in the ISR, or eligible beside it, drops records that were once committed."""
 
     name = "truncate-safe"
     rules = "N7, S-7"
@@ -178,7 +178,7 @@ class TruncateSafe(Invariant):
 
 
 class AcknowledgedBelowHighWatermark(Invariant):
-    """A client hears of an acks=all record only when it is below the high watermark of a leader."""
+    """A client gets the acknowledgement of an acks=all record only when it is below the high watermark of a leader."""
 
     name = "acknowledged-below-high-watermark"
     rules = "N10, S-3, R-14"
@@ -190,7 +190,7 @@ class AcknowledgedBelowHighWatermark(Invariant):
 
 
 class ReadBelowHighWatermark(Invariant):
-    """No reader is given what was never below a high watermark."""
+    """No reader gets records that were never below a high watermark."""
 
     name = "read-below-high-watermark"
     rules = "S-11, G3, R-229"

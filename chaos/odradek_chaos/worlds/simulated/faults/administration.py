@@ -67,7 +67,7 @@ class Reassign(Administration):
     """A partition gets other replicas, more or fewer, in another order; or what is on its way is cancelled."""
 
     name = "reassign"
-    does = "moves partitions to other replicas, cancels such moves"
+    does = "moves partitions to other replicas, cancels reassignments"
     copies = True
     takes = arguments(partition=PARTITION, target=ORDER)
 
@@ -115,7 +115,7 @@ class AlterSettings(Administration):
     """Settings of the topic are changed and taken back while it is written to."""
 
     name = "settings"
-    does = "changes settings of a topic that is written to, takes them back"
+    does = "changes settings of a topic under load, reverts them"
     takes = arguments(setting=COUNT, unset=COUNT)
     drawn = False
     beside = True
@@ -149,7 +149,7 @@ class Topics(Administration):
     left to retention, deleted. `world/administered.py` knows what is owed to them."""
 
     name = "topics"
-    does = "makes topics, fills, grows, alters, empties and deletes them"
+    does = "creates topics, fills, extends, alters, empties and deletes them"
     takes = arguments(do=TOPIC_OPERATION, topic=COUNT, partition=COUNT, value=COUNT)
     drawn = False
     beside = True

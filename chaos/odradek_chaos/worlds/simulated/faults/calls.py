@@ -13,7 +13,7 @@ class Reset(Nemesis):
 
     name = "reset"
     owed = Owed.ALWAYS
-    does = "breaks all streams between two machines; what was under way may be lost"
+    does = "breaks all streams between two machines; messages in flight may be lost"
     takes = arguments(one=MACHINE, other=MACHINE)
 
     def choose(self) -> Choice:
@@ -30,7 +30,7 @@ class LoseCalls(Nemesis):
 
     name = "drop-calls"
     owed = Owed.ALWAYS
-    does = "loses unary calls, before or after they acted"
+    does = "loses unary calls, before or after they were executed"
     takes = arguments(source=MACHINE, target=MACHINE, before=SHARE, after=SHARE, ms=MS)
 
     def choose(self) -> Choice | None:

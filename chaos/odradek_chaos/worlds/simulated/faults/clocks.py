@@ -13,7 +13,7 @@ class Skew(Nemesis):
 
     name = "skew"
     owed = Owed.ALWAYS
-    does = "lets a wall clock jump by up to 50 minutes, once or to and fro"
+    does = "makes a wall clock jump by up to 50 minutes, once or back and forth"
     takes = arguments(broker=BROKER, skews_ms=SKEWS, every_ms=MS)
 
     def choose(self) -> Choice:
@@ -36,7 +36,7 @@ class Drift(Nemesis):
 
     name = "drift"
     owed = Owed.ALWAYS
-    does = "lets a monotonic clock go a fifth slower up to a quarter faster for a while"
+    does = "makes a monotonic clock run up to a fifth slower or a quarter faster for a while"
     takes = arguments(broker=BROKER, rate=RATE, drift_ms=MS)
     drawn = False
     beside = True

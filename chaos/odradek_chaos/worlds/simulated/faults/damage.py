@@ -66,7 +66,7 @@ class TornTail(Damage):
 
     name = "torn-tail"
     owed = Owed.QUIESCENT
-    does = "kills a broker and cuts an unflushed tail inside of a batch"
+    does = "kills a broker and cuts an unflushed tail within a batch"
     deadly = True
     takes = DAMAGE
 
@@ -91,7 +91,7 @@ class StaleCheckpoint(Damage):
 
     name = "stale-checkpoint"
     owed = Owed.QUIESCENT
-    does = "kills a broker and puts older checkpoints back"
+    does = "kills a broker and restores older checkpoints"
     deadly = True
     takes = arguments(**DOWN, age_ms=MS)
 
@@ -278,7 +278,7 @@ class NewDisk(Damage):
 
     name = "new-disk"
     owed = Owed.SAFETY
-    does = "gives a broker an empty disk, votes and all, while the other voters have everything"
+    does = "gives a broker an empty disk, without its votes, while the other voters have everything"
     deadly = True
     copies = True
     takes = DAMAGE

@@ -46,7 +46,7 @@ class IoError(Nemesis):
 
     name = "io-error"
     owed = Owed.ALWAYS
-    does = "lets a read, a write or an fsync fail"
+    does = "fails a read, a write or an fsync"
     deadly = True
     takes = arguments(broker=BROKER, operation=OPERATION, path=TEXT, times=COUNT, ms=MS)
 
@@ -106,7 +106,7 @@ class SwapDisks(Nemesis):
 
     name = "swap-disks"
     owed = Owed.ALWAYS
-    does = "starts two brokers on each other's disk, then puts them right"
+    does = "starts two brokers on each other's disk, then swaps the disks back"
     deadly = True
     takes = arguments(brokers=TWO, wrong_ms=MS, down_ms=MS)
 

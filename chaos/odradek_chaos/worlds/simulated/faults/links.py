@@ -82,7 +82,7 @@ class Bridge(CutNemesis):
 
     name = "bridge"
     owed = Owed.ALWAYS
-    does = "two brokers hear nothing of each other, the third hears both"
+    does = "cuts two brokers off from each other, but not from the third"
     takes = CUT
 
     def choose(self) -> Choice:
@@ -98,7 +98,7 @@ class Ring(CutNemesis):
 
     name = "ring"
     owed = Owed.ALWAYS
-    does = "each broker hears only one other: three majorities in a ring"
+    does = "each broker receives from only one other: three majorities in a ring"
     takes = CUT
 
     def choose(self) -> Choice:
@@ -185,7 +185,7 @@ class Unreachable(Nemesis):
 
     name = "unreachable"
     owed = Owed.ALWAYS
-    does = "nobody reaches a broker for up to 15 s, while its own connections go on"
+    does = "blocks connections to a broker for up to 15 s, while its own connections work"
     takes = arguments(broker=BROKER, cut_ms=MS)
     drawn = False
     beside = True
@@ -212,7 +212,7 @@ class Stall(Nemesis):
 
     name = "stall"
     owed = Owed.ALWAYS
-    does = "holds one direction up for a moment"
+    does = "delays one direction for a moment"
     takes = arguments(source=MACHINE, target=MACHINE, stall_ms=MS)
 
     def choose(self) -> Choice:
@@ -259,7 +259,7 @@ class SlowFollower(Slow):
 
     name = "slow-follower"
     owed = Owed.ALWAYS
-    does = "makes all that one broker hears from the others slow"
+    does = "slows all links to one broker"
     takes = SLOW
 
     def choose(self) -> Choice:

@@ -12,7 +12,7 @@ from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 class Power(Nemesis):
     name = "power"
     owed = Owed.FLUSHED
-    does = "cuts a machine's power: its disk forgets what was not flushed"
+    does = "cuts a machine's power: its disk loses unflushed data"
     deadly = True
     takes = DARK
 
@@ -28,7 +28,7 @@ class PowerOne(Power):
 
     name = "power-one"
     owed = Owed.QUIESCENT
-    does = "cuts one machine's power while all others are well"
+    does = "cuts one machine's power while all others are healthy"
     deadly = True
     takes = DARK
 

@@ -21,7 +21,7 @@ from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 class Kill(Nemesis):
     name = "kill"
     owed = Owed.ALWAYS
-    does = "kill -9 of a leader, follower, controller or anybody; up to 3 s down"
+    does = "kill -9 of a leader, follower, controller or any broker; up to 3 s down"
     deadly = True
     takes = DOWN
 
@@ -123,7 +123,7 @@ class Stop(Nemesis):
 
     name = "stop"
     owed = Owed.ALWAYS
-    does = "asks a broker to shut down cleanly, starts it again"
+    does = "shuts a broker down cleanly and restarts it"
     deadly = True
     takes = DOWN
 
@@ -155,7 +155,7 @@ class Rolling(Nemesis):
 
     name = "rolling"
     owed = Owed.ALWAYS
-    does = "restarts all brokers one after the other, cleanly; clients may never hear their last answers"
+    does = "restarts all brokers one after the other, cleanly; clients may not receive their last responses"
     deadly = True
     heavy = True
     takes = ROLLING
@@ -194,7 +194,7 @@ class CrashAll(Nemesis):
 
     name = "crash-all"
     owed = Owed.ALWAYS
-    does = "kills everything, starts it again in any order"
+    does = "kills all processes, restarts them in any order"
     deadly = True
     heavy = True
     takes = arguments(down_ms=SOME_MS)
@@ -212,7 +212,7 @@ class StopAll(CrashAll):
 
     name = "stop-all"
     owed = Owed.ALWAYS
-    does = "the same cleanly; clients may never hear the last answers"
+    does = "the same with a clean shutdown; clients may not receive the last responses"
     deadly = True
     heavy = True
     takes = arguments(down_ms=SOME_MS, held_ms=MS)

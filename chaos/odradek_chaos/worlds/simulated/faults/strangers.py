@@ -20,7 +20,7 @@ class ForgedPeer(Nemesis):
 
     name = "forged-peer"
     owed = Owed.ALWAYS
-    does = "says to controllers, without being asked, what no peer says"
+    does = "sends controllers unsolicited messages that no peer sends"
     takes = arguments(messages=MESSAGES)
     drawn = False
     beside = True

@@ -1,12 +1,12 @@
-"""Run one seed: a cluster, its clients, three nemeses or more at once, then peace, then every check there is.
+"""Run one seed: a cluster, its clients, three nemeses or more at once, then recovery, then all checks.
 
-    start      brokers come up, the topic is made, writers and the reader begin
-    faults     for `faults_ms` the nemeses strike; the invariants are looked at all the time
-    peace      all faults end; every ISR must fill, every partition acknowledge, the reader reach the end, in time
-    evidence   a fresh client reads everything; the ledger, the read and the audit of the disks must agree
+    start      the brokers start, the topic is created, writers and the reader begin
+    faults     for `faults_ms` the nemeses strike; the invariants are checked continuously
+    recovery   all faults end; every ISR must fill, every partition acknowledge, the reader reach the end, in time
+    evidence   a new client reads everything; the ledger, the read and the audit of the disks must agree
 
-A run stops at its first finding: what follows a broken invariant is of little use, and the seed can be run again.
-With `to_the_end` it goes on, so that one can see what the users of a broken cluster lose.
+A run stops at its first finding: events after a broken invariant are of little use, and the seed can be repeated.
+With `to_the_end` it continues, to show the losses of the users of a broken cluster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from odradek_chaos.worlds.simulated.world.waiting import Stopped, until, within
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
 
 CORE_LIVENESS_MS = LIVENESS_MS  # L3: with one machine broken for ever
-NOT_OWED_MS = 3_000  # for a peace that is not owed, after faults out of contract: it is given a chance, no more
+NOT_OWED_MS = 3_000  # where no recovery is owed, after faults out of contract: time for it to happen anyway
 START_MS = 30_000
 TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
 
@@ -218,8 +218,8 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     if world.plan.core:
         await _core(world, load)
     world.heal()
-    liveness = await _peace(world, load, result)
-    await _group_peace(world, load)
+    liveness = await _recovery(world, load, result)
+    await _recovery_of_groups(world, load)
     await gather_evidence(world, load, result)
     liveness.judge_errors()
 
@@ -261,7 +261,7 @@ async def _core(world: World, load: Load) -> None:
                 raise Stopped from None
 
 
-async def _group_peace(world: World, load: Load) -> None:
+async def _recovery_of_groups(world: World, load: Load) -> None:
     """Without faults a group is stable after a few of its timeouts."""
     limit_ms = STABLE_MS
     try:
@@ -274,7 +274,7 @@ async def _group_peace(world: World, load: Load) -> None:
     load.stop_members()
 
 
-async def _peace(world: World, load: Load, result: SeedResult) -> LivenessCheck:
+async def _recovery(world: World, load: Load, result: SeedResult) -> LivenessCheck:
     """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
     liveness, storm = LivenessCheck(world, load), ElectionStorm(world)
     limit_ms = (
