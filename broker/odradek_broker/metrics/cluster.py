@@ -39,7 +39,7 @@ def controller(node: ControllerNode, image: MetadataImage) -> Iterator[Metric]:
         ("preferredreplicaimbalancecount", "Partitions that their first replica does not lead.", imbalance),
     ):
         yield gauge(CONTROLLER + name, text, value)
-    text = "Brokers that others cannot reach, as the active controller is told; 0 on the other nodes."
+    text = "Brokers that others cannot reach, as reported to the active controller; 0 on the other nodes."
     yield gauge("odradek_unreachable_brokers", text, len(node.unreachable_brokers))
     text = "Elections from outside of the ISR that this controller made."
     yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", text, node.unclean_elections)

@@ -44,4 +44,4 @@ def committed(coordinator: GroupCoordinator) -> Iterator[Metric]:
         for group, tp, offset in islice(found, MOST_OFFSETS)
     ]
     for portion in sliced(rows):
-        yield gauges("odradek_group_committed_offset", "The offset at which a group goes on.", portion)
+        yield gauges("odradek_group_committed_offset", "Committed offset of a group.", portion)

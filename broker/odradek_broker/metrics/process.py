@@ -24,9 +24,9 @@ class ProcessMetrics:
         self._build = {"version": _version(), "python": platform.python_version()}
 
     def collect(self) -> Iterator[Metric]:
-        text = "How much later than asked for the event loop ran a timer: what everything else waits, too."
+        text = "Delay of a timer on the event loop, which all other work on the loop shares."
         yield histogram("odradek_loop_lag_seconds", text, {"": self._loop_lag}, "")
-        text = "How long fsyncs of logs took, of data and of the metadata log."
+        text = "Duration of fsyncs of the data logs and of the metadata log."
         fsyncs = {"data": self._counters.data_fsyncs, "metadata": self._counters.metadata_fsyncs}
         yield histogram("odradek_fsync_seconds", text, fsyncs, "log")
         yield gauge("odradek_build_info", "1; version of odradek and of Python.", 1, self._build)

@@ -31,7 +31,7 @@ def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
         ("partitioncount", "Replicas on this broker.", len(replica) + broken),
         ("leadercount", "Partitions that this broker leads.", len(leaders)),
         ("offlinereplicacount", "Replicas whose log cannot be used.", offline + broken),
-        ("underreplicatedpartitions", "Partitions led here that miss in-sync replicas.", under_replicated),
+        ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", under_replicated),
         ("underminisrpartitioncount", "Partitions led here that refuse acks=all: too few in-sync replicas.",
          sum(leader.under_min_isr for leader in leaders)),
         ("atminisrpartitioncount", "Partitions led here that would refuse acks=all with one replica less.", at_min_isr),
@@ -41,10 +41,12 @@ def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
     yield gauge("odradek_unreachable_leaders", text, len(broker.replicas.probes.unreachable))
     counts = broker.replicas.counters
     yield counter(
-        f"{MANAGER}isrshrinks_total", "Losses of members of an ISR, by whoever leads after.", counts.isr_shrinks
+        f"{MANAGER}isrshrinks_total", "Members that left an ISR, counted by the leader afterwards.", counts.isr_shrinks
     )
     yield counter(
-        f"{MANAGER}isrexpands_total", "Gains of members of an ISR, by whoever leads after.", counts.isr_expands
+        f"{MANAGER}isrexpands_total",
+        "Members that joined an ISR, counted by the leader afterwards.",
+        counts.isr_expands,
     )
     text = "Changes of an ISR that the controller refused."
     yield counter(f"{MANAGER}failedisrupdates_total", text, counts.failed_isr_updates)
@@ -85,7 +87,7 @@ def replicas(broker: ObservedBroker) -> Iterator[Metric]:
         yield from _each(name, text, broker, value, replica=own)
     text = "Log end offset of a follower as its leader knows it; -1 before its first fetch."
     yield from _rows("odradek_remote_replica_leo", text, _remote_ends(broker))
-    text = "What is damaged in this replica: batches that failed their check, records that it had and lacks."
+    text = "Damage in this replica: batches that failed their check, and lost records."
     yield from _each("odradek_replica_damaged_batches", text, broker, lambda each: len(each.trouble.damage))
 
 
@@ -97,7 +99,7 @@ def in_sync(broker: ObservedBroker) -> Iterator[Metric]:
     )
     text = "Assigned replicas of a partition led here."
     yield from _rows("odradek_assigned_replicas", text, _of_leaders(broker, _assigned))
-    text = "Offsets between this follower's log end and the high watermark that its leader last told."
+    text = "Offsets between this follower's log end and the last high watermark from its leader."
     yield from _rows("kafka_server_fetcherlagmetrics_consumerlag", text, _lags(broker))
 
 

@@ -16,11 +16,11 @@ from odradek_broker.runtime.counters import Counters
 NAMES = {  # Kafka's name -> ours, and what it counts
     "messagesin": ("messages_in", "Records that clients wrote."),
     "bytesin": ("bytes_in", "Bytes of record batches that clients wrote."),
-    "bytesout": ("bytes_out", "Bytes of record batches that consumers were sent."),
-    "replicationbytesin": ("replication_bytes_in", "Bytes of record batches taken over from leaders."),
-    "replicationbytesout": ("replication_bytes_out", "Bytes of record batches that followers were sent."),
-    "totalproducerequests": ("produces", "Batches that clients asked to be written."),
-    "totalfetchrequests": ("fetches", "Partitions that consumers and followers asked to read."),
+    "bytesout": ("bytes_out", "Bytes of record batches sent to consumers."),
+    "replicationbytesin": ("replication_bytes_in", "Bytes of record batches fetched from leaders."),
+    "replicationbytesout": ("replication_bytes_out", "Bytes of record batches sent to followers."),
+    "totalproducerequests": ("produces", "Batches in produce requests of clients."),
+    "totalfetchrequests": ("fetches", "Partitions in fetch requests of consumers and followers."),
     "failedproducerequests": ("failed_produces", "Batches that were refused or timed out."),
     "failedfetchrequests": ("failed_fetches", "Partitions whose fetch was answered with an error."),
 }
@@ -51,9 +51,9 @@ def cleaning(counts: Counters) -> Iterator[Metric]:
     yield counter("odradek_log_cleaner_rounds_total", text, cleaner.rounds)
     text = "Bytes that the cleaner has read, those of keys and those of segments."
     yield counter("odradek_log_cleaner_read_bytes_total", text, cleaner.bytes_read)
-    text = "Bytes by which cleaned segments are smaller than what they replaced."
+    text = "Bytes by which cleaned segments are smaller than the originals."
     yield counter("odradek_log_cleaner_freed_bytes_total", text, cleaner.bytes_freed)
-    text = "Records that went since a newer one had their key, and tombstones whose time was over."
+    text = "Records replaced by a newer one with their key, and expired tombstones."
     yield counter("odradek_log_cleaner_dropped_records_total", text, cleaner.records_dropped)
     text = "Share of bytes that were never cleaned, of the dirtiest compacted log when the cleaner last looked."
     yield gauge("odradek_log_cleaner_max_dirty_ratio", text, cleaner.dirty_ratio)
@@ -63,18 +63,18 @@ def losses(counts: Counters) -> Iterator[Metric]:
     """Truncations and damage."""
     cuts = counts.truncations
     known = dict.fromkeys(REASONS, 0) | cuts.by_rule
-    text = "Truncations of logs on this broker, by why."
+    text = "Truncations of logs on this broker, by reason."
     yield counters(
         "odradek_truncations_total",
         text,
         [({"reason": REASONS.get(rule, rule)}, count) for rule, count in known.items()],
     )
-    text = "Records that truncations on this broker dropped, by whether a producer had been promised them."
+    text = "Records dropped by truncations on this broker, by whether they had been acknowledged."
     answers = {"yes": cuts.acknowledged, "no": cuts.unacknowledged, "unknown": cuts.unknown}
     yield counters("odradek_truncated_records_total", text, [({"acked": word}, n) for word, n in answers.items()])
-    text = "Logs given up as a whole because the leader's begins later."
+    text = "Logs dropped entirely because the leader's log begins later."
     yield counter("odradek_log_restarts_total", text, cuts.restarts)
-    text = "Bytes that recovery cut off when logs were opened."
+    text = "Bytes truncated by recovery when logs were opened."
     yield counter("odradek_recovery_dropped_bytes_total", text, counts.recovery_dropped_bytes)
     text = "Record batches that failed their check, by where they came from."
     rows = [({"source": source}, count) for source, count in counts.damaged_batches.items()]
