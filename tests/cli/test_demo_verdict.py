@@ -100,12 +100,22 @@ def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
     found.dead.add(2)
     found.tell("kill -9: broker 2", bad=True)
     found.status = replace(found.status, partitions=[replace(partition, partition=number) for number in range(6)])
-    for number in range(20):
+    for number in range(19):
         found.tell(f"happening {number}")
+    found.tell(f"happening 19, {'which is told at length, ' * 4}to its end")
     screen = io.StringIO()
     Console(file=screen, width=80, height=24).print(View(found))
     text = screen.getvalue()
-    for wanted in ("orders-5", "42/40 *", "broker 2 dead", "gone", "happening 19", ">kill", "kill -9 of broker 2"):
+    for wanted in (
+        "orders-5",
+        "42/40 *",
+        "broker 2 dead",
+        "gone",
+        "happening 19",
+        "to its end",
+        ">kill",
+        "kill -9 of broker 2",
+    ):
         assert wanted in text, wanted
     assert (len(text.splitlines()), max(map(len, text.splitlines()))) == (24, 80)
 

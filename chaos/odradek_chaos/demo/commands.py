@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
 from odradek.cli.terminal.options import is_given
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.screen import Screen, folded
 from odradek_proto.command_line import FINE, USAGE, CommandFailed
 
 from odradek_chaos.lessons.commands import mount
@@ -64,7 +64,7 @@ def demo(
         screen.say(f"the audit's report: {state.report}")
     if where:
         screen.say(where)
-    screen.show(state.as_json(), lambda: "\n".join(state.verdict()))  # the last line names the seed
+    screen.show(state.as_json(), lambda: "\n".join(map(folded, state.verdict())))  # the last line names the seed
     raise typer.Exit(state.exit_code)
 
 

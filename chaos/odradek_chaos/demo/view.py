@@ -35,7 +35,8 @@ class View:
         if state.status is not None and state.status.partitions:
             parts += [self._partitions(), Text()]
             lines += len(state.status.partitions) + 2
-        parts.append(self._happenings(min(MOST_HAPPENINGS, max(1, (options.height or console.height) - lines))))
+        room = max(1, (options.height or console.height) - lines)
+        parts += self._happenings(min(MOST_HAPPENINGS, room), options.max_width - 2 * FRAME, console)
         title = "odradek: three brokers, one kill -9, one audit"
         yield Panel(Group(*parts), title=title, title_align="left", padding=(0, 1))
 
@@ -118,12 +119,21 @@ class View:
         style = "bold green" if broker_id == partition.leader_id else "" if broker_id in partition.isr else "yellow"
         return Text(replica_cell(partition, broker_id), style)
 
-    def _happenings(self, count: int) -> Group:
-        lines = []
-        for happening in self._state.happenings[-count:]:
+    def _happenings(self, rows: int, width: int, console: Console) -> list[Text]:
+        """The newest one whole, on as many rows as it takes; of each one before it what fits into a row."""
+        lines: list[Text] = []
+        for happening in reversed(self._state.happenings):
             line = _line().append(f"{happening.at_s:6.1f} s  ", "dim")
-            lines.append(line.append(happening.text, "bold red" if happening.bad else ""))
-        return Group(*lines)
+            line.append(happening.text, "bold red" if happening.bad else "")
+            if lines:
+                rows -= 1
+            else:
+                line.no_wrap, line.overflow = False, "fold"
+                rows -= len(line.wrap(console, width))
+            if lines and rows < 0:
+                break
+            lines.insert(0, line)
+        return lines
 
 
 def _line() -> Text:

@@ -70,6 +70,16 @@ def can_move_cursor() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
+def folded(line: str) -> str:
+    """A sentence as a terminal shows it whole, between words; elsewhere as it is."""
+    if not sys.stdout.isatty():
+        return line
+    import shutil
+    import textwrap
+
+    return textwrap.fill(line, shutil.get_terminal_size().columns, break_on_hyphens=False)
+
+
 def as_line(data: Mapping[str, Any]) -> str:
     """A JSON object on one line."""
     return json.dumps(data, ensure_ascii=False, default=str)
