@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from odradek_audit.cli.progress import ProgressBar
     from odradek_audit.findings import Note
-    from odradek_audit.inputs.history import CorruptHistory, History
     from odradek_audit.report import Report
 
 app = typer.Typer(
@@ -64,7 +63,7 @@ class _Request(TypedDict):
     """What both engines are asked."""
 
     replicas: dict[str, str]
-    history: History | Path | None
+    history: Path | None
     topics: list[str] | None
     settled: bool
     deep: bool | None
@@ -136,6 +135,7 @@ def run(
 
     from odradek_audit.cli.progress import progress_bar
     from odradek_audit.inputs.brokers import absent_brokers
+    from odradek_audit.inputs.history import CorruptHistory
     from odradek_audit.inputs.stores import is_uri
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
@@ -147,7 +147,7 @@ def run(
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
-    events = _history(history or [], whole=chosen is Engine.LOCAL)
+    events = _history(history or [])
     request = _Request(replicas=replicas, history=events, topics=wanted, settled=settled, deep=deep)
     at_work = _brokers_at_work(here)
     try:
@@ -156,6 +156,8 @@ def run(
                 report = _run_spark(console, bar, request, master)
             else:
                 report = _run_local(bar, request, jobs)
+    except CorruptHistory as error:
+        stop(f"--history {request['history']}: line {error.line}: {error.reason}")
     except KeyboardInterrupt:
         stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     report.notes = [*at_work, *(absent_brokers(whole, here) if whole is not None else []), *report.notes]
@@ -279,11 +281,8 @@ def _settings(entries: Sequence[str]) -> dict[str, str]:
     raise AssertionError("unreachable: stop raises")
 
 
-def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
-    """One file: findings name its lines. Those of several clients may follow each other in it. Read, or to be read by
-    Spark's workers."""
-    from odradek_audit.inputs.history import CorruptHistory, History
-
+def _history(paths: Sequence[Path]) -> Path | None:
+    """One file: findings name its lines. Those of several clients may follow each other in it."""
     if not paths:
         return None
     if len(paths) > 1:
@@ -293,17 +292,12 @@ def _history(paths: Sequence[Path], *, whole: bool) -> History | Path | None:
         )
     path = paths[0]
     try:
-        with path.open("rb"):
-            return History.read(path) if whole else path
+        with path.open("rb") as file:
+            file.read(1)
+            return path
     except OSError as error:
         stop(f"--history {path}: {error.strerror or error}")
-    except CorruptHistory as error:
-        stop(_corrupt(path, error))
     return None
-
-
-def _corrupt(path: object, error: CorruptHistory) -> str:
-    return f"--history {path}: line {error.line}: {error.reason}"
 
 
 def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, str], topics: list[str] | None) -> Engine:
@@ -346,7 +340,6 @@ def _run_spark(
             "local, which "
             "reports the same findings)"
         )
-    from odradek_audit.inputs.history import CorruptHistory
     from odradek_audit.spark import engine as spark
     from odradek_audit.spark import launch
     from odradek_audit.spark.java import NoJava, find_java
@@ -360,8 +353,6 @@ def _run_spark(
         bar.say("starting Spark")
         with launch.spark_session(master, java) as session:
             return spark.audit(session, **request, progress=bar.show)
-    except CorruptHistory as error:
-        stop(_corrupt(request["history"], error))
     except launch.SparkFailed as error:
         stop(str(error), EXIT_FAILED)
     raise AssertionError("unreachable: stop raises")

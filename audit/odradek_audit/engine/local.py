@@ -6,8 +6,9 @@ partition at once, so that the simulated world runs the same checks over its sim
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from odradek_audit.engine.partition import HistoryOfPartition, check_partition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.engine.proof import PartProof, PartTask, prove_part
+from odradek_audit.engine.spooled import Key, SpooledEvents, SpooledHistory, Told, spooled
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.engine.workers import Run, processors, workers
 from odradek_audit.inputs.disk import Disk, LocalDisk, join
@@ -65,27 +67,32 @@ def audit(
     """
     started = time.monotonic()
     disk, directories = located(replicas)
-    events = History.read(history) if isinstance(history, Path) else history
     wanted = None if topics is None else list(topics)
     layout = read_layout(disk, directories, wanted)
-    passes = Passes(
-        disk,
-        {(partition.topic, partition.partition): partition for partition in layout.partitions},
-        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
-        settled,
-        is_deep(layout, deep),
-    )
-    total = layout_bytes(layout)
+    partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
+    total, whole = layout_bytes(layout), is_deep(layout, deep)
     if not isinstance(disk, LocalDisk):
         jobs = 1
     elif jobs is None:
         jobs = processors() if total > WORTH_PROCESSES else 1
-    with workers(jobs) as run:
+    with workers(jobs) as run, _told(history, partitions) as events:
+        histories: dict[Key, Told | None] = {
+            key: events.of(*key) if isinstance(events, SpooledHistory) else history_of(events, partition)
+            for key, partition in partitions.items()
+        }
+        passes = Passes(disk, partitions, histories, settled, whole)
         results = _two_passes(passes, run, _Meter(total, progress), split_bytes)
-    report = finish("local", layout, results, events, wanted, 0.0)
-    report.deep = passes.deep
+    outline = events.outline if isinstance(events, SpooledHistory) else events
+    report = finish("local", layout, results, outline, wanted, 0.0)
+    report.deep = whole
     report.seconds = time.monotonic() - started
     return report
+
+
+def _told(
+    history: History | Path | None, partitions: Container[Key]
+) -> contextlib.AbstractContextManager[History | SpooledHistory | None]:
+    return spooled(history, partitions) if isinstance(history, Path) else contextlib.nullcontext(history)
 
 
 def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> list[PartitionResult]:
@@ -115,7 +122,7 @@ class Closely:
     """What a worker needs to check one partition batch by batch, besides its batches."""
 
     inputs: PartitionInputs
-    history: HistoryOfPartition | None
+    history: Told | None
     settled: bool
     deep: bool
 
@@ -126,6 +133,8 @@ class Closely:
         whole = {name: tables.get(name, BatchTable()) for name in self.inputs.replicas}
         reader = reader_of(disk, self.inputs)
         told = history or self.history
+        if isinstance(told, SpooledEvents):
+            told = told.read()
         return check_partition(self.inputs, whole, reader, history=told, settled=self.settled, deep=self.deep)
 
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.spans import Unproven
+from odradek_audit.engine.spooled import Key, Told
 from odradek_audit.engine.verdict import may_be_proven, prove_partition
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import PartitionInputs
 from odradek_audit.results import PartitionResult
-
-Key = tuple[str, int]
 
 
 @dataclass
@@ -29,7 +27,7 @@ class Passes:
 
     disk: Disk
     partitions: Mapping[Key, PartitionInputs]
-    histories: Mapping[Key, HistoryOfPartition | None]
+    histories: Mapping[Key, Told | None]
     settled: bool = False
     deep: bool = False
     proofs: dict[Key, list[tuple[PartTask, PartProof]]] = field(default_factory=dict)

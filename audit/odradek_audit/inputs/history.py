@@ -364,10 +364,14 @@ class History:
         else:
             waiting.on_outcome(event.time_ms, acknowledged=event.type == ACK)
 
-    def add(self, event: Event) -> None:
-        digest = value_digest(event.content)
+    def pass_by(self, event: Event) -> None:
+        """Count an event that somebody else keeps."""
         self.count += 1
         self._listen(event)
+
+    def add(self, event: Event) -> None:
+        digest = value_digest(event.content)
+        self.pass_by(event)
         line = event.line or self.count
         if event.type == SEND and event.partition == NO_PARTITION:
             sends = self.open_sends.setdefault(event.topic, {})

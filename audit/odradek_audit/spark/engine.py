@@ -28,7 +28,8 @@ from odradek_audit.engine.local import (
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
-from odradek_audit.engine.two_passes import Key, Passes
+from odradek_audit.engine.spooled import Key
+from odradek_audit.engine.two_passes import Passes
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History, PartitionHistory

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek_audit.engine.partition import HistoryOfPartition
-from odradek_audit.engine.two_passes import Key
+from odradek_audit.engine.spooled import Key
 from odradek_audit.inputs.disk import Disk, LocalDisk
 from odradek_audit.inputs.history import (
     NO_PARTITION,
