@@ -132,8 +132,8 @@ LOST_WRITE = Lesson(
             "KIP-595 (since 2.7) put the question into the fetch itself, as on the right."
         ),
         READ_ON: (
-            "`odradek docs protocol`: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), R-70 "
-            "to R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
+            "`odradek docs protocol`: R-6 and R-24 (what a fetch says, and why a follower's HW is one round late), "
+            "R-70 to R-79 (what is cut, and how it is asked for); L-1 (the cut at the own HW, before 0.11)."
         ),
     },
 )
