@@ -77,6 +77,9 @@ Histories = Annotated[
     list[Path] | None,
     typer.Option("--history", metavar="FILE", help="What clients were told, in JSON lines (docs/checks.md)."),
 ]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine. Default: all cores.")
+]
 
 Settings = Annotated[
     list[str] | None,
@@ -108,9 +111,7 @@ def run(
     history: Histories = None,
     engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
     master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine. Default: all cores.")
-    ] = None,
+    jobs: Jobs = None,
     topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
     settled: Annotated[
         bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
