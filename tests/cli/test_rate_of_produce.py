@@ -16,7 +16,8 @@ LONG_AGO_S = -1_000_000.0
 
 async def nothing() -> AsyncIterator[Portion]:
     """A source that has ended."""
-    for portion in ():
+    no_portions: tuple[Portion, ...] = ()
+    for portion in no_portions:
         yield portion
 
 
