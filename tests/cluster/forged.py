@@ -175,6 +175,7 @@ TABLE: Final = (
     row("Controller/Session", "metadata not written yet", REFUSED,
         lambda f: heartbeat(f, current_metadata_offset=LONG_MAX)),
     row("Controller/Session", "asks to be fenced", TAKEN, lambda f: heartbeat(f, want_fence=True)),
+    row("Controller/Session", "asks to shut down", TAKEN, lambda f: heartbeat(f, want_shut_down=True)),
     row("Controller/AlterPartition", "largest leader epoch", REFUSED, lambda f: isr(f, leader_epoch=INT_MAX)),
     row("Controller/AlterPartition", "old partition epoch", REFUSED, lambda f: isr(f, partition_epoch=-1)),
     row("Controller/AlterPartition", "by one who does not lead", REFUSED, lambda f: isr(f, sender=f.follower)),
