@@ -177,6 +177,16 @@ def test_a_voter_is_a_controller() -> None:
 
 
 @pytest.mark.parametrize(
+    "override", ["controller.listener.names=INSIDE", "listeners=GRPC://127.0.0.1:1,REPLICATION://127.0.0.1:2"]
+)
+def test_a_voter_has_a_listener_for_the_others(override: str) -> None:
+    """As in Kafka: nobody could ask for its vote. One that is alone is asked by nobody."""
+    with pytest.raises(ConfigError, match=r"is not one of the listeners GRPC, REPLICATION.*add it to listeners"):
+        load(overrides=["node.id=1", "controller.quorum.voters=1@a:1,2@b:1,3@c:1", override])
+    load(overrides=["node.id=1", "controller.quorum.voters=1@a:1", override])
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("num.partitions=0", r"num\.partitions=0 cannot work: it must be at least 1$"),

@@ -280,6 +280,12 @@ def _check_voters(settings: BrokerSettings, voters: dict[int, str]) -> None:
             f"node {settings.node_id} is to be a controller, and controller.quorum.voters names {sorted(voters)}:"
             " correct node.id, or add it there on every node of a new cluster, or set process.roles=broker"
         )
+    bound = parse_listeners(settings.listeners)
+    if controls and len(voters) > 1 and not controller_listeners(settings) & bound.keys():
+        raise ConfigError(
+            f"controller.listener.names={settings.controller_listener_names} is not one of the listeners "
+            f"{', '.join(bound)}: the other controllers reach this one there; add it to listeners"
+        )
     if not controls and settings.node_id in voters:
         raise ConfigError(
             f"controller.quorum.voters names node {settings.node_id}, which has process.roles={settings.process_roles}:"

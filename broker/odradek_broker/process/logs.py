@@ -153,4 +153,6 @@ def _handler(settings: BrokerSettings) -> logging.Handler:
     try:
         return RotatingFileHandler(settings.odradek_log_file, maxBytes=size, backupCount=1, encoding="utf-8")
     except OSError as error:
-        raise LogFileUnusable(f"odradek.log.file={settings.odradek_log_file}: {error.strerror}") from error
+        raise LogFileUnusable(
+            f"odradek.log.file={settings.odradek_log_file}: {error.strerror}; name a file that the broker may write"
+        ) from error
