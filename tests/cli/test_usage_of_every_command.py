@@ -140,6 +140,13 @@ VALUES = [
     "audit run --history /nowhere/at/all",
     "server health --url ftp://here",
     "server health --url=",
+    "cluster stop --data 'a\nb'",
+    "topic reassign --file '\x1b[31m\n'",
+    "user set u --password-file '\n'",
+    "certs node 1 --host 'a b'",
+    "certs node 1 --host a:9092",
+    "certs client a/b",
+    f"certs client {'a' * 65}",
     "--command-config /nowhere/at/all topic list -b here:1",
 ]
 

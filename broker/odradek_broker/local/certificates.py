@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from odradek_proto.command_line import CommandFailed
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.security.identity import node_name
 
 AUTHORITY: Final = "ca.pem"
 AUTHORITY_KEY: Final = "ca-key.pem"
 VALID_DAYS: Final = 3_650
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+LONGEST_NAME: Final = 64  # of a common name, in X.509
+_DNS_NAME: Final = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 _AHEAD: Final = datetime.timedelta(hours=1)  # clocks that are behind believe it, too
 
 
@@ -55,11 +57,13 @@ def authority(directory: Path) -> Path:
 
 def _make(directory: Path, name: str, hosts: Sequence[str]) -> Path:
     path = directory / f"{name}.pem"
-    if "/" in name or name in ("", ".", "..", "ca", "ca-key"):
-        raise CommandFailed(f"{name!r} cannot be the name of a certificate's file", hint="take letters and digits")
+    if "/" in name or not name.isprintable() or name in ("", ".", "..", "ca", "ca-key") or len(name) > LONGEST_NAME:
+        hint = f"take letters and digits, {LONGEST_NAME} at most"
+        raise CommandFailed(f"{name!r} cannot be the name of a certificate's file", hint=hint, exit_code=USAGE)
     if path.exists():
         return path
     issuer, issuer_key = _load_authority(directory)  # first: it says what to install
+    names = [_host(host) for host in hosts]
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -68,7 +72,7 @@ def _make(directory: Path, name: str, hosts: Sequence[str]) -> Path:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
     builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     _write(path, _key_pem(key) + _certificate_pem(_signed(builder, issuer_key)))
     return path
 
@@ -146,7 +150,13 @@ def _host(text: str) -> Any:
     try:
         return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
-        return x509.DNSName(text)
+        pass
+    try:
+        if _DNS_NAME.fullmatch(name := text.encode("idna").decode()):
+            return x509.DNSName(name)
+    except UnicodeError:
+        pass
+    raise CommandFailed(f"--host {text!r} is no host", hint="a name or an address, without a port", exit_code=USAGE)
 
 
 def _new_key() -> Any:

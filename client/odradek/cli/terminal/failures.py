@@ -113,10 +113,15 @@ def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool
         failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
         print(json.dumps({"error": failure}, ensure_ascii=False), file=sys.stderr)
         return explained.exit_code
-    print(f"odradek: {explained.message}", file=sys.stderr)
+    print(f"odradek: {_on_a_line(explained.message)}", file=sys.stderr)
     if explained.hint:
-        print(f"  try: {explained.hint}", file=sys.stderr)
+        print(f"  try: {_on_a_line(explained.hint)}", file=sys.stderr)
     return explained.exit_code
+
+
+def _on_a_line(text: str) -> str:
+    """What was typed may have ends of lines in it, and orders for the terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
