@@ -17,6 +17,7 @@ import pytest
 from odradek.cli.clusters.current import remember
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_chaos.cli.places import find, remove_unless_named
 from odradek_chaos.cli.up import Up
 from odradek_proto.command_line import FINE, UNREACHABLE, CommandFailed
@@ -74,6 +75,29 @@ def test_a_cluster_that_was_stopped_before_is_not_taken_for_the_one_that_went_do
     assert str(earlier) in odradek("cluster", "list").out
     assert odradek("cluster", "down", "--data", str(earlier), "--yes").code == 0
     assert not earlier.exists()
+
+
+def test_the_addresses_of_a_stopped_cluster_with_topics_are_kept_for_it(
+    odradek: Run, nothing_starts: None, tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An .env file that names them stays true, whatever else is started meanwhile; without topics nobody needs them."""
+    monkeypatch.delenv(KAFKA_PORT_VARIABLE)
+    for module in ("ports", "cluster"):  # nothing listens, whatever else this machine does
+        monkeypatch.setattr(f"odradek_broker.local.{module}.is_free", lambda address: True)
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+
+    def addresses(place: Path) -> set[str]:
+        assert odradek("cluster", "up", "-d", "--data", str(place)).code == 0
+        remember(place)
+        cluster = LocalCluster.load(place)
+        return {*cluster.bootstrap.split(","), *cluster.kafka_bootstrap.split(",")}
+
+    of_first = addresses(first)
+    (first / "broker-1" / "orders-0").mkdir(parents=True)
+    of_second = addresses(second)
+    assert not of_first & of_second
+    assert addresses(third) == of_second
+    assert addresses(first) == of_first
 
 
 @pytest.mark.parametrize("way", [Path.rename, copied])

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from odradek_proto.command_line import STATE_FILE
+from odradek_proto.command_line import STATE_FILE, cluster_directories
 
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
@@ -190,7 +190,7 @@ class LocalCluster:
         """Give each node an address for each of its listeners."""
         count = len(self.nodes)
         asked = _asked_for(count) if fixed else 0
-        self._claim = claim_row(count) if asked != 0 else None
+        self._claim = claim_row(count, self._kept()) if asked != 0 else None
         if self._claim is not None:
             addresses = self._claim.addresses
         else:
@@ -204,6 +204,16 @@ class LocalCluster:
         for listener, given in addresses.items():
             for node, address in zip(self.nodes.values(), given, strict=True):
                 setattr(node, listener, address)
+
+    def _kept(self) -> set[str]:
+        """Addresses of other clusters with topics that `cluster up` remembers: they shall have them again."""
+        kept: set[str] = set()
+        for directory in cluster_directories():
+            with contextlib.suppress(ClusterError, OSError):
+                other = LocalCluster.load(directory)
+                if directory != self.directory and other.topics():
+                    kept.update(*((node.grpc, node.kafka) for node in other.nodes.values()))
+        return kept
 
     def place_metrics(self) -> None:
         """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""

@@ -1,8 +1,9 @@
 """Which ports a cluster of this machine gets: the same ones each time, so that what names them elsewhere stays true.
 
 Rules of this module. The first cluster has Kafka's port and those after it, the next cluster the next row of ten that
-is free. Whoever takes a row claims it by a lock until its brokers listen: two clusters that start at the same moment
-get different ones. `ODRADEK_KAFKA_PORT` names the ports for Kafka's clients, and then these or none; 0 is any port.
+is free; rows of stopped clusters that have topics are kept for them. Whoever takes a row claims it by a lock until its
+brokers listen: two clusters that start at the same moment get different ones. `ODRADEK_KAFKA_PORT` names the ports for
+Kafka's clients, and then these or none; 0 is any port.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
+from collections.abc import Container
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -64,11 +66,11 @@ def kafka_row(first: int, brokers: int) -> list[str]:
     return wanted
 
 
-def claim_row(brokers: int) -> Claim | None:
-    """The first row of which nobody has a port and that no cluster is about to take; None when there is none."""
+def claim_row(brokers: int, kept: Container[str] = ()) -> Claim | None:
+    """The first row of which nobody has or keeps a port and that no cluster is about to take; None without one."""
     for row in range(ROWS if brokers <= ROW else 0):
         addresses = {name: _addresses(first + row * ROW, brokers) for name, first in FIRST_PORTS.items()}
-        if not all(is_free(address) for listener in addresses.values() for address in listener):
+        if any(each in kept or not is_free(each) for listener in addresses.values() for each in listener):
             continue
         with contextlib.suppress(OSError):  # somebody else's lock, or no place for one
             place = Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-{row}.lock"
