@@ -2,7 +2,7 @@
 
     python -m bench.audit [--quick] [--json]          parts of it in this process, and whole commands over 1 GB
     python -m bench.audit --large [--spark-only]       whole commands over 1 GB and 10 GB (minutes)
-    python -m bench.audit --histories 100000,1000000   Spark with histories of so many events: the driver's memory
+    python -m bench.audit --histories 100000,1000000   both engines with histories of so many events: the driver's memory
 
 Records of 100 bytes in two replicas, files in the page cache (`audit_input`). `first pass` condenses sound parts,
 `second pass` looks at every batch of partitions in doubt; both on one core, in CPU time. A `command` is `odradek audit
@@ -144,7 +144,7 @@ def _ratios(
     return found
 
 
-def histories(sizes: Sequence[int]) -> list[Figure]:
+def histories(sizes: Sequence[int], engines: Sequence[str] = ("local, 1 core", "spark, 2 cores")) -> list[Figure]:
     """Logs of 100,000 records a partition with a history of every record: what the driver holds, and what it costs."""
     found = []
     batch = BATCHES["16 KiB"]
@@ -156,14 +156,15 @@ def histories(sizes: Sequence[int]) -> list[Figure]:
             )
             path = Path(folder) / "history.jsonl"
             write_history(path, replicas, batch, events)
-            taken = command(replicas, "--engine", "spark", "--master", "local[2]", "--history", str(path))
-            assert json.loads(taken.output)["history_events"] == events, taken.output[:500]
-            what = f"spark, 2 cores, history of {events:,} events"
-            found += [
-                Figure(BENCH, what, taken.own_peak_mib, "MiB RSS driver", 1024),
-                Figure(BENCH, what, taken.peak_mib, "MiB RSS"),
-                Figure(BENCH, what, events / taken.cpu_s, "events/s CPU"),
-            ]
+            for engine in engines:
+                taken = command(replicas, *ENGINES[engine], "--history", str(path))
+                assert json.loads(taken.output)["history_events"] == events, taken.output[:500]
+                what = f"{engine}, history of {events:,} events"
+                found += [
+                    Figure(BENCH, what, taken.own_peak_mib, "MiB RSS driver", 1024),
+                    Figure(BENCH, what, taken.peak_mib, "MiB RSS"),
+                    Figure(BENCH, what, events / taken.cpu_s, "events/s CPU"),
+                ]
     return found
 
 
@@ -180,7 +181,7 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments.add_argument("--large", action="store_true", help="whole commands over 1 GB and 10 GB, nothing else")
     arguments.add_argument("--spark-only", action="store_true", help="with --large: without the local engine")
-    arguments.add_argument("--histories", metavar="N,N", help="Spark with histories of so many events, nothing else")
+    arguments.add_argument("--histories", metavar="N,N", help="with histories of so many events, nothing else")
     given = arguments.parse_args()
     if given.histories:
         found = histories([int(text) for text in given.histories.split(",")])

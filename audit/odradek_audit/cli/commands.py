@@ -148,8 +148,7 @@ def run(
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
-    events = _history(history or [])
-    request = _Request(replicas=replicas, history=events, topics=wanted, settled=settled, deep=deep)
+    request = _Request(replicas=replicas, history=_history(history or []), topics=wanted, settled=settled, deep=deep)
     at_work = _brokers_at_work(here)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
