@@ -2,7 +2,7 @@
 
     python -m bench.audit [--quick] [--json]          parts of it in this process, and whole commands over 1 GB
     python -m bench.audit --large [--spark-only]       whole commands over 1 GB and 10 GB (minutes)
-    python -m bench.audit --histories 100000,1000000   both engines with histories of so many events: the driver's memory
+    python -m bench.audit --histories 100000,1000000   both engines with so many events: the driver's memory
 
 Records of 100 bytes in two replicas, files in the page cache (`audit_input`). `first pass` condenses sound parts,
 `second pass` looks at every batch of partitions in doubt; both on one core, in CPU time. A `command` is `odradek audit
