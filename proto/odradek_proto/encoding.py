@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec, compress
-from odradek_proto.decoding import OpenBatch, RecordPlace
+from odradek_proto.decoding import DEFAULT_LIMIT, OpenBatch, RecordPlace, read_body
 from odradek_proto.headers import (
     CODEC_MASK,
     CONTROL,
@@ -28,6 +28,7 @@ from odradek_proto.headers import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    Buffer,
 )
 from odradek_proto.varint import TABLE_SIZE, VARINTS, encode_varint
 
@@ -210,6 +211,18 @@ def without_records(header: BatchHeader) -> bytes:
         ),
         b"",
     )
+
+
+def compressed_anew(
+    batch: Buffer, header: BatchHeader, codec: Codec, level: int | None = None, *, max_bytes: int = DEFAULT_LIMIT
+) -> bytes:
+    """The batch with its records in another codec: they and all else that the header says stay as they are.
+
+    Raises `CorruptBatch` for what cannot be read, or comes to more than `max_bytes`, and `CodecUnavailable`.
+    """
+    records = compress(codec, read_body(batch, header, 0, max_bytes=max_bytes), level)
+    attributes, length = header.attributes & ~CODEC_MASK | codec, HEADER_SIZE - LENGTH_END + len(records)
+    return _sealed(header._replace(attributes=attributes, length=length), records)
 
 
 def _sealed(header: BatchHeader, records: bytes) -> bytes:

@@ -26,6 +26,7 @@ from odradek_proto.decoding import (
 from odradek_proto.encoding import (
     RecordHeaders,
     RecordToWrite,
+    compressed_anew,
     encode_batch,
     estimated_record_size,
     with_records,
@@ -62,6 +63,7 @@ __all__ = [
     "RecordPlace",
     "RecordToWrite",
     "check_batch",
+    "compressed_anew",
     "control_type",
     "coordinator_epoch",
     "decode_records",

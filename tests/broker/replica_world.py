@@ -16,8 +16,8 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.messages import IsrProposal
 from odradek_broker.requests.fetch import FetchRequests
-from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.produce import ProduceRequests
+from odradek_broker.requests.unpacked import UnpackedProduces
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.flusher import Flusher
@@ -140,8 +140,8 @@ class World:
             self.image.brokers[broker_id] = BrokerRegistration(broker_id, 100 + broker_id, b"", endpoints, fenced=False)
 
     def produce_requests(self) -> ProduceRequests:
-        keyed = KeyedProduces(files=self.files, spawn=self._spawn)
-        return ProduceRequests(lookup=self.replicas.lookup, counters=self.replicas.counters, keyed=keyed)
+        unpacked = UnpackedProduces(files=self.files, spawn=self._spawn)
+        return ProduceRequests(lookup=self.replicas.lookup, counters=self.replicas.counters, unpacked=unpacked)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

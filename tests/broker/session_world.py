@@ -14,9 +14,9 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.requests.fetch import FetchRequests
-from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
+from odradek_broker.requests.unpacked import UnpackedProduces
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.produce_session import ProduceSession
 from odradek_broker.runtime.counters import Counters
@@ -146,7 +146,7 @@ class World:
             ProduceRequests(
                 lookup=self.lookup,
                 counters=self.broker.counters,
-                keyed=KeyedProduces(files=self.files, spawn=asyncio.create_task),
+                unpacked=UnpackedProduces(files=self.files, spawn=asyncio.create_task),
             ),
             CALLER,
             credit_bytes=credit_bytes,

@@ -102,7 +102,7 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ),
         ("auto.create.topics.enable=maybe", "must be true or false"),
         ("odradek.fsync=sometimes", "must be one of never, before-ack"),
-        ("log.cleanup.policy=shred", "log.cleanup.policy.*must be compact, delete, or compact,delete"),
+        ("log.cleanup.policy=shred", "log.cleanup.policy.*must be compact, delete, compact,delete, or empty"),
         ("log.cleaner.min.cleanable.ratio=2", "log.cleaner.min.cleanable.ratio.*must lie between 0.0 and 1.0"),
         ("listeners=127.0.0.1:9092", "a listener looks like GRPC://"),
         ("controller.quorum.voters=127.0.0.1:9092", "controller.quorum.voters looks like"),

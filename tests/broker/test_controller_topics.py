@@ -343,7 +343,7 @@ def test_a_topic_that_is_reassigned_grows_with_the_replicas_of_the_target() -> N
 
 def wide_topic(number: int) -> admin_messages.NewTopic:
     """Some 2,000 bytes of metadata, all of them allowed."""
-    return new_topic(f"t{number}", 1, 1, configs={"cleanup.policy": "delete" + "," * 2_000})
+    return new_topic(f"t{number}", 1, 1, configs={"cleanup.policy": "delete" + " " * 2_000})
 
 
 def test_a_request_for_topics_writes_no_more_than_followers_can_fetch() -> None:
@@ -364,7 +364,7 @@ def test_a_request_for_topics_writes_no_more_than_followers_can_fetch() -> None:
 
 def test_a_small_topic_is_created_beside_one_that_is_too_large() -> None:
     """Each is judged by itself."""
-    huge = new_topic("huge", 1, 1, configs={"cleanup.policy": "delete" + "," * MAX_BATCH_BYTES})
+    huge = new_topic("huge", 1, 1, configs={"cleanup.policy": "delete" + " " * MAX_BATCH_BYTES})
     codes = [answer.error_code for answer in create(image_of([1]), huge, new_topic("small", 1, 1))]
     assert codes == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
 

@@ -14,7 +14,7 @@ from odradek_broker.testing import Cluster
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 
-from tests.kafka.raw import API_VERSIONS, FETCH, METADATA, PRODUCE, Raw, framed, header, string
+from tests.kafka.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Raw, framed, header, string
 
 MAGIC_1 = bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60)
 NO_TOPICS = struct.pack(">i", 0)
@@ -26,6 +26,21 @@ def produce_v3(topic: bytes, records: bytes | None, acks: int) -> bytes:
     size = -1 if records is None else len(records)
     body = struct.pack(">hhii", -1, acks, 1000, 1) + string(topic) + struct.pack(">iii", 1, 0, size) + (records or b"")
     return header(PRODUCE, 3, 1) + body
+
+
+def list_offsets(version: int, *partitions: tuple[int, int]) -> bytes:
+    """Of these partitions of t1 the offsets at these times; from version 4 on with any epoch."""
+    body = struct.pack(">i", -1) + (b"\0" if version >= 2 else b"") + struct.pack(">i", 1) + string(b"t1")
+    epoch = struct.pack(">i", -1) if version >= 4 else b""
+    asked = b"".join(struct.pack(">i", index) + epoch + struct.pack(">q", time_ms) for index, time_ms in partitions)
+    return header(LIST_OFFSETS, version, 1) + body + struct.pack(">i", len(partitions)) + asked
+
+
+def listed(error: int, version: int) -> bytes:
+    """What a version below 6 says of partition 0 of t1, for which it has no offset."""
+    throttled, epoch = b"\0\0\0\0" if version >= 2 else b"", struct.pack(">i", -1) if version >= 4 else b""
+    place = struct.pack(">iihqq", 1, 0, error, -1, -1) + epoch
+    return struct.pack(">i", 1) + throttled + struct.pack(">i", 1) + string(b"t1") + place
 
 
 def produced(topic: bytes, error: int) -> bytes:
@@ -65,6 +80,18 @@ ANSWERED: list[tuple[str, bytes, bytes]] = [
     ("empty records", produce_v3(b"t1", b"", 1), produced(b"t1", 87)),
     ("empty records with acks=5", produce_v3(b"t1", b"", 5), produced(b"t1", 87)),
     ("null records, to which Kafka says nothing", produce_v3(b"t1", None, 1), produced(b"t1", 87)),
+    *[
+        (f"the offset at {time_ms} by version 5", list_offsets(5, (0, time_ms)), listed(35, 5))
+        for time_ms in (-3, -4, -5)
+    ],
+    ("the offset at -100", list_offsets(1, (0, -100)), listed(35, 1)),
+    ("offsets of a partition that is named twice", list_offsets(5, (0, -1), (0, -2)), listed(42, 5)),
+    ("offsets of no partition", list_offsets(1), struct.pack(">ii", 1, 0)),
+    (
+        "SyncGroup 5 without a protocol",
+        header(14, 5, 1, flexible=True) + b"\2g" + struct.pack(">i", 1) + b"\2m\0\0\0\1\0",
+        struct.pack(">ibih", 1, 0, 0, 23) + b"\0\0\1\0",
+    ),
     (
         "a batch of magic 1",
         produce_v3(b"t1", bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60), 1),

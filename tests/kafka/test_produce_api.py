@@ -11,6 +11,7 @@ from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Body, Client, Request
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import Codec
 
 from tests.broker.replica_world import CALLER, ME, ORDERS, World, run
 from tests.playing import plays
@@ -24,11 +25,11 @@ class Frame(bytearray):
     """Memory of a request; unlike `bytearray`, it can be watched."""
 
 
-def frame_of(timeout_ms: int) -> Frame:
+def frame_of(timeout_ms: int, batch: bytes = BATCH) -> Frame:
     """A Produce request of version 3, behind its header."""
     topic = ORDERS.topic.encode()
     return Frame(
-        struct.pack(f">hhiih{len(topic)}siii", -1, ACKS_ALL, timeout_ms, 1, len(topic), topic, 1, 0, len(BATCH)) + BATCH
+        struct.pack(f">hhiih{len(topic)}siii", -1, ACKS_ALL, timeout_ms, 1, len(topic), topic, 1, 0, len(batch)) + batch
     )
 
 
@@ -60,3 +61,21 @@ async def test_a_frame_is_released_when_its_batch_is_appended(world: World, ends
         await world.clock.sleep(30_001)
     assert len(answers) == 1
     assert told_there() is None
+
+
+@pytest.mark.parametrize("version", range(3, 8))
+@plays(run)
+async def test_zstd_is_for_clients_that_know_it(world: World, version: int) -> None:
+    """UNSUPPORTED_COMPRESSION_TYPE before version 7 (KIP-110): older clients could not read what they wrote."""
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    api = ProduceApi(world.produce_requests(), topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
+    batch = encode_batch([(0, None, b"a record", ())], codec=Codec.ZSTD)
+    answers: list[Body | None] = []
+    frame = frame_of(30_000, batch)
+    api.start(Request(0, version, Reader(memoryview(frame)), CALLER, Client()), answers.append)
+    refused = version < 7
+    assert world.log_end() == (0 if refused else 1)
+    (body,) = answers
+    assert body is not None
+    code = struct.pack(">ih", 0, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else 0)
+    assert code in b"".join(map(bytes, body))

@@ -49,6 +49,10 @@ class BrokerSettings:
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
     message_max_bytes: int = 1_048_588
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     message_timestamp_type: str = field(default="CreateTime", metadata={"key": "log.message.timestamp.type"})
     message_timestamp_before_max_ms: int = field(
         default=NONE_LIMIT, metadata={"key": "log.message.timestamp.before.max.ms"}

@@ -7,14 +7,17 @@ from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
     CLEANUP_POLICY,
+    CODECS,
     COMPACT,
+    COMPRESSION_TYPE,
     DELETE,
     INTERNAL_SEGMENT_BYTES,
+    PRODUCER,
     TOPIC_CONFIGS,
     effective_config,
 )
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
-from odradek_broker.storage.settings import LogSettings
+from odradek_broker.storage.settings import Compression, LogSettings
 
 
 def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
@@ -81,6 +84,16 @@ def _compaction(reader: _TopicReader) -> CompactionSettings:
     )
 
 
+def _compression(reader: _TopicReader) -> Compression | None:
+    """A level that is Kafka's default is the codec's usual one, for Kafka's libraries as for ours."""
+    name = reader.text(COMPRESSION_TYPE)
+    if name == PRODUCER:
+        return None
+    level = TOPIC_CONFIGS.get(f"compression.{name}.level")
+    chosen = None if level is None else reader.text(level.name)
+    return Compression(CODECS[name], None if level is None or chosen == level.default else int(chosen or 0))
+
+
 def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> LogSettings:
     """What the log of a partition of this topic goes by."""
     reader = _TopicReader(settings, image, topic)
@@ -93,6 +106,7 @@ def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> 
         segment_index_bytes=of("segment.index.bytes"),
         index_interval_bytes=of("index.interval.bytes"),
         compaction=_compaction(reader) if reader.has_policy(COMPACT) else None,
+        compression=_compression(reader),
         retention_ms=of("retention.ms") if deletes else -1,
         retention_bytes=of("retention.bytes") if deletes else -1,
         file_delete_delay_ms=of("file.delete.delay.ms"),

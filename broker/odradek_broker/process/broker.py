@@ -35,7 +35,6 @@ from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.requests.groups import GroupRequests
-from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.layer import Requests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
@@ -43,6 +42,7 @@ from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.requests.records import RecordRequests
+from odradek_broker.requests.unpacked import UnpackedProduces
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageView
@@ -207,7 +207,7 @@ class Broker:
             produce=ProduceRequests(
                 lookup=replicas.lookup,
                 counters=self._counters,
-                keyed=KeyedProduces(files=self._files, spawn=self._spawn),
+                unpacked=UnpackedProduces(files=self._files, spawn=self._spawn),
                 access=access,
             ),
             fetch=FetchRequests(

@@ -9,7 +9,7 @@ from odradek_proto.topics import INTERNAL_TOPICS, LONGEST_TOPIC_NAME, TopicParti
 
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
-from odradek_broker.requests.keyed import KeyedProduces
+from odradek_broker.requests.unpacked import UnpackedProduces
 from odradek_broker.runtime.counters import Counters, Timer
 from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAnswer
 
@@ -22,8 +22,10 @@ MAX_TIMEOUT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 class ProduceRequests:
     """Appends batches as leader. acks must be 0, 1 or -1 (INVALID_REQUIRED_ACKS); batches fail one by one."""
 
-    def __init__(self, *, lookup: Lookup, counters: Counters, keyed: KeyedProduces, access: Access = OPEN) -> None:
-        self._keyed = keyed
+    def __init__(
+        self, *, lookup: Lookup, counters: Counters, unpacked: UnpackedProduces, access: Access = OPEN
+    ) -> None:
+        self._unpacked = unpacked
         self._lookup = lookup
         self._access = access
         self._counters = counters
@@ -52,11 +54,12 @@ class ProduceRequests:
         if not isinstance(replica, ErrorCode):
             replica.traffic.produces += 1
             timeout_ms = min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS
-            if replica.log.settings.compaction is None:
+            settings = replica.log.settings
+            if settings.compaction is None and settings.compression is None:
                 replica.produce(batch, acks, timeout_ms, answer)
             else:
-                append = partial(replica.produce, batch, acks, timeout_ms, answer)
-                self._keyed.produce(replica, batch, append, answer)
+                append = partial(replica.produce, acks=acks, timeout_ms=timeout_ms, answer=answer)
+                self._unpacked.produce(replica, batch, append, answer)
             return
         counters.gone.produces += 1
         counters.gone.failed_produces += 1

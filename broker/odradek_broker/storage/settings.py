@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from odradek_proto.compression import Codec
 from odradek_proto.values import Value
 
 from odradek_broker.core.cleaning import CompactionSettings
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 NEVER = (1 << 63) - 1
+
+
+class Compression(Value, frozen=True):
+    """How a topic's leaders compress what producers send in another codec."""
+
+    codec: Codec
+    level: int | None  # None: the codec's usual one
 
 
 class LogSettings(Value, frozen=True):
@@ -26,5 +34,6 @@ class LogSettings(Value, frozen=True):
     max_message_bytes: int = 1_048_588
     producer_id_expiration_ms: int = 86_400_000
     compaction: CompactionSettings | None = None  # None: cleanup.policy has no `compact`
+    compression: Compression | None = None  # None: as the producers have compressed
     accept_straddling: bool = False  # the oldest protocol appends a batch that begins below the log end (L-9)
     flush_before_ack: bool = False

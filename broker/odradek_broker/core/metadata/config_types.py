@@ -89,7 +89,7 @@ def parse(kind: ConfigType, value: str) -> object:
             except ValueError:
                 raise ValueError(f"{value!r} is not a number") from None
         case ConfigType.LIST:
-            return [part.strip() for part in text.split(",") if part.strip()]
+            return [part.strip() for part in text.split(",")] if text else []
         case ConfigType.STRING:
             return text
 

@@ -2,8 +2,8 @@
 
 - A topic's value wins over that of the one broker, over the cluster-wide one, over the node's own configuration, over
   Kafka's default.
-- Unlike Kafka, what this system cannot do is refused when it is set: another `compression.type` than `producer`,
-  preallocation, remote storage, and batches that do not fit into a gRPC message.
+- Unlike Kafka, what this system cannot do is refused when it is set: preallocation, remote storage, a
+  `compression.type` whose library is not installed, and batches that do not fit into a gRPC message.
 - As in Kafka 4, `segment.bytes` is 1 MiB at least, since every segment costs each replica open files. Tests that need
   many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+
+from odradek_proto.compression import Codec, CodecUnavailable, compress
 
 from odradek_broker.core.metadata.config_types import (
     INT_MAX,
@@ -39,14 +41,40 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 SMALLEST_SEGMENT: Final = 1 << 20  # KIP-1030
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 
-_NO_RECODING = "brokers never compress anew, only 'producer' is supported"
+COMPRESSION_TYPE: Final = "compression.type"
+PRODUCER: Final = "producer"  # of its values: as the producer has compressed
+CODECS: Final = {
+    "gzip": Codec.GZIP,
+    "lz4": Codec.LZ4,
+    "snappy": Codec.SNAPPY,
+    "uncompressed": Codec.NONE,
+    "zstd": Codec.ZSTD,
+}
 
 
 def _policy(value: object) -> str | None:
     assert isinstance(value, list)
-    if value and set(value) <= {COMPACT, DELETE} and len(set(value)) == len(value):
+    if set(value) <= {COMPACT, DELETE} and len(set(value)) == len(value):
         return None
-    return "must be compact, delete, or compact,delete"
+    return "must be compact, delete, compact,delete, or empty"
+
+
+def _compression(value: object) -> str | None:
+    if value == PRODUCER:
+        return None
+    codec = CODECS.get(str(value))
+    if codec is None:
+        return f"must be one of {', '.join(sorted((*CODECS, PRODUCER)))}"
+    try:
+        compress(codec, b"")
+    except CodecUnavailable as error:
+        return str(error)
+    return None
+
+
+def _gzip_level(value: object) -> str | None:
+    assert isinstance(value, int)
+    return None if value == -1 or 1 <= value <= 9 else "must be between 1 and 9, or -1"
 
 
 def _message_bytes(value: object) -> str | None:
@@ -72,9 +100,9 @@ _NO = "false"
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
     (
         _define(CLEANUP_POLICY, ConfigType.LIST, "delete", "log.cleanup.policy", _policy),
-        _define("compression.gzip.level", _I, -1, "compression.gzip.level", at_least(-1, 9)),
+        _define("compression.gzip.level", _I, -1, "compression.gzip.level", _gzip_level),
         _define("compression.lz4.level", _I, 9, "compression.lz4.level", at_least(1, 17)),
-        _define("compression.type", _S, "producer", "compression.type", only("producer", _NO_RECODING)),
+        _define(COMPRESSION_TYPE, _S, PRODUCER, COMPRESSION_TYPE, _compression),
         _define("compression.zstd.level", _I, 3, "compression.zstd.level", at_least(-131_072, 22)),
         _define("delete.retention.ms", _L, 86_400_000, "log.cleaner.delete.retention.ms", at_least(0)),
         _define("file.delete.delay.ms", _L, 60_000, "log.segment.delete.delay.ms", at_least(0)),

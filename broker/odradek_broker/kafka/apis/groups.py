@@ -30,6 +30,7 @@ from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.groups import GroupRequests
 
 KNOWN_MEMBERS_FROM = 4  # of JoinGroup: a member without an id is given one, and joins again with it (KIP-394)
+SYNC_NAMES_ITS_PROTOCOL = 5  # SyncGroup (KIP-559)
 NO_PROTOCOL_FROM = 7  # of JoinGroup: no protocol is null, before that it is empty
 SKIPPING_FROM = 9  # of JoinGroup: a leader may be told not to assign (KIP-814)
 MANY_MEMBERS_FROM = 3  # of LeaveGroup (KIP-345)
@@ -81,6 +82,8 @@ class GroupsApi:
     async def sync(self, request: Request) -> Body:
         asked = request.read()
         request.release()
+        if request.version >= SYNC_NAMES_ITS_PROTOCOL and None in (asked["protocol_type"], asked["protocol_name"]):
+            return request.answered({"error_code": ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "assignment": b""})
         wanted = SyncGroup(
             group_id=asked["group_id"],
             generation_id=asked["generation_id"],

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import HEADER_SIZE
+from odradek_proto.headers import CODEC_MASK
+from odradek_proto.records import HEADER_SIZE, Codec
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.kafka.messages.endpoints import Endpoints, NodeEndpoint
@@ -28,6 +29,8 @@ from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
 _LENGTH_EPOCH_MAGIC = struct.Struct(">iib")  # behind the base offset of a batch
+FIRST_WITH_ZSTD = 7  # KIP-110
+_ATTRIBUTES = 22  # the lower byte of a batch's
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 
 
@@ -50,7 +53,7 @@ class ProduceApi:
         for topic_number, topic in enumerate(produced.topics):
             name = topic.name or self._topic_name(topic.topic_id)
             for number, partition in enumerate(topic.partitions):
-                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refusal_of(partition)
+                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refusal_of(partition, request.version)
                 answer = answers.taker(topic_number, number)
                 if refusal is not None or name is None or partition.records is None:
                     code = refusal or ErrorCode.UNKNOWN_TOPIC_ID
@@ -68,13 +71,17 @@ class ProduceApi:
         answers.all_asked()
 
 
-def _refusal_of(partition: ProducedPartition) -> ErrorCode | None:
-    """Why these bytes are not one batch of format 2. All else is looked at where batches are appended."""
+def _refusal_of(partition: ProducedPartition, version: int) -> ErrorCode | None:
+    """Why these bytes are not one batch of format 2, or in a codec that this version of Produce does not have. All else
+    is looked at where batches are appended."""
     records = partition.records
     if records is None or len(records) < HEADER_SIZE:
         return ErrorCode.INVALID_RECORD
     length, _epoch, magic = _LENGTH_EPOCH_MAGIC.unpack_from(records, 8)
-    return ErrorCode.INVALID_RECORD if magic != 2 or length + _LOG_OVERHEAD < len(records) else None
+    if magic != 2 or length + _LOG_OVERHEAD < len(records):
+        return ErrorCode.INVALID_RECORD
+    zstd_is_too_new = version < FIRST_WITH_ZSTD and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
+    return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if zstd_is_too_new else None
 
 
 class _Answers:
