@@ -186,7 +186,9 @@ def test_the_cluster_and_its_quorum_are_described(
     cluster = admin.describe_cluster().result(PATIENCE_S)
     assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == odradek_cluster.kafka_addresses
     address = kafka_bootstrap.partition(",")[0]
-    quorum = ask(address, 55, 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": []}]})
+    quorum = ask(
+        address, 55, 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+    )
     (partition,) = quorum["topics"][0]["partitions"]
     assert partition["leader_id"] == odradek_cluster.controller()
     assert sorted(voter["replica_id"] for voter in partition["current_voters"]) == [1, 2, 3]

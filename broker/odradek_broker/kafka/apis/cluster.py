@@ -14,7 +14,8 @@ from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_broker
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
 
-BROKERS = 1  # the endpoint type of DescribeCluster that brokers answer
+BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster; brokers answer the first
+NO_REPLICAS = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replicas are named: null cancels a reassignment")
 METADATA_TOPIC = "__cluster_metadata"
 FIXED_VOTERS = "the voters are those of controller.quorum.voters: none is added or removed while the cluster runs"
 ELECTION_TYPES = {0: "preferred", 1: "unclean"}
@@ -28,9 +29,11 @@ class ClusterApi:
 
     async def describe(self, request: Request) -> Body:
         asked = request.read()
-        if asked.get("endpoint_type", BROKERS) != BROKERS:
+        if (endpoints := asked.get("endpoint_type", BROKERS)) != BROKERS:
             message = "brokers answer for brokers: ask for endpoint type 1"
-            return request.answered({**failed(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message), "cluster_id": ""})
+            unknown = endpoints != CONTROLLERS
+            error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE if unknown else ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            return request.answered({**failed(error, message), "cluster_id": ""})
         listener = request.context.listener
         cluster = await self._metadata.metadata(request.context, ())
         live = live_brokers(cluster, listener)
@@ -42,7 +45,11 @@ class ClusterApi:
         return request.answered(told)
 
     async def describe_quorum(self, request: Request) -> Body:
-        request.read()
+        """Of the one partition that has a quorum of its own."""
+        topics = request.read()["topics"]
+        named = [(topic["topic_name"], each["partition_index"]) for topic in topics for each in topic["partitions"]]
+        if named != [(METADATA_TOPIC, 0)]:
+            return request.answered({"topics": [_without_quorum(topic) for topic in topics]})
         try:
             quorum = await self._admin.call(request, "DescribeQuorum", admin_messages.DescribeQuorumRequest())
         except NoController as nobody:
@@ -105,28 +112,39 @@ class ClusterApi:
         return request.answered({"error_code": answer.error_code, "replica_election_results": rows})
 
     async def alter_reassignments(self, request: Request) -> Body:
+        """No replicas at all are a mistake; to cancel is to say null."""
         asked = request.read()
+        may_change = asked.get("allow_replication_factor_change", True)
+        refused = [
+            (topic["name"], {"partition_index": each["partition_index"], **failed(*NO_REPLICAS)})
+            for topic in asked["topics"]
+            for each in topic["partitions"]
+            if each["replicas"] == []
+        ]
         wanted = admin_messages.AlterPartitionReassignmentsRequest(
             timeout_ms=asked["timeout_ms"],
-            keep_replication_factor=not asked.get("allow_replication_factor_change", True),
+            keep_replication_factor=not may_change,
             partitions=[
                 admin_messages.ReassignedPartition(
                     topic=topic["name"], partition=each["partition_index"], replicas=each["replicas"] or ()
                 )
                 for topic in asked["topics"]
                 for each in topic["partitions"]
+                if each["replicas"] != []
             ],
         )
         try:
             answer = await self._admin.call(request, "AlterPartitionReassignments", wanted, asked["timeout_ms"])
         except NoController as nobody:
             return request.answered(nobody.told())
-        results = _by_topic(
+        told = [
             (each.topic, {"partition_index": each.partition, **failed(each.error_code, each.error_message)})
             for each in answer.partitions
-        )
+        ]
+        results = _by_topic([*told, *refused])
         rows = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
-        return request.answered({**failed(answer.error_code, answer.error_message), "responses": rows})
+        whole = {**failed(answer.error_code, answer.error_message), "allow_replication_factor_change": may_change}
+        return request.answered({**whole, "responses": rows})
 
     async def list_reassignments(self, request: Request) -> Body:
         asked = request.read()
@@ -156,6 +174,23 @@ class ClusterApi:
         )
         rows = [{"name": topic, "partitions": partitions} for topic, partitions in found.items()]
         return request.answered({**failed(answer.error_code, answer.error_message), "topics": rows})
+
+
+def _without_quorum(topic: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partitions = [
+        {
+            "partition_index": each["partition_index"],
+            "error_code": unknown,
+            "leader_id": 0,
+            "leader_epoch": 0,
+            "high_watermark": 0,
+            "current_voters": [],
+            "observers": [],
+        }
+        for each in topic["partitions"]
+    ]
+    return {"topic_name": topic["topic_name"], "partitions": partitions}
 
 
 def _by_topic(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
@@ -75,9 +76,13 @@ class ConfigsApi:
         if kind is None:
             return {**which, **_unknown_resource(resource), "configs": []}
         try:
+            if kind == "topic":
+                validate_topic_name(resource["resource_name"])
             answer = await self._read(request, kind, resource["resource_name"])
         except NoController as nobody:
             return {**which, **nobody.told(), "configs": []}
+        except ValueError as fault:
+            return {**which, **failed(ErrorCode.INVALID_TOPIC_EXCEPTION, str(fault)), "configs": []}
         keys = resource["configuration_keys"]
         configs = [
             _entry(entry, synonyms=asked["include_synonyms"])
@@ -132,6 +137,8 @@ class ConfigsApi:
             )
             if RESOURCES.get(resource["resource_type"]) == "broker-logger":
                 told = failed(ErrorCode.INVALID_REQUEST, "levels of loggers are set by IncrementalAlterConfigs alone")
+            elif len(values) < len(resource["configs"]) or None in values.values():
+                told = failed(ErrorCode.INVALID_REQUEST, "a config is named twice, or has no value")
             else:
                 told = await self._alter(request, resource, change)
             responses.append(_told(resource, told))

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from odradek_proto.errors import ErrorCode
+
 from odradek_broker.core.groups.messages import (
     Assignment,
     ConsumerGroupHeartbeat,
@@ -14,10 +16,12 @@ from odradek_broker.core.groups.messages import (
     DescribeConsumerGroupAnswer,
     DescribedConsumer,
 )
+from odradek_broker.kafka.apis.admin import failed
 from odradek_broker.kafka.apis.groups import tell_operations
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.groups import GroupRequests
 
+OWN_MEMBER_ID_FROM = 1  # members choose their ids themselves (KIP-1082)
 CLASSIC, CONSUMER = 0, 1  # as the type of a member
 
 Row = dict[str, Any]
@@ -32,6 +36,10 @@ class ConsumerGroupsApi:
 
     async def heartbeat(self, request: Request) -> Body:
         asked = request.read()
+        if not asked["group_id"].strip():
+            return request.answered(failed(ErrorCode.INVALID_REQUEST, "GroupId can't be empty."))
+        if request.version >= OWN_MEMBER_ID_FROM and not asked["member_id"].strip():
+            return request.answered(failed(ErrorCode.INVALID_REQUEST, "MemberId can't be empty."))
         names, owned = asked["subscribed_topic_names"], asked["topic_partitions"]
         wanted = ConsumerGroupHeartbeat(
             group_id=asked["group_id"],

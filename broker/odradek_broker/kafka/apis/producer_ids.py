@@ -18,15 +18,12 @@ class ProducerIdsApi:
         self._requests = requests
 
     async def answer(self, request: Request) -> Body:
+        """As in Kafka, whoever has an id and no transactions gets another one: it may be somebody else's."""
         asked = request.read()
-        if asked["transactional_id"] == "":
-            return request.answered({"error_code": ErrorCode.INVALID_REQUEST})
-        given = await self._requests.init_producer_id(
-            request.context,
-            asked["transactional_id"] or "",
-            asked.get("producer_id", -1),
-            asked.get("producer_epoch", -1),
-        )
+        has_half = (asked.get("producer_id", -1) == -1) != (asked.get("producer_epoch", -1) == -1)
+        if asked["transactional_id"] == "" or has_half:
+            return request.answered({"error_code": ErrorCode.INVALID_REQUEST, "producer_id": -1, "producer_epoch": -1})
+        given = await self._requests.init_producer_id(request.context, asked["transactional_id"] or "", -1, -1)
         return request.answered(
             {
                 "error_code": given.error,

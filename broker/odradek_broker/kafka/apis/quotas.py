@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from odradek_proto.errors import ErrorCode
 from odradek_proto.v1.admin_messages import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
@@ -17,6 +18,8 @@ from odradek_proto.v1.admin_messages import (
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
 from odradek_broker.kafka.messages.request import Body, Request
 
+MATCHES = range(3)
+
 
 class QuotasApi:
     def __init__(self, admin: Admin) -> None:
@@ -24,6 +27,9 @@ class QuotasApi:
 
     async def describe(self, request: Request) -> Body:
         asked = request.read()
+        if any(each["match_type"] not in MATCHES for each in asked["components"]):
+            fault = failed(ErrorCode.INVALID_REQUEST, "a match is exact (0), the default (1) or any (2)")
+            return request.answered({**fault, "entries": None})
         filters = [
             QuotaFilter(type=each["entity_type"], match_type=each["match_type"], match=each["match"] or "")
             for each in asked["components"]

@@ -17,6 +17,8 @@ from odradek_broker.requests.metadata import MetadataRequests, TopicDescription
 NAMES_AND_IDS_FROM = 6  # of DeleteTopics
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit, of one DescribeTopicPartitions
 
+NAMED_TWICE = (ErrorCode.INVALID_REQUEST, "the topic is named twice")
+
 
 class TopicsApi:
     def __init__(self, admin: Admin, metadata: MetadataRequests) -> None:
@@ -95,10 +97,17 @@ class TopicsApi:
 
     async def create_partitions(self, request: Request) -> Body:
         asked = request.read()
-        results = [{"name": topic["name"], **await self._grow(request, topic, asked)} for topic in asked["topics"]]
+        times = Counter(topic["name"] for topic in asked["topics"])
+        once = {topic["name"]: topic for topic in asked["topics"]}
+        results = [
+            {"name": name, **(await self._grow(request, topic, asked) if times[name] == 1 else failed(*NAMED_TWICE))}
+            for name, topic in once.items()
+        ]
         return request.answered({"results": results})
 
     async def _grow(self, request: Request, topic: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, object]:
+        if topic["assignments"] == []:
+            return failed(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "null lets the controller choose, no replicas nobody")
         placed = [each["broker_ids"] for each in topic["assignments"] or ()]
         first = max(0, topic["count"] - len(placed))  # what cannot be is refused by the controller
         wanted = admin_messages.CreatePartitionsRequest(
