@@ -1,10 +1,10 @@
-"""What a cleaner of compacted logs decides (K-86, K-87): which log next, up to where, and which records stay. Pure.
+"""Decisions of the log cleaner (K-86, K-87): which compacted log is next, up to where, and which records stay. Pure.
 
-Rules of this module. Only whole segments are cleaned, never the active one, and nothing at or above where the log is
-stable: the high watermark, the first open transaction, and what is on the disk. A record goes only when a newer one of
-its key lies below the end of the cleaned range, or when it is a tombstone whose delete horizon is over. The last batch
-of a producer that is still known stays, empty if need be, since sequence and epoch are in its header; so does the last
-batch of a segment, which says where the segment ends. Batches of transactions stay as they are.
+Rules of this module. Only whole segments are cleaned, never the active one, and nothing at or above the stable end of
+the log: the high watermark, the first open transaction, and the flushed end. A record is removed only if a newer one of
+its key is below the end of the cleaned range, or if it is a tombstone whose delete horizon has passed. The last batch
+of a known producer stays, empty if necessary, since sequence and epoch are in its header; so does the last batch of a
+segment, which marks the end of the segment. Batches of transactions stay unchanged.
 """
 
 from __future__ import annotations

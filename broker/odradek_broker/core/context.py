@@ -1,4 +1,6 @@
-"""Who makes a request, where it came in (a client at a broker, or at the controller through one), and what it needs."""
+"""The caller of a request, its listener (directly, or forwarded to the controller by a broker), and the permissions it
+needs.
+"""
 
 from __future__ import annotations
 

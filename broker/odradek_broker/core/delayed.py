@@ -1,16 +1,16 @@
-"""Requests that wait: for a condition, until a deadline, or until what they wait for fails (R-14, R-15, R-120).
+"""Waiting requests: until a condition holds, a deadline passes, or a failure (R-14, R-15, R-120).
 
-Kafka's DelayedOperationPurgatory. Whoever registers an operation says by which keys it is to be looked at again; what
-changes a key's state calls `check`, and is given the operations that are done by it. An operation completes exactly
-once, by its condition, its deadline or a failure of one of its keys, and is under all its keys gone by then; whoever
-is given it answers it.
+Kafka's DelayedOperationPurgatory. An operation is registered under the keys on which it depends; code that changes a
+key's state calls `check`, which returns the completed operations. An operation completes exactly once, by its
+condition, its deadline or a failure of one of its keys, and is then removed from all its keys; the caller that gets it
+sends the response.
 
-In Kafka an operation is tried, registered, and tried again, since its condition may become true between the first
-two. Here a step of the core is never interrupted: what is found false before `register` is false when it returns.
+In Kafka an operation is tried, registered, and tried again, since its condition may become true between the first two.
+Here a step of the core is never interrupted: a condition that is false before `register` is false when it returns.
 
 Operations of one key may wait for a position in it, such as an offset that its high watermark has to reach: they are
-kept in the order of `required`, and those that ask for more than there is are not looked at. So a check costs as much
-as it completes, however many wait.
+kept in the order of `required`, and those beyond the current position are not visited. So the cost of a check is
+proportional to the operations that it completes, however many wait.
 """
 
 from __future__ import annotations

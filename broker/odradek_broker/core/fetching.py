@@ -1,13 +1,13 @@
 """When a fetch is answered, and when it waits (R-121, R-122, R-127). Kafka's DelayedFetch.
 
 Rules of this module. A partition that has an error, a divergence or records below the reader's limit is answered at
-once, unless the fetch asks for more bytes than there are (`FetchMinimum`). One that has nothing waits. A high
-watermark or a log start that moved is no reason to answer by itself: the reader hears of it with the next records, or
-when its wait is over (`PartitionFetch.news_deadline_ms`). A fetch that waited is decided again from the beginning when
-it is answered, and records nothing a second time: so nothing here keeps a permission to read.
+once, unless the fetch requires more bytes than available (`FetchMinimum`). Otherwise it waits. A moved high watermark
+or log start alone does not trigger a response: the reader gets it with the next records, or when its wait is over
+(`PartitionFetch.news_deadline_ms`). A fetch that waited is decided again from the beginning when it is answered, and
+records nothing a second time: so no permission to read is kept here.
 
-Whoever uses these asks the replica, reads the bytes and keeps the time; both readers, follower and consumer, are the
-same here.
+The caller queries the replica, reads the bytes and keeps the time; both kinds of readers, followers and consumers, are
+the same here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which leaders answer this broker (R-147).
+"""Which leaders respond to this broker (R-147).
 
-A leader that has been silent for a probe's interval is asked something. One that has not answered some questions in a
-row is unreachable until anything of it arrives. Failures are counted, not milliseconds: a broker that was asleep finds
-one question unanswered, and what came meanwhile.
+A leader that has been silent for a probe's interval is probed. One that has not answered several probes in a row is
+unreachable until any message of it arrives. Failures are counted, not milliseconds: a broker that was suspended finds
+one probe unanswered, and the messages that arrived meanwhile.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a broker counts while it works: plain numbers, read by whoever wants to show them.
+"""A broker's counters: plain numbers, read by the metrics.
 
 Rules of this module. Counting is an addition to an attribute: nothing is locked, formatted or looked up by name on the
-hot path. What needs a fine clock (how long a request or an fsync took) is measured only with a `timer`, which a
-process hands in when somebody listens for metrics; the simulated world has none. Counters never fall; they begin at
-zero with the process.
+hot path. Durations that need a fine clock (of a request or an fsync) are measured only with a `timer`, which a process
+passes in when metrics are enabled; the simulated world has none. Counters never fall; they start at zero with the
+process.
 """
 
 from __future__ import annotations

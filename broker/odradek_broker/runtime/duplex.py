@@ -1,4 +1,4 @@
-"""A stream has two directions: one task receives, one sends. Neither may die unseen."""
+"""Both directions of a stream: one task receives, one sends. A failure of either is reported."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What events say in the log: one table from each event to a logger, a level and a sentence.
+"""Events in the log: one table from each event to a logger, a level and a sentence.
 
-Rules of this module. Nothing is told twice: who writes an event logs nothing beside it. WARNING is for what somebody
-should act on, ERROR for what is damaged or has failed. What happens to every partition in a failover is INFO once, on
-the side that an operator would look at, and DEBUG elsewhere; DEBUG is also for what only the file of events needs.
+Rules of this module. Nothing is logged twice: code that writes an event does not log as well. WARNING is for what
+requires action, ERROR for damage and failures. Events of every partition in a failover are INFO once, on the side that
+an operator would look at, and DEBUG elsewhere; DEBUG is also for events that only the event log needs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Evidence: each part of a broker writes down its transitions before it acts; the log says some of them.
+"""The event log: each part of a broker records its transitions before it acts; the log has some of them, too.
 
 One file per broker, `odradek-events.jsonl` in its log directory, beside the checkpoints. One line and one write for
-each transition, never dropped; a line that could not be written is counted, and the next line that can says how many
-are missing, so that a reader knows what it does not know. A file that has grown to its size becomes the older one, in
-place of the older one before.
+each transition, never dropped; a line that could not be written is counted, and the next successful line has the number
+of missing ones, so that readers know of the gap. A file that has reached its maximum size becomes the older one,
+replacing the previous older one.
 """
 
 from __future__ import annotations

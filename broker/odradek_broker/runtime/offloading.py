@@ -1,7 +1,7 @@
-"""Work in a thread that its caller waits for even when it is told to stop.
+"""Work in a thread that its caller waits for even when it is cancelled.
 
-Rule of this module: a task that is cancelled goes on only after its work is over. A thread cannot be cancelled, and a
-log directory must not be closed as clean while a flush or a checkpoint still writes to it.
+Rule of this module: a cancelled task continues only after its work is over. A thread cannot be cancelled, and a log
+directory must not be closed as clean while a flush or a checkpoint still writes to it.
 """
 
 from __future__ import annotations

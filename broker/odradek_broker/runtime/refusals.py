@@ -1,7 +1,7 @@
-"""Lines of log about messages that no sound peer sends, so that somebody looks who sends them.
+"""Log lines about messages that no correct peer sends, so that an operator can look for the sender.
 
-Rules of this module. A line costs whoever reads the log more than it costs the sender, so of each kind the first is
-said, the tenth, the hundredth, and so on.
+Rules of this module. A line costs the reader of the log more than the sender, so of each kind the first is logged, the
+tenth, the hundredth, and so on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a node writes first when it becomes the active controller."""
+"""The records that a node writes first when it becomes the active controller."""
 
 from __future__ import annotations
 

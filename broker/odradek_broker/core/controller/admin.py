@@ -1,8 +1,8 @@
-"""The admin requests of a cluster: one table, of who may make them and what decides them at the active controller.
+"""The admin requests of a cluster: one table of their permissions and their decisions at the active controller.
 
-A new one is an `rpc` and two messages in admin.proto (`make proto`), a row in `REQUESTS` of the module that decides it,
-and a method of the client's Admin. Brokers pass all of them on (requests/admin.py); the active controller looks them up
-by name and carries out what was decided (runtime/controller/admin.py).
+A new request is an `rpc` and two messages in admin.proto (`make proto`), a row in `REQUESTS` of the module that decides
+it, and a method of the client's Admin. Brokers forward all of them (requests/admin.py); the active controller looks
+them up by name and carries out the decision (runtime/controller/admin.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leaders go back to where they belong, on demand and by themselves (R-137, R-138)."""
+"""Leaderships return to the preferred replicas, on request and periodically (R-137, R-138)."""
 
 from __future__ import annotations
 

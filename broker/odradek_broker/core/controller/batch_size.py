@@ -1,7 +1,7 @@
-"""How large the one batch of a request may become.
+"""Limit on the size of the one batch of a request.
 
-Followers fetch a batch in one gRPC message, of 16 MiB at most with what else it holds: one that does not fit would stop
-the metadata quorum for ever. So a request that asks for too much is refused before anything is written.
+Followers fetch a batch in one gRPC message, of 16 MiB at most with everything else in it: a larger batch would stop the
+metadata quorum forever. So a request that needs more is refused before anything is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of topics, brokers and groups, changed while the cluster runs.
 
-A change is all or nothing. When it allows unclean elections for a topic, partitions of it without a leader get one in
-the same batch (R-137). When it changes min.insync.replicas, the same batch says who is no longer eligible (KIP-966).
+A change is atomic. If it allows unclean elections for a topic, its partitions without a leader get one in the same
+batch (R-137). If it changes min.insync.replicas, the same batch removes replicas that are no longer eligible (KIP-966).
 """
 
 from __future__ import annotations

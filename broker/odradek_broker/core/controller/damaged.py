@@ -1,9 +1,9 @@
-"""Copies that lack records which they have had: who has one leads nothing while another replica may have more (R-146).
+"""Copies that lack records which they have had: they do not lead while another replica may have more (R-146).
 
-Unlike Kafka, where the last member of an ISR leads with whatever its disk still holds, and the others cut what they
-have. A broker says with its heartbeats which of its copies are damaged. Such a copy is in no ISR, not eligible and not
-waited for as the last known leader. Where nobody is left, all replicas say how far their logs reach, and the longest
-leads, by an election that counts as unclean: nobody has more. As long as one of them is silent, an administrator
+Unlike Kafka, where the last member of an ISR leads with whatever its disk still holds, and the others truncate. A
+broker reports its damaged copies with its heartbeats. Such a copy is in no ISR, not eligible and not waited for as the
+last known leader. If no other replica is left to wait for, all replicas report the ends of their logs, and the longest
+leads, by an election that counts as unclean: no replica has more. As long as one of them is silent, an administrator
 decides.
 """
 

@@ -1,11 +1,11 @@
-"""What an operation of the controller comes to: records for the metadata log, and an answer for the caller.
+"""The result of an operation of the controller: records for the metadata log, and a response for the caller.
 
-An operation looks at the image that runs ahead and changes nothing. The runtime appends the records as one atomic
-batch, applies them to that image at once, and gives the answer when the batch is committed (R-216). A request that
-cannot be granted is a `Refusal` on its way to the answer.
+An operation reads the image that runs ahead and changes nothing. The runtime appends the records as one atomic batch,
+applies them to that image at once, and responds when the batch is committed (R-216). A request that cannot be granted
+raises a `Refusal`, which becomes the response.
 
-An admin request has a row, a `Change` or a `Reading`, in `REQUESTS` of the module that decides it; `admin.py` puts
-these together.
+An admin request has a row, a `Change` or a `Reading`, in `REQUESTS` of the module that decides it; `admin.py` combines
+these.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Who leads a partition, who is in its ISR, and when an epoch grows (R-130 to R-141, R-145, R-56).
+"""The leader of a partition, its ISR, and when an epoch rises (R-130 to R-141, R-145, R-56).
 
 `change_partition` is the one place that makes a `PartitionChangeRecord`. Its rules:
 
 - the order of the replica list decides between candidates, never the order of the ISR (R-132);
 - a clean election keeps the ISR, an unclean one makes the leader its only member, to recover (R-133);
 - without eligible leader replicas the ISR never becomes empty: the last member stays, without leading (R-135);
-- with them it does, and who may lead stands beside it: whoever left an ISR that was below min.insync.replicas by then,
-  since the high watermark stands still there (R-21), unless its broker came back from an unclean stop (R-139, R-141).
-  Once the ISR has enough members again, by whatever change, nobody else is eligible: it may commit without them;
-- with neither of the two left, the leader that led last is elected as soon as it is active, marked as unclean: nobody
-  can have more than it, unless its machine lost what was not flushed (R-140);
-- a broker that came back with another disk has nothing: it is neither eligible, nor the last member that is waited for,
-  nor the last known leader;
+- with them it does, and the eligible replicas are recorded beside it: those that left an ISR that was below
+  min.insync.replicas by then, since the high watermark does not rise there (R-21), unless their broker returned from an
+  unclean stop (R-139, R-141). Once the ISR has enough members again, by whatever change, no other replica is eligible:
+  the ISR may commit without them;
+- with neither of the two left, the last leader is elected as soon as it is active, marked as unclean: no replica can
+  have more, unless its machine lost unflushed data (R-140);
+- a broker that returned with another disk is empty: it is neither eligible, nor the last member that is waited for, nor
+  the last known leader;
 - a reassignment is complete as soon as every replica of its target is in the ISR, whatever the change was made for: the
   removing replicas leave, and another one leads if the leader is among them (R-145);
-- the leader epoch grows when the leader changes, also to none, or the replica set loses a member; never when the ISR
-  alone changes (R-56). The partition epoch grows with every record.
+- the leader epoch rises when the leader changes, also to none, or the replica set loses a member; never when the ISR
+  alone changes (R-56). The partition epoch rises with every record.
 """
 
 from __future__ import annotations

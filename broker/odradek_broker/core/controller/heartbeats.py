@@ -1,4 +1,4 @@
-"""What becomes of a broker at a heartbeat (R-153, R-142)."""
+"""The state of a broker after a heartbeat (R-153, R-142)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to all partitions of a broker when it leaves or comes back, and the settings that elections read."""
+"""Changes of all partitions of a broker when it leaves or returns, and the settings that elections read."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Which brokers get the replicas of a new partition.
+"""Placement of the replicas of new partitions.
 
-Kafka's placement (KIP-36 with racks): leaders go round robin from a random start, and the followers of each partition
-are shifted by one more place each time the leaders have gone round once, so that a dead broker's load spreads over all.
-With racks the round goes from rack to rack, and a rack gets a second replica of a partition only when every rack has
-one. Fenced brokers get replicas only when there are not enough others (R-144: they then start outside of the ISR).
+Kafka's placement (KIP-36 with racks): leaders are assigned round robin from a random start, and the followers of each
+partition are shifted by one more place each time the leaders have wrapped around, so that a dead broker's load spreads
+over all others. With racks the rotation goes from rack to rack, and a rack gets a second replica of a partition only
+when every rack has one. Fenced brokers get replicas only if there are not enough others (R-144: they then start outside
+the ISR).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Producer ids, handed to brokers in blocks, none of them twice (R-250)."""
+"""Producer ids, allocated to brokers in blocks, each only once (R-250)."""
 
 from __future__ import annotations
 

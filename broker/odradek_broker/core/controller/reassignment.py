@@ -1,16 +1,16 @@
-"""Partitions get other replicas while they are used: AlterPartitionReassignments and its list (KIP-455, R-145).
+"""Reassignment of partitions under load: AlterPartitionReassignments and ListPartitionReassignments (KIP-455, R-145).
 
-While a reassignment is on its way, the replica list is its target followed by those that will leave. New replicas
-fetch like any follower, and the change that puts the last of them into the ISR completes it
+While a reassignment is in progress, the replica list is its target followed by the replicas to be removed. New replicas
+fetch like any follower, and the change that adds the last of them to the ISR completes it
 (`elections.Membership.completed`). Rules of this module:
 
-- every partition is judged by itself; what is refused changes nothing;
+- every partition is judged separately; a refusal changes nothing;
 - the replicas that a partition had before are those of its list that are not adding. Cancelling goes back to them, and
-  another target starts from them: what the reassignment before was adding, and the new one does not want, leaves at
-  once. Unlike Kafka, which then takes those for replicas of old, to which a cancellation would go back;
-- unlike Kafka, no such step may leave fewer replicas in sync than min.insync.replicas asks for, if there were enough:
-  acknowledged records would be on fewer disks than promised. An empty ISR takes an unclean election, as in Kafka;
-  unlike there, one that can be held at once.
+  another target starts from them: replicas that only the previous reassignment was adding leave at once. Unlike Kafka,
+  which then treats those as original replicas, to which a cancellation would go back;
+- unlike Kafka, no such step may leave fewer in-sync replicas than min.insync.replicas requires, if there were enough:
+  acknowledged records would be on fewer disks than guaranteed. An empty ISR requires that an unclean election is
+  allowed, as in Kafka; unlike there, one that can be held at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Registrations of brokers, and fencing (R-150 to R-155, R-134, R-136).
 
-Unlike Kafka, a new incarnation is accepted as soon as the session stream of the one before has ended, and the old one
-leaves every ISR and every leadership in the same atomic batch (R-152): whoever kills a broker and starts it again
-waits for nothing.
+Unlike Kafka, a new incarnation is accepted as soon as the session stream of the previous one has ended, and the old one
+leaves every ISR and every leadership in the same atomic batch (R-152): a broker that is killed and restarted does not
+have to wait.
 
-A registration is kept until an administrator removes it and told to every client, so each of its fields is judged
-before it is written, and their number has a limit: nobody has to prove that it is a broker.
+A registration is kept until an administrator removes it and is sent to every client, so each of its fields is validated
+before it is written, and their number is limited: no credentials are needed to register.
 """
 
 from __future__ import annotations

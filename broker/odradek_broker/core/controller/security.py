@@ -1,8 +1,8 @@
-"""Users (KIP-554), ACLs (KIP-140) and quotas (KIP-546) at the controller: who may do what, and how much.
+"""Users (KIP-554), ACLs (KIP-140) and quotas (KIP-546) at the controller.
 
-Of each user all is done or nothing, and of each entity with quotas; of each ACL by itself. What is kept of a password
-is computed here from the salted password, which a client has computed from the password; the password itself is never
-sent. ACLs and quotas are found by filters.
+Changes are atomic for each user and for each entity with quotas; ACLs are changed one by one. The stored form of a
+password is computed here from the salted password, which a client has computed from the password; the password itself
+is never sent. ACLs and quotas are found by filters.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
-"""Which brokers are alive, as the active controller sees them: session streams, heartbeats, dials (R-153, R-154).
+"""Liveness of brokers as the active controller sees it: session streams, heartbeats, connection attempts (R-153,
+R-154).
 
 Two clocks run for every broker that is not fenced. The session timeout counts from the last heartbeat and needs no
 proof. The grace counts from the end of the session stream, which a killed process's kernel closes at once:
 
-- a dial back that is refused proves that nobody listens there: fence now;
+- a connection attempt that is refused proves that no process listens there: fence now;
 - no new stream of the same incarnation within the grace: fence, unless more than half of the unfenced brokers (ours
-  counted among them) fell silent within one grace without such a proof. Then the fault may be on our side, and the
+  counted among them) went silent within one grace without such a proof. Then the fault may be on this side, and the
   session timeout decides;
-- a controller that has just taken over knows of no streams: it dials everybody, and only a refusal fences early;
-- a refusal that is heard after the grace is a proof still, as long as the broker has no stream.
+- a controller that has just taken over knows of no streams: it connects to all brokers, and only a refusal fences
+  early;
+- a refusal that arrives after the grace is still a proof, as long as the broker has no stream.
 
-And a controller that was itself asleep has no right to call others late. What came meanwhile still waits to be read,
-in no order with the timers, so whatever is said to the table first finds the pause. The session timeouts are extended
-by as much as the controller was late: so they end even at one that is always late. The grace stands still from the last
-look on: whoever had time left has it still, to be heard.
-The core says what to do; the runtime dials, and appends the records of a fencing.
+A controller that was itself suspended must not consider others late. Messages that arrived meanwhile are still unread,
+in no order with the timers, so the first call into the table detects the pause, whatever it is. The session timeouts
+are extended by the controller's own delay: so they still end at a controller that is always late. The grace pauses from
+the last call on: a broker with time left keeps it.
+
+The core decides; the runtime connects, and appends the records of a fencing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the controller must know of the node's settings. Names and defaults are Kafka's where Kafka has them."""
+"""The settings of the node that the controller needs. Names and defaults are Kafka's where Kafka has them."""
 
 from __future__ import annotations
 

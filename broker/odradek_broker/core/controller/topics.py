@@ -1,4 +1,4 @@
-"""Topics come, go and grow (R-144, and Kafka's errors for each way to ask for the impossible)."""
+"""Creating, deleting and extending topics (R-144, and Kafka's errors for invalid requests)."""
 
 from __future__ import annotations
 

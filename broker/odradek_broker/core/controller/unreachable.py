@@ -1,13 +1,13 @@
-"""Leaders that nobody reaches, while their own connections stand (R-147): a grey failure.
+"""Leaders that are unreachable while their own connections work (R-147): a grey failure.
 
-Unlike Kafka, where such a broker leads for as long as its heartbeats arrive. A broker says with its heartbeats which
-leaders do not answer it. One witness proves nothing: it may be cut off itself. So a replica takes over when
+Unlike Kafka, where such a broker leads for as long as its heartbeats arrive. A broker reports with its heartbeats which
+leaders do not respond to it. One witness proves nothing: it may be cut off itself. So a replica takes over if
 
-- all members of the ISR that are active, but the leader, say that the leader does not answer them;
-- at least two brokers say so, and none of those says the same of the replica that takes over.
+- all active members of the ISR except the leader report that the leader does not respond;
+- at least two brokers do, and none of those reports the same of the replica that takes over.
 
-Where nobody is found the leader stays: no partition loses its leader by this. The old leader stays in the ISR and
-follows on its own connections; if it cannot do that either, the new leader drops it as any follower that lags.
+If no replica qualifies the leader stays: no partition loses its leader by this. The old leader stays in the ISR and
+follows on its own connections; if it cannot do that either, the new leader removes it as any lagging follower.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Who shall have which partitions: the server-side assignors `uniform` and `range` of KIP-848.
+"""The server-side assignors `uniform` and `range` of KIP-848.
 
-An assignor is a pure function of the members, with the topics each subscribes to and its target so far, and of the
+An assignor is a pure function of the members, with the topics each subscribes to and its current target, and of the
 number of partitions of each topic. Every partition of a topic goes to exactly one subscriber.
 
-`uniform` gives each member as many partitions as any other, as far as subscriptions allow, and moves as few as it can.
+`uniform` gives all members the same number of partitions, as far as subscriptions allow, and moves as few as possible.
 `range` gives each member a range of every topic, the same one in all topics of equal size, and keeps nothing. Both
-follow Kafka's assignors of these names; where Kafka's result hangs on the order of a hash table, the order here is
+follow Kafka's assignors of these names; where Kafka's result depends on the order of a hash table, the order here is
 that of the member ids, and members that have more keep more.
 """
 

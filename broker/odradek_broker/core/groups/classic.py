@@ -3,8 +3,8 @@
     Empty ──> PreparingRebalance ──> CompletingRebalance ──> Stable
                  joins wait            syncs wait for the leader's assignment, and that for its commit
 
-What members subscribe to and are assigned is opaque here (K-44), except to know which topics a group of consumers is
-subscribed to. What is Kafka's 4.1.1 GroupMetadataManager; where we differ it is said.
+Subscriptions and assignments of members are opaque here (K-44), except to find the topics to which a group of consumers
+is subscribed. Corresponds to GroupMetadataManager of Kafka 4.1.1; differences are marked.
 
 A group's waits are delayed operations: the join and sync phases, under the group's id, and one session for each member.
 """

@@ -1,8 +1,8 @@
-"""What one step of a shard orders, and what waits until a write is committed (K-43).
+"""The effects of one step of a shard, and the responses that wait until a write is committed (K-43).
 
-Batches are committed in the order of their ids. An answer that rests on a write is held back until that write is
-committed; so is an answer that only reads, when the last write of its group is not committed yet: what it says was true
-when it was asked, and cannot be taken back. No order of time is needed beyond that.
+Batches are committed in the order of their ids. A response that depends on a write is held back until that write is
+committed; so is a response that only reads, if the last write of its group is not committed yet: its content was true
+at the time of the request, and cannot be undone. No order of time is needed beyond that.
 """
 
 from __future__ import annotations

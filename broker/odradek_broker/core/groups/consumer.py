@@ -1,15 +1,15 @@
-"""A consumer group of KIP-848: the members say what they want and have, the coordinator says what they shall have.
+"""A consumer group of KIP-848: members report their subscriptions and partitions, the coordinator assigns.
 
-Three epochs (K-58). The group epoch rises with every change of members, subscriptions and topics; the target
-assignment is computed once for a group epoch and bears it; each member goes to the epoch of the target in its own time
+Three epochs (K-58). The group epoch rises with every change of members, subscriptions and topics; the target assignment
+is computed once for a group epoch and carries it; each member reaches the epoch of the target in its own time
 (reconciliation.py), at its heartbeats.
 
-Whatever is remembered comes from a record: a heartbeat makes records and applies them with `replay`, as loading does,
-so memory is always what the records say. Only timers are not recorded; after loading they start anew. A request is
-refused before its first record.
+All state comes from records: a heartbeat creates records and applies them with `replay`, as loading does, so memory
+always matches the records. Only timers are not recorded; after loading they restart. A request is refused before its
+first record.
 
-Unlike Kafka, expressions over topic names are resolved at once, within the heartbeat that brings them: patterns.py
-takes bounded time.
+Unlike Kafka, topic name patterns are resolved at once, within the heartbeat that brings them: patterns.py takes bounded
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All groups of KIP-848 of one partition of `__consumer_offsets`: which there are, and when each is looked at."""
+"""All groups of KIP-848 of one partition of `__consumer_offsets`: their list, and when each is checked."""
 
 from __future__ import annotations
 

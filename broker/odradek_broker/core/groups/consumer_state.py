@@ -1,4 +1,4 @@
-"""What the records say of a consumer group (KIP-848): its members, its epochs, and who owns which partition.
+"""The state of a consumer group (KIP-848) as recorded: its members, its epochs, and the owner of each partition.
 
 Every change comes from `replay`, whether the record was read from the log or has just been made.
 """

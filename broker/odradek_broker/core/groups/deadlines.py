@@ -1,7 +1,7 @@
-"""Deadlines of many members, of which most are moved further long before they come.
+"""Deadlines of many members, most of which are extended long before they expire.
 
-Moving one costs nothing but the note; the heap finds out when the old time has come. So `next_ms` may be too early,
-and is never too late.
+Extending one costs only the note; the heap discovers it at the old time. So `next_ms` may be too early, and is never
+too late.
 """
 
 from __future__ import annotations

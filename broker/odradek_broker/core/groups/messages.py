@@ -1,12 +1,12 @@
-"""The words between the core of consumer groups and the rim: requests, their answers, and effects.
+"""The messages between the core of consumer groups and the rim: requests, their responses, and effects.
 
 One `GroupCoordinatorShard` (shard.py) holds the groups and the committed offsets of one partition of
-`__consumer_offsets` that this broker leads, for one leader epoch (K-42). It is given requests with a token that stands
-for the caller, and returns effects: `WriteRecords` is one batch, appended to the partition at once by whoever carries
-the effects out, and reported back by `on_written` when it is committed; `Reply` answers the caller of a token, once.
+`__consumer_offsets` that this broker leads, for one leader epoch (K-42). It gets requests with a token that identifies
+the caller, and returns effects: `WriteRecords` is one batch, appended to the partition at once by the rim, and reported
+back by `on_written` when it is committed; `Reply` answers the caller of a token, once.
 
-State changes when a batch is appended; an answer that rests on it leaves when it is committed (K-43). A batch that is
-not known to be committed (an error, a timeout) makes the rim unload the shard and load it again.
+State changes when a batch is appended; a response that depends on it is sent when it is committed (K-43). If a commit
+is uncertain (an error, a timeout) the rim unloads the shard and loads it again.
 
 Values have the nouns of Kafka's messages; times are ms.
 """

@@ -1,12 +1,12 @@
-"""Members of the classic protocol in a group of KIP-848: what they call a generation is their member epoch (K-61).
+"""Members of the classic protocol in a group of KIP-848: their generation is their member epoch (K-61).
 
-Such a member joins with what it owns, is reconciled as the others are, and asks for what it is assigned by SyncGroup.
-It leads nothing: the coordinator assigns. REBALANCE_IN_PROGRESS, as the answer to its heartbeat, tells it to join
-again: when the group epoch has risen, when it has to revoke, and when what it waits for is free. It has a session
-timeout of its own, and its rebalance timeout for each of those steps. As in Kafka 4.1.1.
+Such a member joins with the partitions it owns, is reconciled like the others, and requests its assignment by
+SyncGroup. It leads nothing: the coordinator assigns. REBALANCE_IN_PROGRESS, as the response to its heartbeat, makes it
+rejoin: when the group epoch has risen, when it has to revoke, and when the partitions that it waits for are free. It
+has a session timeout of its own, and its rebalance timeout for each of those steps. As in Kafka 4.1.1.
 
-A classic group of consumers becomes such a group when the first member of KIP-848 joins, and is a classic one again
-when the last of those has gone, as far as `group.consumer.migration.policy` lets it.
+A classic group of consumers becomes such a group when the first member of KIP-848 joins, and a classic one again when
+the last of those has left, as far as `group.consumer.migration.policy` allows it.
 """
 
 from __future__ import annotations

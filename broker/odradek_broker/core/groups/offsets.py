@@ -1,6 +1,6 @@
 """The committed offsets of the groups of one partition of `__consumer_offsets` (K-53 to K-56).
 
-They know nothing of members: whether a commit is allowed, and which offsets are still in use, their group decides.
+Independent of members: their group decides whether a commit is allowed, and which offsets are still in use.
 """
 
 from __future__ import annotations

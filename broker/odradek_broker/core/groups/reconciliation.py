@@ -1,8 +1,8 @@
-"""From what a member has to what it shall have: revoke first, then take what is free (K-59).
+"""From a member's current assignment to its target: revoke first, then take free partitions (K-59).
 
-A member that must give partitions up keeps its epoch and is UNREVOKED until it says that it does not own them any
-more. Only then it goes to the epoch of the target assignment, with what it may have of it: partitions that another
-member still owns come later, and until then it is UNRELEASED.
+A member that must give partitions up keeps its epoch and is UNREVOKED until it confirms that it no longer owns them.
+Only then it moves to the epoch of the target assignment, with the available part of it: partitions that another member
+still owns come later, and until then it is UNRELEASED.
 """
 
 from __future__ import annotations

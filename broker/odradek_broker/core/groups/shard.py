@@ -1,7 +1,7 @@
 """The coordinator of all groups of one partition of `__consumer_offsets`, for one leader epoch (K-42).
 
-It knows of both kinds of groups what they have in common: which there are, their records, their offsets, and when they
-are looked at. A group belongs to the protocol of its first member; one that is empty changes over (K-61).
+It has what both kinds of groups share: the list of groups, their records, their offsets, and their timers. A group
+belongs to the protocol of its first member; an empty one can convert (K-61).
 """
 
 from __future__ import annotations

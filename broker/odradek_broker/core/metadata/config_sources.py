@@ -1,8 +1,8 @@
-"""Where a setting's value comes from, and what would hold in its place: Kafka's DescribeConfigs, with synonyms.
+"""The source of a setting's value, and the values it overrides: Kafka's DescribeConfigs, with synonyms.
 
 Sources, the first that has a value wins: `topic` or `group`, `broker` (set for the one broker), `cluster` (for all of
-them), `node` (the node's own configuration), `default` (Kafka's). A node whose configuration says what the default says
-anyway is not told apart from one that says nothing.
+them), `node` (the node's own configuration), `default` (Kafka's). A node configuration that equals the default is not
+distinguished from one without the setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run of metadata records changed, so that a broker looks only at what it must.
+"""The changes by a run of metadata records, so that a broker visits only what changed.
 
 A delta names things and holds no values: those are in the image that comes with it. Everything keeps the order of the
 records, and nothing is named twice.

@@ -1,8 +1,8 @@
-"""What the cluster looks like after some prefix of the metadata log: brokers, topics, partitions, settings.
+"""The state of the cluster after some prefix of the metadata log: brokers, topics, partitions, settings.
 
 The active controller keeps one image that runs ahead (its uncommitted decisions), and every broker keeps one that
-follows the high watermark of the metadata log. Both are this class, and both change by `records.apply` alone, so that
-a broker and a controller cannot understand a record in two ways.
+follows the high watermark of the metadata log. Both are this class, and both change only through `records.apply`, so
+that a broker and a controller cannot interpret a record differently.
 """
 
 from __future__ import annotations

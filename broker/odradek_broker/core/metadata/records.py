@@ -1,7 +1,7 @@
-"""The records of the metadata log: bytes, and what each of them does to an image.
+"""The records of the metadata log: their bytes, and their effect on an image.
 
-Two rules of this module. `apply` is the only thing that changes an image, on the controller and on every broker. And a
-record that does not fit the image is damage, never skipped: whoever went on would disagree with the others for ever.
+Two rules of this module. Only `apply` changes an image, on the controller and on every broker. And a record that does
+not fit the image is damage, never skipped: a node that continued would diverge from the others forever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The image as records: what a snapshot of the metadata log holds (KIP-630).
+"""The image as records: the content of a snapshot of the metadata log (KIP-630).
 
 Rules of this module. `records_of` is the inverse of `records.apply`: the records, applied to an empty image, make the
-same image again, with everything in the same order, since an order decides who is elected first. And whoever takes a
-snapshot in instead of the records before it is told the same as if it had applied them one by one: `difference`.
+same image again, with everything in the same order, since election order depends on it. And a node that loads a
+snapshot instead of the records before it gets the same changes as if it had applied them one by one: `difference`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 - A topic's value wins over that of the one broker, over the cluster-wide one, over the node's own configuration, over
   Kafka's default.
-- Unlike Kafka, what this system cannot do is refused when it is set: preallocation, remote storage, a
-  `compression.type` whose library is not installed, and batches that do not fit into a gRPC message.
-- As in Kafka 4, `segment.bytes` is 1 MiB at least, since every segment costs each replica open files. Tests that need
+- Unlike Kafka, unsupported values are refused when they are set: preallocation, remote storage, a `compression.type`
+  whose library is not installed, and batches that do not fit into a gRPC message.
+- As in Kafka 4, `segment.bytes` is at least 1 MiB, since every segment costs each replica open files. Tests that need
   many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
 

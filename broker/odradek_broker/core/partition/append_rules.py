@@ -1,8 +1,8 @@
-"""What a client's batch must be before a leader takes it (R-220). Pure; the batch's CRC was checked by the rim.
+"""Validation of a client's batch before a leader appends it (R-220). Pure; the rim has checked the batch's CRC.
 
-Only the header is read. So the times of the records are judged by its two: the first record's against
+Only the header is read. So timestamps are validated by its two: the first record's against
 `message.timestamp.before.max.ms` and the largest against `message.timestamp.after.max.ms`. Unlike Kafka, a record in
-the middle that is older than the first one is not noticed.
+the middle that is older than the first one is not detected.
 """
 
 from __future__ import annotations

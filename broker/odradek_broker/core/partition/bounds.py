@@ -1,8 +1,8 @@
-"""Which offsets a leader tells to clients: LATEST and by timestamp (ListOffsets), and how far records may be deleted.
+"""The offsets that a leader returns to clients: LATEST and by timestamp (ListOffsets), and the limit of DeleteRecords.
 
-Rules of this module. A client never hears of an offset at or above the high watermark. And until the high watermark
-has reached the place where this leadership began, LATEST is not answered at all: the leader before may have told a
-larger one, and end offsets must not go back (KIP-207, R-26).
+Rules of this module. A client never gets an offset at or above the high watermark. And until the high watermark has
+reached the start of this leadership, LATEST is not answered at all: the previous leader may have returned a larger one,
+and end offsets must not go back (KIP-207, R-26).
 """
 
 from __future__ import annotations

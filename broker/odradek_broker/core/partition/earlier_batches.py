@@ -1,7 +1,8 @@
-"""Completes the memory of producers of which a snapshot told the last batch alone (R-245, R-246).
+"""Completes the state of producers from a snapshot that has only their last batch (R-245, R-246).
 
-Rule of this module: whoever reads the log backwards says what stands there, newest first, and asks where to go on. It
-is complete when each producer has its last five batches, or all of its epoch: what `ProducerStates.update` would hold.
+Rule of this module: the caller reads the log backwards, passes the batches in, newest first, and gets the position to
+continue from. The state is complete when each producer has its last five batches, or all of its epoch: the state that
+`ProducerStates.update` would hold.
 """
 
 from __future__ import annotations

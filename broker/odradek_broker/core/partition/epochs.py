@@ -1,9 +1,8 @@
 """The leader epoch cache: where each leadership of a partition began in this replica's log (KIP-101, R-60 to R-69).
 
 A sorted list of (epoch, start offset), strictly increasing in both. The follower's truncation and the consumer's check
-(KIP-320) stand on its answers, so two rules hold. An entry is written to the disk before the data that it speaks of
-(R-60): the changes here return whether there is something to write. And nothing is guessed: what the cache does not
-know is `UNDEFINED`.
+(KIP-320) depend on its answers, so two rules hold. An entry is written to disk before its data (R-60): the changes here
+return whether there is something to write. And nothing is guessed: the result for an unknown epoch is `UNDEFINED`.
 """
 
 from __future__ import annotations

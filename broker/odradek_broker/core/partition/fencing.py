@@ -1,7 +1,7 @@
-"""Whether a request may be answered by this replica at all, and where its reader's log parts from ours.
+"""Whether this replica may answer a request at all, and where its reader's log diverges from this one.
 
 Rules of this module: functions without state, shared by both roles and by every reader, since there is one fetch
-(followers and consumers alike). The epoch is compared before anybody asks who leads (R-110).
+(followers and consumers alike). The epoch is compared before leadership is checked (R-110).
 """
 
 from __future__ import annotations

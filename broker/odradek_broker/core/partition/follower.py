@@ -1,14 +1,14 @@
-"""A partition as a follower: what to ask the leader, and what to make of the answers (A7).
+"""A partition as a follower: its requests to the leader, and the effects of the responses (A7).
 
-A `FollowerPartition` follows one leader in one leader epoch. Three phases: *truncating* (the leader is asked where an
-epoch ends, in the modes that do so), *fetching*, and *out of range* (the leader is asked where its log begins and
-ends). In the `fetch` mode a divergence is found by the fetch itself.
+A `FollowerPartition` follows one leader in one leader epoch. Three phases: *truncating* (requests the end of an epoch
+from the leader, in the modes that do so), *fetching*, and *out of range* (requests the start and end of the leader's
+log). In the `fetch` mode the fetch itself detects a divergence.
 
-Rules of this module. One request is in flight at a time, and an answer counts only if it answers that very request
-(R-74, R-80). An answer that says "truncate" moves neither the high watermark nor the log start offset (R-28). The
-fetch offset is always the log end offset and the last fetched epoch always the newest of the epoch cache, so that
-neither can be lost on the way (R-68, R-81). Orders to the disk (`Truncate`, `RestartLog`, `AppendBatches`) end a step:
-the rim carries them out and reports, and the step goes on from there.
+Rules of this module. One request is in flight at a time, and a response counts only if it answers that very request
+(R-74, R-80). A response that requires a truncation moves neither the high watermark nor the log start offset (R-28).
+The fetch offset is always the log end offset and the last fetched epoch always the newest of the epoch cache, so that
+neither can get lost (R-68, R-81). Disk effects (`Truncate`, `RestartLog`, `AppendBatches`) end a step: the rim carries
+them out and reports, and the step continues from there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The high watermark of a partition, as its leader raises it (A3).
 
 Rules of this module. It never lowers a high watermark, and a new leader starts from the one that it had as a follower
-(R-22, R-25). It knows nothing of requests: it is given log end offsets, by whatever road they came. It is called for
-every append and every fetch, so the common answer "no" costs a few comparisons.
+(R-22, R-25). It is independent of requests: its input is log end offsets, from any source. It is called for every
+append and every fetch, so the common result "no" costs a few comparisons.
 """
 
 from __future__ import annotations

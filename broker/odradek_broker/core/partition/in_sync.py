@@ -1,11 +1,11 @@
-"""Who is in sync with a leader: its followers' states, the ISR, and the proposals that change it (A5).
+"""The in-sync replicas of a leader: its followers' states, the ISR, and the proposals that change it (A5).
 
 `InSyncReplicas` belongs to one leader, and shares its `LeaderTerm`: the log that it leads, its settings, its epochs.
-Rules of this module. A replica is proposed only when this broker's metadata say that it may join (R-47), and when it
-has everything that an earlier leader may have committed (R-45). The leader never removes itself (R-43). Only a fetch
-says where a follower's log ends; nothing else is an acknowledgement. Times are monotonic milliseconds of the leader's
-own clock. A follower that keeps fetching what the leader had at the fetch before counts as caught up, although new
-records keep it from ever seeing the very end (R-41).
+Rules of this module. A replica is proposed only if this broker's metadata allow it to join (R-47), and if it has
+everything that an earlier leader may have committed (R-45). The leader never removes itself (R-43). Only a fetch shows
+where a follower's log ends; nothing else is an acknowledgement. Times are monotonic milliseconds of the leader's own
+clock. A follower that keeps fetching up to the leader's end as of the previous fetch counts as caught up, although new
+records keep it from ever reaching the very end (R-41).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The in-sync replicas of a partition as its leader keeps them: the committed set and the change that is on its way.
+"""The in-sync replicas of a partition as its leader keeps them: the committed set and the pending change.
 
-A leader changes the ISR by asking the controller (AlterPartition, KIP-497), and until the answer is there it must be
-ready for both outcomes. Hence two sets: the *committed* ISR, which the controller has confirmed, and the *maximal*
-ISR, which also holds whom a pending proposal would add. A pending shrink takes nobody away from either (R-44, R-46).
+A leader changes the ISR by a request to the controller (AlterPartition, KIP-497), and until the response arrives it
+must be ready for both outcomes. Hence two sets: the *committed* ISR, which the controller has confirmed, and the
+*maximal* ISR, which also holds the replica that a pending proposal would add. A pending shrink removes no member from
+either (R-44, R-46).
 
-Rules of this module. One change at a time (R-48). A proposal that may have been applied is never taken back by
-guessing: only proof that it was not, or newer metadata, ends it (R-51 to R-53).
+Rules of this module. One change at a time (R-48). A proposal that may have been applied is never withdrawn by guessing:
+only proof that it was not, or newer metadata, ends it (R-51 to R-53).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A partition as its leader: appends, the followers' positions, the high watermark, the in-sync replicas.
 
-A `LeaderPartition` lives for one leadership. It is stepped: each method says that something happened and returns what
-is to be done, in that order. Rules of this module. Only a follower's fetch moves what is known of that follower
-(R-6). The answer to a fetch is decided before the fetch is recorded, so it carries the offsets from before (R-24).
-Evidence (`Transition`) comes before the act that it announces. What a fetch that waited is answered is decided by
-methods that record nothing, so the rim may call them as often as it likes (R-122).
+A `LeaderPartition` lives for one leadership. It is stepped: each method stands for an event and returns the effects, in
+order. Rules of this module. Only a follower's fetch moves the leader's state of that follower (R-6). The response to a
+fetch is decided before the fetch is recorded, so it carries the earlier offsets (R-24). Events (`Transition`) come
+before the action that they announce. Methods that decide the response to a fetch that waited record nothing, so the rim
+may call them any number of times (R-122).
 """
 
 from __future__ import annotations

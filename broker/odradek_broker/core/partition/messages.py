@@ -1,7 +1,7 @@
-"""The words between the core of a partition and the rim: what comes in, what is to be done.
+"""The messages between the core of a partition and the rim.
 
-Three kinds of values. *State* is what a replica keeps. *Inputs* say what happened (a fetch came, an answer came).
-*Effects* are orders to the rim, which carries them out in the order given, synchronously, disk before words.
+Three kinds of values. *State* is kept by a replica. *Inputs* are events (a fetch, a response). *Effects* are commands
+to the rim, which carries them out in the order given, synchronously, disk before messages.
 """
 
 from __future__ import annotations

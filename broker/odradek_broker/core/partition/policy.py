@@ -1,11 +1,11 @@
-"""What `odradek.truncation.mode` changes in the rules, as one table with a column per rule and a row per mode.
+"""The effect of `odradek.truncation.mode` on the rules, as one table with a column per rule and a row per mode.
 
-`fetch` is today's protocol. The three others bring back what came before it, so that what each step repaired can be
-seen to fail: `epoch-request` asks OffsetsForLeaderEpoch in rounds (KIP-101 with KIP-279), `epoch-single-round` asks
-once (KIP-101 alone, which loses agreement after fast unclean elections), and `high-watermark` is the protocol before
-0.11, in which no decision reads an epoch (L-1 to L-11).
+`fetch` is the current protocol. The three others restore its predecessors, to demonstrate the failures that each step
+repaired: `epoch-request` uses OffsetsForLeaderEpoch in rounds (KIP-101 with KIP-279), `epoch-single-round` uses it once
+(KIP-101 alone, which loses agreement after fast unclean elections), and `high-watermark` is the protocol before 0.11,
+in which no decision reads an epoch (L-1 to L-11).
 
-Rule of this module: roles ask the policy for a rule by its name; nobody else looks at the mode.
+Rule of this module: roles query the policy for a rule by its name; no other code looks at the mode.
 """
 
 from __future__ import annotations

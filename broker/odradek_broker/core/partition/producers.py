@@ -1,8 +1,8 @@
-"""What a partition remembers of its idempotent producers (KIP-98, R-240 to R-248).
+"""The state that a partition keeps of its idempotent producers (KIP-98, R-240 to R-248).
 
 Per producer id: its epoch, its last five batches, and the first offset of its open transaction. Two rules. A check
-changes no sequence: state moves only when the batch was written, by `update` (R-243). And `update` never fails:
-followers and recovery take what the leader once accepted, gaps and old epochs included (R-244).
+changes no sequence: state changes only when the batch was written, by `update` (R-243). And `update` never fails:
+followers and recovery accept what the leader once accepted, gaps and old epochs included (R-244).
 """
 
 from __future__ import annotations

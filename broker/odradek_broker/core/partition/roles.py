@@ -1,4 +1,4 @@
-"""Which role a broker has under a partition's metadata, and whether the one that it has goes on (R-100 to R-104)."""
+"""The role of a broker under a partition's metadata, and whether its current role continues (R-100 to R-104)."""
 
 from __future__ import annotations
 

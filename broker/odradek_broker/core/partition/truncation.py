@@ -1,7 +1,7 @@
-"""How far a follower cuts its log when the leader has said where an epoch ends (KIP-101, KIP-279, R-75).
+"""How far a follower truncates its log, given the end of an epoch on the leader (KIP-101, KIP-279, R-75).
 
-Rules of this module: functions without state. A cut never goes beyond the own log end offset, and a step that is not
-complete removes at least one epoch from the follower's log, so the rounds come to an end (R-77).
+Rules of this module: functions without state. A truncation never goes beyond the own log end offset, and a step that is
+not complete removes at least one epoch from the follower's log, so the rounds end (R-77).
 """
 
 from __future__ import annotations

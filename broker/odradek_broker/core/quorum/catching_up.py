@@ -1,20 +1,20 @@
-"""What a leader does about voters that may have lost their disk (R-217).
+"""How a leader treats voters that may have lost their disk (R-217).
 
-Such a voter has forgotten its epoch besides its records, so it follows whoever calls first, and that may be a leader
-that a majority has left already: with the votes of this very voter, before it lost its disk.
+Such a voter has forgotten its epoch as well as its records, so it follows the first leader that calls, and that may be
+one that a majority has left already: with the votes of this very voter, before it lost its disk.
 
-Rules of this module. A voter that says that it is catching up counts for nothing: not for the high watermark, not for
-check quorum. It counts again once it was told that it has caught up, and it is told so only when a majority without
-any such voter has confirmed, later than its first fetch, that it still knows no newer epoch. That is a read index
-(Raft, 6.4): a newer leader that had the lost vote would have needed one of them. Whoever has not confirmed it may be a
-candidate with the lost vote in its hands, and is waited for as long as it can keep that. One that catches up itself
-proves nothing about elections of the past, but it can say that it is no candidate now.
+Rules of this module. A voter that reports that it is catching up counts for nothing: not for the high watermark, not
+for check-quorum. It counts again once the leader has confirmed to it that it caught up, and the leader confirms that
+only when a majority without any such voter has confirmed, later than its first fetch, that it still knows no newer
+epoch. That is a read index (Raft, 6.4): a newer leader that had the lost vote would have needed one of them. A voter
+that has not confirmed it may be a candidate with the lost vote, and is waited for as long as it can keep that. One that
+catches up itself proves nothing about past elections, but it can confirm that it is no candidate now.
 
-Anybody can say it in a voter's name (R-218). A voter that never said it goes on without it, and proves that by records
-which this leader appended only afterwards: words from before a loss cannot have them.
+A forged fetch can claim it in a voter's name (R-218). A voter that never reported it fetches on without it, and proves
+itself by records that this leader appended only after the claim: a fetch from before a lost disk cannot have them.
 
-One exception, so that a new quorum can begin: who gave the vote that made this leader, as a vote that counts, and has
-not forgotten it, has proved thereby that it knew no newer epoch.
+One exception, so that a new quorum can begin: a voter that gave the vote that made this leader, as a vote that counts,
+and has not forgotten it, has thereby proved that it knew no newer epoch.
 """
 
 from __future__ import annotations

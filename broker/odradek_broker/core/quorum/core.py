@@ -1,15 +1,14 @@
-"""The core of the metadata quorum: what happened goes in, what is to be done comes out (A13; KIP-595, KIP-996,
-KIP-1166).
+"""The core of the metadata quorum: events in, effects out (A13; KIP-595, KIP-996, KIP-1166).
 
-Rules of this module. Every step is told the time and returns its effects in the order in which they must be carried
-out, disk before words: no answer promises what is not yet on the disk. The parts share one `Member` and never call
-each other.
+Rules of this module. Every step gets the time and returns its effects in the order in which they must be carried out,
+disk before messages: no response promises what is not yet on disk. The parts share one `Member` and never call each
+other.
 
     Elections     votes, beginnings and ends of leaderships
     Replication   the leader's side
     Following     the followers' side
-    Snapshots     what is kept instead of old records, and sent instead of them
-    Plausibility  what is taken seriously of what others say
+    Snapshots     replace old records, on this node and for others
+    Plausibility  limits on messages from other nodes
 """
 
 from __future__ import annotations

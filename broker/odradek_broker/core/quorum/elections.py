@@ -1,4 +1,4 @@
-"""Votes, and the words with which a leadership begins and ends (R-203, R-204, R-205, R-212, R-215)."""
+"""Votes, and the messages with which a leadership begins and ends (R-203, R-204, R-205, R-212, R-215)."""
 
 from __future__ import annotations
 

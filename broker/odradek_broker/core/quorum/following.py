@@ -1,6 +1,4 @@
-"""The other side of replication: finding the leader, fetching from it, cutting off what it never had (R-207, R-210,
-R-214).
-"""
+"""The follower's side of replication: find the leader, fetch from it, truncate what it lacks (R-207, R-210, R-214)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a leader of the quorum knows: how far each replica is, who still lives, which fetches wait.
+"""The state of a leader of the quorum: how far each replica is, which ones are alive, which fetches wait.
 
-Rules of this module. Nothing counts as replicated before the voter, the leader included, has it on its disk (R-207).
-Nothing is below the high watermark before a record of the leader's own epoch is on a majority (R-206, Raft 5.4.2).
-The high watermark of a leader never falls.
+Rules of this module. Nothing counts as replicated before the voter, the leader included, has it on disk (R-207).
+Nothing is below the high watermark before a record of the leader's own epoch is on a majority (R-206, Raft 5.4.2). The
+high watermark of a leader never falls.
 """
 
 from __future__ import annotations

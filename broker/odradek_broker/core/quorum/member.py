@@ -1,8 +1,7 @@
-"""A member of the quorum: its log, its durable state, its role, and the ways from one role to another.
+"""A member of the quorum: its log, its durable state, its role, and the transitions between roles.
 
-Rules of this module. The epoch never falls. Per epoch there is one vote and one leader at most, and both are
-persisted before anything follows from them (R-201). Whoever leaves leadership tells everybody who waits on it
-(R-209).
+Rules of this module. The epoch never falls. Per epoch there is one vote and one leader at most, and both are persisted
+before anything follows from them (R-201). A leader that loses leadership answers all waiting requests (R-209).
 """
 
 from __future__ import annotations

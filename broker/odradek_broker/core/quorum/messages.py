@@ -1,7 +1,7 @@
-"""The words between the core of the metadata quorum and its rim: what is kept, what was said, what is to be done.
+"""The messages between the core of the metadata quorum and its rim: state, messages of other nodes, effects.
 
-Requests and answers are what two nodes tell each other, in the core's own words. *Effects* are orders to the rim,
-which carries them out in the order given, disk before words.
+Requests and responses are exchanged between two nodes, in the core's own form. *Effects* are commands to the rim, which
+carries them out in the order given, disk before messages.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What a node takes seriously of what arrives: nothing is compared, stored or answered before it was judged here.
+"""Plausibility checks: no message is compared, stored or answered before it has passed them.
 
-Nobody who speaks to the CONTROLLER listener has to say who it is, so any request may be forged, and a peer that has
-gone wrong may answer anything (R-218). An epoch is what could do harm for good: it never falls, and where none is left
-no leader can be elected any more.
+Clients of the CONTROLLER listener need not identify themselves, so any request may be forged, and a faulty peer may
+send any response (R-218). An epoch could do permanent harm: it never falls, and once all are used up no leader can be
+elected any more.
 
 Rules of this module.
-- A request raises the epoch by what is left of an allowance: `BURST` epochs, and one more every `REFILL_MS`. Elections
-  of a sound quorum are slower than that. Whoever forges one vote after the other needs 3.4 years without a pause for
-  half of all epochs, at one node; the others follow it, so three voters take a third of that.
-- An answer comes from the address that was called. It raises the epoch at once, as far as to half of all epochs: so a
-  voter that was away for long comes back, whatever it missed, because it asks the others what epoch there is. Above
-  that half an answer is a request like any other, so that no peer takes more than half.
-- What could not be stored, or read again, is refused: `LAST_EPOCH` is the largest epoch that there is.
+- A request raises the epoch by the rest of an allowance at most: `BURST` epochs, and one more every `REFILL_MS`.
+  Elections of a correct quorum are slower than that. An attacker that forges one vote after the other needs 3.4 years
+  without a pause for half of all epochs, at one node; the others follow it, so three voters take a third of that.
+- A response comes from the address that was called. It raises the epoch at once, up to half of all epochs: so a voter
+  that was away for long recovers, however much it missed, because it requests the current epoch from the others. Above
+  that half a response is limited like a request, so that no peer takes more than half.
+- Values that could not be stored, or read again, are refused: `LAST_EPOCH` is the largest epoch.
 """
 
 from __future__ import annotations

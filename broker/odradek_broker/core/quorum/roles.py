@@ -1,14 +1,13 @@
-"""The roles of a node that does not lead: one class each, with what that role has to remember. The leader's is in
-`leader.py`.
+"""The roles of a node that does not lead: one class each, with the state of that role. The leader's is in `leader.py`.
 
-A change of role makes a new object, so an answer that was meant for an old role finds nobody: requests in flight are
-kept by the role that sent them. Deadlines are absolute, in milliseconds; `None` is never.
+A change of role makes a new object, so a response meant for an old role has no effect: requests in flight are kept by
+the role that sent them. Deadlines are absolute, in milliseconds; `None` is never.
 
-    Unattached   knows the epoch and no living leader; perhaps it has voted. An observer looks for the leader here.
-    Prospective  asks whether it would win, before it disturbs anybody (KIP-996)
-    Candidate    has voted for itself in a new epoch and asks for the others' votes
+    Unattached   knows the epoch but no live leader; may have voted. An observer looks for the leader here.
+    Prospective  checks whether it would win, before it disturbs other nodes (KIP-996)
+    Candidate    has voted for itself in a new epoch and requests the others' votes
     Follower     fetches from a leader
-    Resigned     led this epoch, in this life of the process or the last one, and never will again (R-202)
+    Resigned     led this epoch, in this run of the process or the last one, and never will again (R-202)
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Snapshots of the metadata log: when one is taken, which ones stay, and how another node gets one (KIP-630).
 
-Rules of this module. A snapshot holds committed records alone, so it is right in every epoch and on every node. The log
-starts at the end of a snapshot or at 0, and never moves back (M-6): who needs records from below is sent the newest
-snapshot instead. A snapshot that was received replaces everything at once; nobody sees half of it, and nothing of it
-counts before it was read to its end and is on the disk.
+Rules of this module. A snapshot holds only committed records, so it is valid in every epoch and on every node. The log
+starts at the end of a snapshot or at 0, and never moves back (M-6): a node that needs earlier records gets the newest
+snapshot instead. A received snapshot replaces everything at once; half of it is never visible, and nothing of it counts
+before it was read to its end and is on disk.
 """
 
 from __future__ import annotations

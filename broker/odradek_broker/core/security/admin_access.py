@@ -1,4 +1,4 @@
-"""Admin requests and ACLs: what of a request its caller may, and the answer for the rest."""
+"""Admin requests and ACLs: the permitted part of a request, and the response for the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who may do what: decided from ACLs as Kafka's StandardAuthorizer decides (KIP-11, KIP-290, KIP-801).
+"""Authorization by ACLs, as Kafka's StandardAuthorizer decides (KIP-11, KIP-290, KIP-801).
 
-Rules of this module. Super users may do everything. A matching DENY wins over any ALLOW. Whoever may read, write,
-delete or alter a resource may describe it, and whoever may alter its configs may describe them. Where no ACL speaks of
-a resource at all, nobody may do anything with it, unless `allow.everyone.if.no.acl.found` says otherwise.
+Rules of this module. Super users may do everything. A matching DENY wins over any ALLOW. Permission to read, write,
+delete or alter a resource includes describing it, and permission to alter its configs includes describing them. A
+resource without any ACL is forbidden for all, unless `allow.everyone.if.no.acl.found` is set.
 """
 
 from __future__ import annotations

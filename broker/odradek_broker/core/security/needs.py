@@ -1,7 +1,7 @@
-"""What each request needs: one row for an API, by Kafka's name, for every protocol that it comes in by.
+"""The permission that each request needs: one row for an API, by Kafka's name, for every protocol.
 
-A row says the operation and the type of the resource; which resource it is, the request says. A request of a type that
-has one resource, the cluster, names none. Admin requests have theirs in their own rows (core/controller/admin.py).
+A row has the operation and the type of the resource; the request names the resource. A request for a type with a single
+resource, the cluster, names none. Admin requests have theirs in their own rows (core/controller/admin.py).
 """
 
 from __future__ import annotations

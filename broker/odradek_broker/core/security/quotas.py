@@ -1,10 +1,11 @@
-"""How much a client may take in a second, and for how long whoever took more has to wait (KIP-13, KIP-124, KIP-546).
+"""How much a client may use in a second, and how long a client that exceeded it is throttled (KIP-13, KIP-124,
+KIP-546).
 
-Rules of this module. Of the entities that are about a client the most specific one with a quota counts, in Kafka's
-order. Those whom one quota counts for share it: all connections of a user, of a client id, or of both together. A quota
-is a bucket that fills at its rate, up to `BURST_S` seconds of it, and what is taken is taken at once, also where the
-bucket has less: for as long as it is below empty, its clients wait. Nothing is refused. Unlike Kafka, whose samples
-forget what is older than eleven seconds, a bucket forgets nothing.
+Rules of this module. Of the entities that match a client the most specific one with a quota counts, in Kafka's order.
+All clients of one quota share it: all connections of a user, of a client id, or of both together. A quota is a bucket
+that fills at its rate, up to `BURST_S` seconds of it, and usage is deducted at once, even if the bucket has less: for
+as long as it is below empty, its clients wait. Nothing is refused. Unlike Kafka, whose samples expire after eleven
+seconds, a bucket keeps its balance.
 """
 
 from __future__ import annotations

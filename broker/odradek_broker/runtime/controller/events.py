@@ -1,4 +1,4 @@
-"""The controller's decisions as events: what was written, in words, before it is committed."""
+"""The controller's decisions as events, written before they are committed."""
 
 from __future__ import annotations
 

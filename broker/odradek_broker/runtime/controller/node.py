@@ -1,10 +1,10 @@
 """The active controller of the cluster, on the node that leads the metadata quorum.
 
 Rules of this module. Every change is decided by the core on the image that runs ahead, appended as one atomic batch,
-and applied to that image at once; its caller is answered when the batch is committed (R-216). An answer that needed no
-record waits as well, for whatever uncommitted state it was read from. When the leadership ends, the image that ran
-ahead is dropped and every waiting call fails: with NOT_CONTROLLER, upon which it may be repeated, but for an admin
-request that has been written, of which nobody knows whether it will be committed.
+and applied to that image at once; its caller is answered when the batch is committed (R-216). A response without a
+record waits as well, for the uncommitted state that it was read from. When the leadership ends, the image that ran
+ahead is dropped and every waiting call fails: with NOT_CONTROLLER, after which it may be retried, except for an admin
+request that has been written, whose commit is uncertain.
 """
 
 from __future__ import annotations

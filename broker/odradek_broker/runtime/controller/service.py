@@ -1,11 +1,11 @@
-"""The gRPC service `odradek.v1.Controller`, behind which stands the active controller.
+"""The gRPC service `odradek.v1.Controller` in front of the active controller.
 
-- A node that is not the active controller answers NOT_CONTROLLER and who is. The leader of the quorum, which becomes
-  it any moment, lets calls wait for that.
-- Session: the first heartbeat that is accepted opens the session, the end of the stream ends it; each heartbeat has
-  one answer, in order. After an answer with an error the stream ends.
-- Bytes that are no request are answered INVALID_REQUEST, with a line of log.
-- ForwardAdmin: an Admin request with its full method name; the answer's bytes come back as they are.
+- A node that is not the active controller responds with NOT_CONTROLLER and the id of the active one. The leader of the
+  quorum, which becomes active any moment, lets calls wait for that.
+- Session: the first accepted heartbeat opens the session, the end of the stream ends it; each heartbeat has one
+  response, in order. After an error response the stream ends.
+- Invalid bytes are answered with INVALID_REQUEST, and logged.
+- ForwardAdmin: an Admin request with its full method name; the response's bytes are returned unchanged.
 """
 
 from __future__ import annotations

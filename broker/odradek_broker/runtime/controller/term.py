@@ -1,4 +1,4 @@
-"""One time as the active controller: what begins with it and must not outlive it, and what may be asked of it."""
+"""One term as the active controller: the state that begins with it and must not outlive it, and its queries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads one partition of `__consumer_offsets` into a shard, away from the loop and in slices (K-42).
 
-Only what is committed is read: a new leader waits until its high watermark has reached the end that its log had when it
-began to lead, so nothing that the shard knows can be taken back (K-43).
+Only committed records are read: a new leader waits until its high watermark has reached the end that its log had when
+it began to lead, so no state of the shard can be undone (K-43).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets` that this broker leads: it carries out what the shard decides.
+"""One partition of `__consumer_offsets` that this broker leads: it carries out the shard's decisions.
 
-Effects are carried out in order and without an await. A write is one batch with acks=all; the answers that rest on it
-come out of the shard when it is committed. What is not known to be committed - an error, a timeout - is never guessed
-about: the shard is thrown away and loaded again (K-43).
+Effects are carried out in order and without an await. A write is one batch with acks=all; the responses that depend on
+it are released by the shard when it is committed. An uncertain commit - an error, a timeout - is never guessed about:
+the shard is dropped and loaded again (K-43).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A broker's life in the cluster: registration, session stream with heartbeats, unfencing, controlled shutdown.
+"""A broker's membership in the cluster: registration, session stream with heartbeats, unfencing, controlled shutdown.
 
-Rules of this module. Whether this broker is fenced stands in its committed metadata, and nowhere else: an answer of a
-controller is a promise, the record is the fact (R-150). Heartbeats ride on one stream to the active controller; when
+Rules of this module. Whether this broker is fenced is determined only by its committed metadata: a controller's
+response is a promise, the record is the fact (R-150). Heartbeats are sent on one stream to the active controller; when
 it ends, or another controller is announced, the next one is opened at once.
 """
 

@@ -1,9 +1,9 @@
-"""How a broker talks to the active controller: finds it, calls it, and tries again.
+"""A broker's channel to the active controller: finds it, calls it, and retries.
 
-Rules of this module. The local node's view of the quorum comes first, then the hint in an answer, then every voter in
-turn. A call is repeated until its time is over, so the other side may see a request twice: an answer that was lost on
-the way says nothing about what was done. What an administrator orders is not such a call: it is sent again only when
-it is certain that nobody acted on it, since the second CreateTopics would be told that the topic exists.
+Rules of this module. The local node's view of the quorum comes first, then the hint in a response, then every voter in
+turn. A call is repeated until its time is over, so the other side may see a request twice: a lost response says nothing
+about what was done. An administrator's request is not such a call: it is resent only if it certainly had no effect,
+since the second CreateTopics would fail because the topic exists.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""AlterPartition from the leader's side: one request in flight per broker, with all that waits (R-48 to R-50, KIP-497).
+"""AlterPartition from the leader's side: one request in flight per broker, with all pending changes (R-48 to R-50,
+KIP-497).
 
-Rules of this module. A proposal is answered exactly once, unless the channel stops. It is sent again for ever on
-errors of the whole request, since only an answer can say what became of it (R-52). What an answer means is for the
-partition to decide (R-51). What is proposed waits until the controller is heard: before each request it has to answer
-a heartbeat. A machine that sends and receives nothing finds all its followers late; its session times out, and whoever
-it removed from an ISR until then would be missed as its successor.
+Rules of this module. A proposal is answered exactly once, unless the channel stops. It is resent forever on errors of
+the whole request, since only a response can show its outcome (R-52). The partition decides what a response means
+(R-51). A proposal waits until the controller is heard: before each request it has to answer a heartbeat. To a machine
+that can send but not receive, all followers seem late; its session times out, and replicas that it removed from an ISR
+until then could not succeed it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Says when a node has known no leader of the metadata quorum for a while, and when it knows one again.
+"""Logs when a node has known no leader of the metadata quorum for a while, and when it knows one again.
 
-A broker that starts says by itself which voters it waits for (`session.py`). This is for all that comes later, and for
-nodes that are only controllers: without it they would be silent while nothing can be changed in the cluster.
+A starting broker itself logs which voters it waits for (`session.py`). This is for everything later, and for nodes that
+are only controllers: without it they would be silent while nothing can be changed in the cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The committed metadata of this node, and whoever wants to hear when it changes.
+"""The committed metadata of this node, and the subscribers to its changes.
 
-Rules of this module. The image changes only here, one committed batch or snapshot at a time, and every subscriber
-hears of it before the next one is applied. Subscribers are called synchronously and must not raise: a broker that has
-missed a change has no way back, so an exception goes up to the quorum and stops the node.
+Rules of this module. The image changes only here, one committed batch or snapshot at a time, and every subscriber is
+notified before the next one is applied. Subscribers are called synchronously and must not raise: a broker that has
+missed a change cannot recover, so an exception propagates to the quorum and stops the node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks of producer ids, which the active controller gives to this broker (R-250)."""
+"""Blocks of producer ids, allocated to this broker by the active controller (R-250)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One stream of heartbeats to one controller, from its opening to its end.
 
-Rules of this module. At most one heartbeat is unanswered; whatever wants another one meanwhile waits for the answer.
-A stream that stands but does not answer within the session timeout is given up.
+Rules of this module. At most one heartbeat is unanswered; further ones wait for the response. A stream that stays open
+but does not respond within the session timeout is given up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Creates the topics that the settings name, once the cluster has brokers enough.
+"""Creates the topics that the settings name, once the cluster has enough brokers.
 
-Every broker that was told to tries; the controller lets each topic be created once, and whoever comes second is told
-that it exists, which is what was wanted. A topic that is there already is left as it is, whatever its partitions.
+Every broker with the setting tries; the controller creates each topic once, and the others get the error that it
+exists, which is success here. An existing topic is left unchanged, whatever its partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Creates the users that the settings name, once the cluster has a controller. Who is there is left as it is."""
+"""Creates the users that the settings name, once the cluster has a controller. Existing users are left unchanged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is built on the metadata log.
+"""The consumer of the metadata log's commits.
 
-Rule of this module: the listener hears of every committed batch once and in order, or of a snapshot that holds it.
+Rule of this module: the listener gets every committed batch once and in order, or a snapshot that holds it.
 """
 
 from __future__ import annotations

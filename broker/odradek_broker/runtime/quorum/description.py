@@ -1,4 +1,4 @@
-"""The quorum as one of its nodes sees it, in the words of `DescribeQuorum`."""
+"""The quorum as one of its nodes sees it, in the form of `DescribeQuorum`."""
 
 from __future__ import annotations
 

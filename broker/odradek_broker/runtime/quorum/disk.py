@@ -1,9 +1,8 @@
-"""What a node of the quorum does on its disk: the vote, the log, its snapshots.
+"""The disk operations of a node of the quorum: the vote, the log, its snapshots.
 
-Rules of this module. Nothing is decided here. What blocks for long runs in a thread, one flush of the log at a time:
-all appends that came meanwhile share the next one. A snapshot is written a batch at a time, from a state that nobody
-changes any more, and one that was received is read to its end before it gets its name. A disk that is full costs a
-snapshot and nothing else.
+Rules of this module. Nothing is decided here. Slow operations run in a thread, one flush of the log at a time: all
+appends that arrived meanwhile share the next one. A snapshot is written a batch at a time, from an immutable state, and
+a received one is read to its end before it gets its name. A full disk costs a snapshot and nothing else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """One node of the metadata quorum: a voter, or an observer that only follows (A13; KIP-595, KIP-996, KIP-1166).
 
 Rules of this module. The core in `core/quorum` decides; here its effects are carried out one after the other, disk
-before words: while `quorum-state` is being written, or a snapshot installed, everything behind it waits. A flush of the
-log is started and comes back as an event. Nothing is swallowed: an exception that nobody expected stops the node and
-comes out of `failed`. A disk without room is expected: the node takes no part, as if it had been killed, and begins
-anew from what is on the disk when there is room again. What is done on the disk is in `disk.py`, what the listener
-hears in `commits.py`.
+before messages: while `quorum-state` is being written, or a snapshot installed, all later effects wait. A flush of the
+log is started and returns as an event. Nothing is swallowed: an unexpected exception stops the node and is raised by
+`failed`. A disk without room is expected: the node takes no part, as if it had been killed, and restarts from the data
+on disk when there is room again. Disk operations are in `disk.py`, the listener's side in `commits.py`.
 """
 
 from __future__ import annotations

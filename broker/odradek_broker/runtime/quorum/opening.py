@@ -1,10 +1,9 @@
-"""From the directory of the metadata log to a log, its snapshots, and the state that the newest sound one holds.
+"""From the directory of the metadata log to a log, its snapshots, and the state in the newest valid one.
 
 Rules of this module. The newest snapshot that can be read to its end counts, and the log from there on. A damaged one
-is set aside, and an older one serves, or the log alone, as long as the log still reaches back to it; otherwise the node
-does not start, since records are missing in the middle. A snapshot that lies above the log, or says another epoch than
-the log does, was received just before a crash: the log, which is from before it, is dropped (R-231). Everything is
-blocking.
+is set aside, and an older one is used, or the log alone, as long as the log still reaches back to it; otherwise the
+node does not start, since records are missing in the middle. A snapshot that lies above the log, or has another epoch
+than the log, was received just before a crash: the older log is dropped (R-231). Everything is blocking.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The network of a node of the metadata quorum, both ways: asking its peers, and answering them.
+"""The network of a node of the metadata quorum, both ways: calling its peers, and answering them.
 
-Rules of this module. It decides nothing: what came of a call is said as it was, and a request that cannot be read is
+Rules of this module. It decides nothing: the result of a call is reported unchanged, and an unreadable request is
 answered without the core. Nothing is repeated here.
 """
 

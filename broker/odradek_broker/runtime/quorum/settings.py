@@ -1,4 +1,4 @@
-"""What a node of the metadata quorum is told, and whom it tells."""
+"""The settings of a node of the metadata quorum, and its callbacks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a node of the quorum does with snapshots, one effect at a time (KIP-630).
+"""Snapshots of a node of the quorum, one effect at a time (KIP-630).
 
-Rules of this module. Nothing here keeps the event loop for long: a state is frozen at once and written in a thread, a
-snapshot from the leader is flushed, read and made into a state in a thread, and only what has changed is told on the
-loop. What is done on the loop is short: a piece that was received goes into the page cache, and files that are not
-needed any more are removed, in the order of the effects.
+Rules of this module. Nothing here blocks the event loop for long: a state is frozen at once and written in a thread, a
+snapshot from the leader is flushed, read and turned into a state in a thread, and only the changes are published on the
+loop. Work on the loop is short: a received chunk goes into the page cache, and unneeded files are removed, in the order
+of the effects.
 """
 
 from __future__ import annotations

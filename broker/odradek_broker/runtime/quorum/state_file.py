@@ -2,11 +2,11 @@
 
     {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}
 
-Of a voter that is new, or has lost its disk, it has `"catchingUp":true` besides, until it has everything that was
+For a voter that is new, or has lost its disk, it also has `"catchingUp":true`, until the voter has everything that was
 committed (R-217).
 
-Rules of this module. The file is replaced whole and flushed, with its directory, before `write` returns. A file that
-cannot be read stops the node: to guess here would be to vote twice.
+Rules of this module. The file is replaced whole and flushed, with its directory, before `write` returns. An unreadable
+file stops the node: guessing here could mean voting twice.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Between the core's words and the messages of `odradek.v1.Quorum`. What cannot be read is `UnreadableMessage`,
-nothing else.
+"""Converts between the core's values and the messages of `odradek.v1.Quorum`. Unreadable bytes raise only
+`UnreadableMessage`.
 """
 
 from __future__ import annotations

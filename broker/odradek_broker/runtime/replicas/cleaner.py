@@ -1,8 +1,8 @@
-"""The cleaner of compacted logs (K-86): the dirtiest one next, by slices in a thread; the loop puts the results in.
+"""The cleaner of compacted logs (K-86): the dirtiest one next, in slices in a thread; the loop installs the results.
 
-Rules of this module. One log at a time, and one segment of it. Before the first record goes, the checkpoint says how
-far. A log that is cut, deleted or taken offline meanwhile is left as it is: what was written for it is dropped. A log
-that cannot be cleaned is not tried again before the next start; a full disk is.
+Rules of this module. One log at a time, and one segment of it. Before the first record is removed, the checkpoint
+records how far. A log that is truncated, deleted or taken offline meanwhile is left unchanged: the new segments are
+dropped. A log that cannot be cleaned is not retried before the next start; a full disk is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How late this broker's fetches from the leaders of its replicas leave: not at all, but for a rehearsal.
+"""An artificial delay of this broker's fetches from the leaders of its replicas: none, except for a rehearsal.
 
-A follower whose fetches are late by more than `replica.lag.time.max.ms`, while its leader is written to, leaves the ISR
-(R-40); its heartbeats go on, so its session does not end. `odradek chaos slow` is how it is made, `process/slow.py` how
-the process hears of it.
+A follower whose fetches are late by more than `replica.lag.time.max.ms`, while its leader gets writes, leaves the ISR
+(R-40); its heartbeats continue, so its session does not end. `odradek chaos slow` sets it, `process/slow.py` passes it
+to the process.
 """
 
 from __future__ import annotations

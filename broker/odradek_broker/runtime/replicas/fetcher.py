@@ -1,8 +1,8 @@
 """A fetcher: the stream on which this broker follows all partitions that one other broker leads.
 
-What is asked and what an answer means is decided by each partition's `FollowerPartition`; the fetcher only gathers
-what the partitions want to ask now into one message, cuts answers into their batches, checks them, and hands them
-over. The stream is opened again when it breaks, after a short back-off; partitions leave when their leader changes.
+Each partition's `FollowerPartition` decides its requests and the meaning of responses; the fetcher only gathers the
+partitions' pending requests into one message, splits responses into their batches, checks them, and passes them on. The
+stream is reopened when it breaks, after a short back-off; partitions leave when their leader changes.
 """
 
 from __future__ import annotations

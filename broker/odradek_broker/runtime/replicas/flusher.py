@@ -1,8 +1,8 @@
 """Makes logs durable away from the event loop: one flusher per log directory, group commit.
 
-With `odradek.fsync=before-ack` every append asks for a flush, and all appends that came while one was running share
-the next. Otherwise a log is flushed when `flush.messages` or `flush.ms` say so. A failed fsync takes the directory
-offline and is never retried: the kernel may have dropped the pages, and a second fsync would lie.
+With `odradek.fsync=before-ack` every append requests a flush, and all appends that arrived while one was running share
+the next. Otherwise a log is flushed by `flush.messages` or `flush.ms`. A failed fsync takes the directory offline and
+is never retried: the kernel may have dropped the pages, and a second fsync would report success wrongly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The timer of an ISR proposal that must be made again: it does not wait for the next look at the ISR (R-50)."""
+"""The timer of an ISR proposal that must be retried: it does not wait for the next ISR check (R-50)."""
 
 from __future__ import annotations
 

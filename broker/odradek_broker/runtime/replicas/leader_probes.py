@@ -1,8 +1,8 @@
-"""Asks the leaders that this broker follows whether they answer, when nothing else shows it (R-147).
+"""Probes the leaders that this broker follows when nothing else shows that they respond (R-147).
 
 A fetch stream may be silent because nothing is written, or because nothing gets through any more. A leader that was
-found unreachable is asked on even when this broker follows it no more, until it answers: what is said of it must not
-end because it was believed.
+found unreachable is probed even after this broker no longer follows it, until it responds: a report must not end
+because it took effect.
 """
 
 from __future__ import annotations

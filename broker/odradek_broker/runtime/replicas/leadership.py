@@ -1,8 +1,8 @@
-"""Tells who needs it that this broker begins to lead a partition of a topic, and that it ceases to.
+"""Notifies listeners that this broker becomes leader of a partition of a topic, and that it ceases to be.
 
-For what hangs on a leadership, as Kafka's coordinators do on the partitions of __consumer_offsets. Listeners are called
-within the step that brings the change: after the role has started, and before it ends. They must not wait, nor change
-the replica; what takes long they begin there.
+For components that depend on a leadership, as Kafka's coordinators do on the partitions of __consumer_offsets.
+Listeners are called within the step of the change: after the role has started, and before it ends. They must not wait,
+nor change the replica; they start slow work there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a broker does by the clock: checkpoints, ISR checks, retention, the removal of deleted files.
+"""A broker's periodic work: checkpoints, ISR checks, retention, the removal of deleted files.
 
-Each duty has its own period, Kafka's setting; what was deleted is removed when its own `file.delete.delay.ms` is over.
-A duty that fails on one replica is that replica's failure. Retention and removal go in small steps, with the disk's
-waits in a thread: a log may have thousands of segments, and heartbeats do not wait for them.
+Each task has its own period, Kafka's setting; deleted files are removed after their own `file.delete.delay.ms`. A task
+that fails on one replica is that replica's failure. Retention and removal run in small steps, with the disk's waits in
+a thread: a log may have thousands of segments, and heartbeats do not wait for them.
 """
 
 from __future__ import annotations

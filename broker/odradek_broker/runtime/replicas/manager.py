@@ -1,9 +1,9 @@
-"""All replicas that this broker hosts, kept in the roles that the metadata gives them.
+"""All replicas that this broker hosts, kept in the roles that the metadata give them.
 
-The committed metadata comes in order, one delta at a time; each changed partition becomes leader, follower or nothing
-here (R-100 to R-107). Nothing in this module awaits while it applies a delta. A new log costs several fsyncs: of many
-all but a few get their directories in a thread, portion by portion. Until its turn has come a replica is none, as on a
-broker that hears of it later.
+The committed metadata arrive in order, one delta at a time; each changed partition becomes leader, follower or nothing
+here (R-100 to R-107). Nothing in this module awaits while it applies a delta. A new log costs several fsyncs: if there
+are many, all but a few get their directories in a thread, in portions. Until then such a partition has no replica here,
+as on a broker that gets the metadata later.
 """
 
 from __future__ import annotations

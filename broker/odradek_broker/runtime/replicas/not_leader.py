@@ -1,7 +1,6 @@
-"""What a replica says that may not serve a request: it does not lead, or its disk failed.
+"""The response of a replica that may not serve a request: it does not lead, or its disk failed.
 
-The epoch that the request speaks of decides between the errors: one that is old is fenced, one that is new is not known
-here yet (R-36).
+The epoch of the request decides between the errors: an old one is fenced, a newer one is unknown here (R-36).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How far the logs are, written into the evidence file from time to time, so that between two transitions something is
-known of log ends and high watermarks.
+"""Periodic progress of the logs in the event log: log ends and high watermarks between two transitions.
 
-What has not changed is not written again, and of many partitions some at a time, those first that were not told for
-longest: evidence of transitions must not be pushed out of its file by progress.
+Unchanged offsets are not written again, and of many partitions some at a time, least recently written first: progress
+must not push transitions out of the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the requests of a broker wait: the core's delayed operations, with one timer for all their deadlines.
 
-A request waits for one of its partition's offsets to move; a key names the partition and that offset. Whoever waits is
-answered after the step that completed it, never inside of it (R-126).
+A request waits for one of its partition's offsets to move; a key names the partition and that offset. A waiting request
+is answered after the step that completed it, never inside it (R-126).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One replica that this broker hosts: the core's role, the log on disk, and the requests that wait for it.
+"""One replica that this broker hosts: the core's role, the log on disk, and the waiting requests.
 
 This is where effects are carried out. Rules of this module: effects are carried out in order, synchronously, with no
-await in between; whoever waits is woken after the step is over, never inside of it (R-126); a storage error takes the
-replica offline with its reason, and the others go on (R-86).
+await in between; waiting requests are woken after the step is over, never inside it (R-126); a storage error takes the
+replica offline with its reason, and the others continue (R-86).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a replica says of its disk that does not end its service: a damaged batch, a disk without room.
+"""Disk errors of a replica that do not end its service: a damaged batch, a disk without room.
 
-Damage is said and counted once for each place, however often somebody asks for it.
+Damage is reported and counted once for each place, however often it is read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a replica had promised about the records that it loses in a truncation.
+"""Which of the records lost in a truncation this replica had acknowledged.
 
-A record counts as acknowledged when it lay below the high watermark, or when this broker led and told a producer with
-acks=1 that it, or one behind it, was written. It counts as not acknowledged when this broker led and told nobody.
-What another leader wrote only that leader could say: unknown. Memory of leading ends with the process.
+A record counts as acknowledged if it was below the high watermark, or if this broker led and acknowledged it, or a
+later one, to a producer with acks=1. It counts as not acknowledged if this broker led and acknowledged none. For
+records that another leader wrote the answer is unknown here. The memory of leading ends with the process.
 """
 
 from __future__ import annotations
