@@ -37,14 +37,14 @@ _required = attrgetter("required")
 
 
 class DelayedOperation(Struct, eq=False, kw_only=True):
-    """One request that waits. A wait is over once; who has to wait again registers another operation."""
+    """One waiting request. A wait ends once; a request that has to wait again registers another operation."""
 
     required: int = 0  # the position that its keys have to reach before it is looked at
     deadline_ms: int | None = None  # monotonic; None: it waits as long as it takes
     completed: bool = False
 
     def outcome(self) -> ErrorCode | None:
-        """What the request is told now; None: not yet. Asked when a key has reached what is required."""
+        """The response to the request now; None: not yet. Called when a key has reached the required position."""
         return ErrorCode.NONE
 
     def complete(self, outcome: ErrorCode) -> None:
@@ -62,7 +62,7 @@ class DelayedProduce(DelayedOperation, eq=False):
 
 
 class _Watched(Generic[Op]):
-    """The operations of one key, by what they require. Completed ones stay until they come first, or are too many."""
+    """The operations of one key, by required position. Completed ones stay until they come first, or are too many."""
 
     __slots__ = ("operations", "purge_at")
 
@@ -76,7 +76,7 @@ class _Watched(Generic[Op]):
 
 
 class DelayedOperations(Generic[K, Op]):
-    """All operations that wait, by key and by deadline. It has no limit: what waits is bounded where it comes in."""
+    """All waiting operations, by key and by deadline. No limit here: requests are limited where they arrive."""
 
     __slots__ = ("_by_deadline", "_sequence", "_timed", "_watched")
 
@@ -110,7 +110,7 @@ class DelayedOperations(Generic[K, Op]):
         self._enter(operation, deadline_ms)
 
     def check(self, key: K, reached: int = NO_LIMIT) -> list[tuple[Op, ErrorCode]]:
-        """Take out what is done: the key's state has changed, its position is `reached`. Lowest required first."""
+        """Take out completed operations: the key's state has changed, up to `reached`. Lowest required first."""
         watched = self._watched.get(key)
         if watched is None or not watched.operations:
             return []
@@ -151,7 +151,7 @@ class DelayedOperations(Generic[K, Op]):
         return expired
 
     def cancel(self, operation: Op) -> None:
-        """Nobody waits for it any more. Of one that is complete nothing is left to cancel."""
+        """The request has been abandoned. Of a completed one nothing is left to cancel."""
         if not operation.completed:
             self._complete(operation)
 
@@ -173,7 +173,7 @@ class DelayedOperations(Generic[K, Op]):
         return iter(()) if watched is None else (each for each in watched.operations if not each.completed)
 
     def on_earliest(self, deadline_ms: int) -> None:
-        """A deadline is earlier than all others: for who has a timer."""
+        """A deadline is earlier than all others: for the owner of the timer."""
 
     def _enter(self, operation: Op, deadline_ms: int) -> None:
         heap = self._by_deadline

@@ -41,11 +41,11 @@ class PartitionFetch(Struct, eq=False):
     counted_to: int = -1  # the offset behind them; -1: nothing was counted yet
 
     def waits_with(self, decision: FetchDecision) -> bool:
-        """Whether there is nothing to say yet (R-121)."""
+        """Whether there is no news yet (R-121)."""
         return not is_refusal(decision) and decision.limit <= self.fetch_offset
 
     def news_deadline_ms(self, high_watermark: int, log_start_offset: int, now_ms: int) -> int | None:
-        """The offsets are these now: when they are to be told; None when the reader knows them (R-127, R-261).
+        """When these current offsets must be sent; None if the reader knows them (R-127, R-261).
 
         From the first change that it does not know the reader waits `max_wait_ms`, whatever changes after that.
         """
@@ -67,11 +67,11 @@ class PartitionFetch(Struct, eq=False):
 
 
 class FetchMinimum:
-    """fetch.min.bytes over the partitions of one fetch, and until when it waits for them (R-121).
+    """fetch.min.bytes over the partitions of one fetch, and the deadline for it (R-121).
 
-    What is not enough yet is held back: its bytes are counted, and it is counted on from there when there is more. So
-    a wait costs each batch once, however often it is looked at. As in Kafka, a partition counts for as many bytes as
-    there are, but for no more than its max_bytes.
+    Insufficient data are held back: their bytes are counted, and counting continues from there when there is more. So a
+    wait costs each batch once, however often it is checked. As in Kafka, a partition counts for its available bytes,
+    but for no more than its max_bytes.
     """
 
     __slots__ = ("_found", "_held", "deadline_ms", "wanted_bytes")
@@ -96,7 +96,7 @@ class FetchMinimum:
         return bool(self._held)
 
     def waits(self, now_ms: int) -> bool:
-        """Whether a byte is not enough, and there is time left. Who asks for one byte never waits for more."""
+        """Whether one byte is not enough, and there is time left. A fetch for one byte never waits for more."""
         return self.wanted_bytes > 1 and (self.deadline_ms is None or now_ms < self.deadline_ms)
 
     def missing_bytes(self, fetch: PartitionFetch) -> int:
@@ -113,7 +113,7 @@ class FetchMinimum:
         return self.is_enough
 
     def forget(self, tp: TopicPartition) -> None:
-        """This partition is not wanted any more, or anew."""
+        """This partition is no longer requested, or requested again."""
         self._found -= self._held.pop(tp, 0)
 
     def release(self) -> list[TopicPartition]:

@@ -54,7 +54,7 @@ class Reassignment(Value, frozen=True):
 
 
 class PartitionTarget(Value, frozen=True):
-    """What a partition is to become. None keeps what is."""
+    """The desired state of a partition. None keeps the current value."""
 
     acceptable: Callable[[int], bool]  # R-130
     election: Election = Election.ONLINE
@@ -75,7 +75,7 @@ class Elected(Value, frozen=True):
 
 
 class Membership(Value, frozen=True):
-    """Who belongs to a partition: the part of a registration that a change decides as a whole."""
+    """The members of a partition: the part of a registration that a change decides as a whole."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -152,9 +152,9 @@ def _elect(
 def _eligible(
     current: PartitionRegistration, target: PartitionTarget, replicas: tuple[int, ...], isr: tuple[int, ...]
 ) -> EligibleReplicas:
-    """R-139: who may lead although it left the ISR, because the ISR has become smaller than min.insync.replicas.
+    """R-139: replicas that may lead although they left the ISR, because it has become smaller than min.insync.replicas.
 
-    An empty ISR stands even where eligible leader replicas are off by now: nobody else could ever lead again.
+    An empty ISR keeps them even where eligible leader replicas are off by now: no other replica could ever lead again.
     """
     if not target.elr_enable and current.isr:
         return EligibleReplicas()
@@ -167,7 +167,7 @@ def _eligible(
 
 
 def _last_known_leader(current: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """Who led when the ISR became empty (R-140). If nobody did, the last member, which was waited for (R-135)."""
+    """The leader when the ISR became empty (R-140). If there was none, the last member (R-135)."""
     if current.leader in replicas:
         return (current.leader,)
     known = current.isr if len(current.isr) == 1 else current.last_known_eligible
@@ -175,10 +175,10 @@ def _last_known_leader(current: PartitionRegistration, replicas: tuple[int, ...]
 
 
 def _without(eligible: EligibleReplicas, target: PartitionTarget, members: Membership, leader: int) -> EligibleReplicas:
-    """Those that are still needed beside the ISR that an election has made.
+    """The replicas still needed beside the ISR that an election has made.
 
     Unlike Kafka, they are judged by the ISR after the election, too: the leader of a lowered min.insync.replicas may
-    commit alone, and whoever was eligible beside it lacks that.
+    commit alone, and replicas that were eligible beside it lack those records.
     """
     if len(members.isr) >= min(target.min_insync_replicas, len(members.replicas)):
         return EligibleReplicas()

@@ -48,7 +48,7 @@ class FenceReason(Enum):
 
 
 class Dial(Value, frozen=True):
-    """Find out whether anybody listens at the broker's endpoint, and say so to `dial_answered`."""
+    """Check whether a process listens at the broker's endpoint, and report it to `dial_answered`."""
 
     broker_id: int
     incarnation_id: bytes
@@ -88,7 +88,7 @@ class Session:
 
 
 class SessionTable:
-    """Every method that decides gets the image that runs ahead: who is fenced stands there and nowhere else."""
+    """Every method that decides gets the image that runs ahead: only that determines which brokers are fenced."""
 
     def __init__(self, settings: ControllerSettings) -> None:
         self._timeout_ms = settings.session_timeout_ms
@@ -99,7 +99,7 @@ class SessionTable:
         self._due_ms = 0  # by when `on_time` is called, unless this node sleeps
 
     def take_over(self, image: MetadataImage, now_ms: int) -> None:
-        """This node became the active controller: all sessions start afresh (R-154), and everybody is dialled."""
+        """This node became the active controller: all sessions restart (R-154), and all brokers are dialled."""
         self._looked_ms, self._due_ms = now_ms, now_ms + MAX_TICK_MS
         self._sessions = {
             broker_id: Session(
@@ -124,7 +124,7 @@ class SessionTable:
             session.last_contact_ms = now_ms
 
     def has_valid_session(self, broker_id: int, now_ms: int) -> bool:
-        """Does its stream stand, and was it heard of within the session timeout? (R-151)"""
+        """Is its stream open, and was a message received within the session timeout? (R-151)"""
         self._forgive_own_pause(now_ms)
         session = self._sessions.get(broker_id)
         return session is not None and session.streams > 0 and not self._expired(session, now_ms)
@@ -137,13 +137,13 @@ class SessionTable:
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def take_reports(self, broker_id: int, heartbeat: Heartbeat) -> None:
-        """What a heartbeat says of copies (R-146) and leaders (R-147) takes the place of what the one before said."""
+        """A heartbeat's reports of copies (R-146) and leaders (R-147) replace those of the previous one."""
         session = self._sessions[broker_id]
         session.reports = {(each.topic_id, each.partition): each for each in heartbeat.replicas}
         session.unreachable = heartbeat.unreachable
 
     def reports_of(self, broker_id: int) -> Mapping[tuple[bytes, int], ReplicaReport]:
-        """What the present incarnation of a broker says of its copies, by topic id and partition."""
+        """The reports of a broker's current incarnation about its copies, by topic id and partition."""
         session = self._sessions.get(broker_id)
         return {} if session is None else session.reports
 
@@ -185,7 +185,9 @@ class SessionTable:
             session.next_dial_ms = now_ms
 
     def dial_answered(self, image: MetadataImage, dial: Dial, refused: bool, now_ms: int) -> list[SessionEffect]:
-        """What a dial found out. A refusal fences the incarnation that was dialled, unless it has a stream again."""
+        """The result of a connection attempt. A refusal fences the incarnation that was dialled, unless it has a stream
+        again.
+        """
         self._forgive_own_pause(now_ms)
         session = self._of(dial.broker_id, dial.incarnation_id)
         if session is None:
@@ -198,7 +200,7 @@ class SessionTable:
         return [Fence(dial.broker_id, FenceReason.DIAL_REFUSED)]
 
     def on_time(self, image: MetadataImage, now_ms: int) -> list[SessionEffect]:
-        """What is due. At most one broker is fenced for its timeout, the one silent longest; call again after."""
+        """The due actions. At most one broker is fenced for its timeout, the one silent longest; call again after."""
         self._forgive_own_pause(now_ms)
         self._due_ms = now_ms + MAX_TICK_MS
         effects: list[SessionEffect] = []
@@ -211,7 +213,7 @@ class SessionTable:
         return effects
 
     def next_deadline_ms(self, image: MetadataImage, now_ms: int) -> int:
-        """When `on_time` has to be called next. Whoever comes later was asleep."""
+        """When `on_time` has to be called next. A later call means that this node was suspended."""
         deadline = now_ms + MAX_TICK_MS
         for broker_id, session in self._sessions.items():
             if not _unfenced(image, broker_id):

@@ -25,7 +25,7 @@ UNDEFINED = EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class EpochCache:
-    """Epochs and their start offsets, strictly increasing in both. Pure: whoever changes it writes the file."""
+    """Epochs and their start offsets, strictly increasing in both. Pure: the caller that changes it writes the file."""
 
     __slots__ = ("_entries",)
 
@@ -45,7 +45,7 @@ class EpochCache:
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Say that `epoch` starts at `start_offset` (R-60). Returns whether anything changed.
+        """Record that `epoch` starts at `start_offset` (R-60). Returns whether anything changed.
 
         The lower epoch or offset wins over later entries that contradict it, so an epoch that never got a record is
         replaced by the next one at the same offset. Raises `ValueError` for negative values: a batch without an epoch
@@ -94,7 +94,7 @@ class EpochCache:
         return len(entries) != before
 
     def truncate_from_start(self, offset: int) -> bool:
-        """Forget what lies below `offset`; the epoch that `offset` belongs to now starts there (R-64)."""
+        """Forget entries below `offset`; the epoch that `offset` belongs to now starts there (R-64)."""
         entries = self._entries
         below = 0
         while below < len(entries) and entries[below].offset <= offset:

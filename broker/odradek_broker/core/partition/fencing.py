@@ -27,7 +27,7 @@ def refuse(log: ReplicaLog, error: ErrorCode, diverging: EpochEntry | None = Non
 def decide_read(log: ReplicaLog, fetch_offset: int, last_fetched_epoch: int, limit: int) -> FetchDecision:
     """Read, or divergence, or out of range (R-36, R-37). `limit` is the reader's; offsets are captured here, once.
 
-    A divergence is not looked for below the log start offset: what was deleted here cannot be compared (R-36.2).
+    Divergence is not checked below the log start offset: deleted records cannot be compared (R-36.2).
     """
     log_end_offset = log.log_end_offset
     if last_fetched_epoch != NO_EPOCH:

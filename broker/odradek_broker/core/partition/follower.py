@@ -50,7 +50,7 @@ FIRST_DELAY_MS = 20  # longer than it takes a metadata record to reach every bro
 
 
 class Phase(Enum):
-    """What a follower asks next."""
+    """The kind of a follower's next request."""
 
     TRUNCATING = auto()  # where the newest epoch ends (R-73)
     FETCHING = auto()  # records
@@ -58,7 +58,9 @@ class Phase(Enum):
 
 
 class FollowerPartition:
-    """This broker follows `leader` in `leader_epoch`; `failed` says why it has stopped until new metadata come."""
+    """This broker follows `leader` in `leader_epoch`; `failed` is the reason why it has stopped until new metadata
+    arrive.
+    """
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class FollowerPartition:
 
     @property
     def held_leader(self) -> int:
-        """Whom this replica has last known to lead; the next follower's `previous_leader` (L-1)."""
+        """The leader that this replica has last known; the next follower's `previous_leader` (L-1)."""
         return self._previous_leader if self.leader == NO_LEADER else self.leader
 
     @property
@@ -105,7 +107,9 @@ class FollowerPartition:
     # --- Role --------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Become a follower (R-103): with epochs go on at the log's end (R-70, R-71), without cut first (L-1, R-73)."""
+        """Become a follower (R-103): with epochs continue at the log's end (R-70, R-71), without them truncate first
+        (L-1, R-73).
+        """
         log = self.log
         facts = {
             "leader": self.leader,
@@ -149,7 +153,7 @@ class FollowerPartition:
         return self.start(now_ms)
 
     def _must_mend(self) -> bool:
-        """A damaged copy that nobody counts on any more is cut where the damage begins, and fetched anew (R-146)."""
+        """A damaged copy that no longer counts is truncated where the damage begins, and fetched again (R-146)."""
         ready = self.failed is None and self.leader != NO_LEADER and self._on_disk_phase is None
         return self.log.damaged_at is not None and not self._in_sync and ready
 
@@ -162,7 +166,7 @@ class FollowerPartition:
     # --- Asking ------------------------------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int) -> FollowerRequest | None:
-        """What to ask the leader now; it counts as in flight from here on.
+        """The next request to the leader; it counts as in flight from here on.
 
         None: one is in flight, the partition is delayed or failed, there is no leader, the disk is busy, or (with
         odradek.fsync=before-ack) the log is not flushed to its end, and a position would promise what can be lost.
@@ -202,7 +206,7 @@ class FollowerPartition:
         )
 
     def next_deadline_ms(self) -> int | None:
-        """When a delayed partition wants to be asked again (R-90)."""
+        """When a delayed partition is due again (R-90)."""
         return self._backoff.until_ms if self._can_ask() else None
 
     def _ready(self, now_ms: int) -> list[Effect]:
@@ -218,10 +222,10 @@ class FollowerPartition:
         return []
 
     def on_corrupt_answer(self, now_ms: int) -> list[Effect]:
-        """An answer held a batch that is corrupt or out of place: nothing of it is appended, ask again later (R-86).
+        """A response held a batch that is corrupt or misplaced: nothing of it is appended, retry later (R-86).
 
         Also for an `AppendBatches` that the rim could not carry out and that left nothing behind, as on a full disk;
-        the epochs that it would have brought are forgotten.
+        its new epochs are forgotten.
         """
         self._in_flight = None
         if self._answer is not None:
@@ -239,7 +243,7 @@ class FollowerPartition:
         return [Transition("replica_failed", rule, facts), PartitionFailed(reason)]
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
-        """What any request is told that only the leader may answer; the epoch is compared first (R-110)."""
+        """The error for any request that only the leader may answer; the epoch is compared first (R-110)."""
         epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
         error = fencing.check_leader_epoch(epoch, self.leader_epoch)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if error == ErrorCode.NONE else error
@@ -335,9 +339,9 @@ class FollowerPartition:
         return effects
 
     def on_flushed(self, offset: int, now_ms: int) -> list[Effect]:
-        """Records below `offset` are on the disk; a position that waited for it may be told now.
+        """Records below `offset` are on disk; a position that waited for it may be sent now.
 
-        Within a back-off, too: until now there was no deadline at which it could have been asked.
+        Within a back-off, too: until now it had no deadline at which it would have been due.
         """
         log = self.log
         log.flushed_offset = max(log.flushed_offset, min(offset, log.log_end_offset))
@@ -367,10 +371,10 @@ class FollowerPartition:
         return self._cut(cut.offset, Phase.TRUNCATING if asks_again else Phase.FETCHING, rule, facts, now_ms)
 
     def _cut(self, offset: int, then: Phase, rule: str, facts: Mapping[str, object], now_ms: int) -> list[Effect]:
-        """Truncate to `offset`, and go on with a phase.
+        """Truncate to `offset`, and continue with a phase.
 
-        At the log's end no record goes, but an epoch that never got one does: it would be asked for again and again
-        (R-65, KAFKA-10706). When nothing at all could go, the partition waits a little instead of asking in circles.
+        At the log's end no record is removed, but an epoch that never got one is: it would be requested again and again
+        (R-65, KAFKA-10706). If nothing at all could be removed, the partition waits a little instead of looping.
         """
         log = self.log
         end = log.log_end_offset
@@ -393,9 +397,10 @@ class FollowerPartition:
         return effects + self._enter(then, now_ms)
 
     def on_truncated(self, log_end_offset: int, now_ms: int) -> list[Effect]:
-        """A `Truncate` was carried out, producer state included; storage may have cut lower than asked (R-230).
+        """A `Truncate` was carried out, producer state included; storage may have truncated lower than requested
+        (R-230).
 
-        With odradek.fsync=before-ack the cut is on the disk by now.
+        With odradek.fsync=before-ack the truncation is on disk by now.
         """
         then, self._on_disk_phase = self._on_disk_phase, None
         log = self.log
@@ -413,7 +418,7 @@ class FollowerPartition:
         return effects + self._enter(then, now_ms)
 
     def _enter(self, phase: Phase, now_ms: int) -> list[Effect]:
-        """Go on with a phase. Without any epoch there is nothing to ask for: cut at the high watermark (R-73)."""
+        """Continue with a phase. Without any epoch nothing is requested: truncate to the high watermark (R-73)."""
         self.phase = phase
         if phase is Phase.TRUNCATING and self.log.epochs.latest_epoch == NO_EPOCH:
             return self._cut(self.log.high_watermark, Phase.FETCHING, "R-73", {}, now_ms)
@@ -448,7 +453,7 @@ class FollowerPartition:
     def on_offsets_answer(
         self, request: OffsetsRequest, error: ErrorCode, log_start_offset: int, log_end_offset: int, now_ms: int
     ) -> list[Effect]:
-        """The leader said where its log begins and ends (R-84): cut at its end, or start anew at its start."""
+        """The start and end of the leader's log have arrived (R-84): truncate to its end, or restart at its start."""
         if request != self._in_flight:
             return []
         self._in_flight = None
@@ -473,11 +478,13 @@ class FollowerPartition:
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
     ) -> FetchDecision:
-        """Who knows leaders alone is sent to the leader."""
+        """A consumer that does not know of followers is redirected to the leader."""
         return fencing.refuse(self.log, self.refusal(current_leader_epoch))
 
     def read_for_consumer(self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int) -> FetchDecision:
-        """What a consumer may read here that knows of followers: below our own high watermark (KIP-392, R-269)."""
+        """The range that a consumer that knows of followers may read here: below our own high watermark (KIP-392,
+        R-269).
+        """
         error = self.refusal(current_leader_epoch)
         if error != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return fencing.refuse(self.log, error)
@@ -514,7 +521,7 @@ class Backoff:
 
 
 class Verdict(Enum):
-    """What is to be done with the batches of a fetch answer (R-81, R-85, R-221)."""
+    """How the batches of a fetch response are handled (R-81, R-85, R-221)."""
 
     APPEND = auto()
     RESTARTS_LOG = auto()  # the log is empty and begins inside of the first batch: begin it there instead (R-85)

@@ -48,7 +48,7 @@ class RemoteReplicaStatus(Value, frozen=True):
 
 
 class RemoteReplica:
-    """What a leader knows of one follower: how far its log reaches, and when it last had everything (R-5, R-6)."""
+    """A leader's state of one follower: how far its log reaches, and when it last had everything (R-5, R-6)."""
 
     __slots__ = (
         "broker_epoch",
@@ -80,10 +80,10 @@ class RemoteReplica:
         self.last_caught_up_ms = now_ms if in_isr else NEVER_MS
 
     def on_new_epoch_of_same_leader(self, in_isr: bool, leader_log_end_offset: int, now_ms: int) -> None:
-        """Who stays leader keeps what it knows of the members' offsets, and starts the times afresh (R-42).
+        """A leader that stays keeps the known offsets of the members, and restarts the times (R-42).
 
-        Who is no member has to fetch in the new epoch before it is one: it may have been removed and added again, with
-        an empty log, before this leader heard of either.
+        A replica that is not a member has to fetch in the new epoch before it becomes one: it may have been removed and
+        added again, with an empty log, before this leader learned of either.
         """
         if not in_isr:
             self.log_end_offset = self.log_start_offset = NO_OFFSET
@@ -156,7 +156,7 @@ class InSyncReplicas:
         self._assign(registration, now_ms)
 
     def _assign(self, registration: PartitionRegistration, now_ms: int) -> None:
-        """Keep what is known of replicas that stay; a new one starts unknown (R-42)."""
+        """Keep the state of replicas that stay; a new one starts unknown (R-42)."""
         known, self.by_id = self.by_id, {}
         for broker_id in registration.replicas:
             if broker_id == self._broker_id:
@@ -176,11 +176,11 @@ class InSyncReplicas:
             remote.is_counted = remote.broker_id in counted
 
     def on_registration(self, registration: PartitionRegistration, rule: str, now_ms: int) -> list[Effect]:
-        """Metadata say who the replicas and the ISR are; that ends a pending change (R-53).
+        """Metadata define the replicas and the ISR; that ends a pending change (R-53).
 
-        Unlike Kafka, only metadata that are newer than the proposal end it. The same metadata once more are no news:
-        the proposal is still on its way, and if it were forgotten and then applied, its new member would count for
-        the controller and not for the high watermark.
+        Unlike Kafka, only metadata newer than the proposal end it. The same metadata again are no news: the proposal is
+        still in flight, and if it were forgotten and then applied, its new member would count for the controller and
+        not for the high watermark.
         """
         effects: list[Effect] = []
         pending = self.isr.pending
@@ -216,10 +216,10 @@ class InSyncReplicas:
         return broker is not None and broker.active and remote.broker_epoch in (broker.broker_epoch, NO_EPOCH)
 
     def on_new_broker_epoch(self, remote: RemoteReplica) -> None:
-        """Another process than before fetches: that the one before had caught up says nothing of this one (KIP-903).
+        """A new process fetches: that the previous one had caught up does not apply to it (KIP-903).
 
         Its disk may be empty, and the high watermark would wait for the whole log to be copied (R-20), as it does in
-        Kafka until the lag time has passed. Of its members a new leader knows no process yet, and gives them the time
+        Kafka until the lag time has passed. A new leader knows no process of its members yet, and gives them the time
         of one lag (R-42).
         """
         if self._policy.counts_only_eligible and (remote.broker_epoch != NO_EPOCH or not remote.is_counted):
@@ -239,10 +239,10 @@ class InSyncReplicas:
     # --- Changing the ISR ------------------------------------------------------------------------------------------
 
     def expand(self, remote: RemoteReplica, effects: list[Effect]) -> None:
-        """Propose a replica that has what it takes to be in sync (R-45). How long it lagged is not asked.
+        """Propose a replica that qualifies for the ISR (R-45), however long it lagged.
 
-        It must reach the start of the leader's epoch, since a new leader's high watermark may be below what the leader
-        before had committed (R-25).
+        It must reach the start of the leader's epoch, since a new leader's high watermark may be below what the
+        previous leader had committed (R-25).
         """
         needed = self._term.log.high_watermark
         if self._policy.expands_from_epoch_start:
@@ -301,7 +301,7 @@ class InSyncReplicas:
         return NO_EPOCH if broker is None else broker.broker_epoch
 
     def on_answer(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int, effects: list[Effect]) -> AnswerMeans:
-        """Take in the controller's answer and say what it means (R-51)."""
+        """Process the controller's response and return its meaning (R-51)."""
         means = self.isr.judge(proposal, answer, self._term.leader_epoch, self._term.partition_epoch, now_ms)
         if means is AnswerMeans.COMMITTED:
             self._commit(answer.isr, answer.partition_epoch, "R-51", effects)
@@ -332,7 +332,7 @@ class InSyncReplicas:
         return max(lowest, NO_OFFSET)
 
     def statuses(self, log_end_offset: int, lag_time_max_ms: int, now_ms: int) -> list[RemoteReplicaStatus]:
-        """What is known of each follower, by broker id."""
+        """The state of each follower, by broker id."""
         return [
             RemoteReplicaStatus(
                 broker_id=remote.broker_id,

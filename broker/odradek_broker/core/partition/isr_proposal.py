@@ -34,7 +34,7 @@ _WAIT_FOR_METADATA = frozenset(
 
 
 class AnswerMeans(Enum):
-    """What an answer to a proposal asks of the leader (R-51)."""
+    """The leader's reaction to the response to a proposal (R-51)."""
 
     NOTHING = auto()  # an answer to something else, or about another leader epoch
     COMMITTED = auto()  # take the ISR and the partition epoch of the answer
@@ -68,7 +68,7 @@ class IsrState:
         self.maximal = self.committed + added
 
     def commit(self, isr: Sequence[int]) -> bool:
-        """The controller said what the ISR is; that ends a pending change (R-53). Returns whether it is another set."""
+        """The controller has set the ISR; that ends a pending change (R-53). Returns whether it is another set."""
         changed = sorted(isr) != sorted(self.committed)
         self.committed = self.maximal = tuple(isr)
         self.pending = None

@@ -101,12 +101,12 @@ class LeaderPartition:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The ISR together with whom a pending proposal would add."""
+        """The ISR plus the replica that a pending proposal would add."""
         return self.replicas.isr.maximal
 
     @property
     def held_leader(self) -> int:
-        """Whom this replica has last known to lead; the next follower's `previous_leader` (L-1)."""
+        """The leader that this replica has last known; the next follower's `previous_leader` (L-1)."""
         return self.broker_id
 
     @property
@@ -118,7 +118,7 @@ class LeaderPartition:
         return len(self.replicas.isr.committed) < self.effective_min_isr
 
     def produce_outcome(self, required_offset: int) -> ErrorCode | None:
-        """What a waiting acks=all produce is told (R-14); None: not yet."""
+        """The result of a waiting acks=all produce (R-14); None: not yet."""
         if self.log.high_watermark < required_offset:
             return None
         if len(self.replicas.isr.maximal) < self.effective_min_isr:
@@ -148,9 +148,9 @@ class LeaderPartition:
         return effects
 
     def update(self, registration: PartitionRegistration, now_ms: int) -> list[Effect]:
-        """New metadata that leaves this broker the leader (R-102, R-53). An older partition epoch is ignored (R-100).
+        """New metadata under which this broker stays leader (R-102, R-53). An older partition epoch is ignored (R-100).
 
-        A larger leader epoch begins a new epoch in place: what is known of the followers' offsets stays (R-42).
+        A larger leader epoch begins a new epoch in place: the known offsets of the followers stay (R-42).
         """
         if registration.partition_epoch < self.partition_epoch or registration.leader_epoch < self.leader_epoch:
             return []
@@ -171,11 +171,11 @@ class LeaderPartition:
     # --- Append ------------------------------------------------------------------------------------------------------
 
     def prepare_append(self, header: BatchHeader, acks: int, now_ms: int, wall_ms: int) -> AppendDecision:
-        """Judge one produced batch and give it its place (R-10, R-11, R-220, R-240). No state moves here.
+        """Validate one produced batch and assign its offset (R-10, R-11, R-220, R-240). No state changes here.
 
-        `header` is as the client sent it. What it may answer: INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS (acks=-1
-        only; nothing was written, R-15), the errors of R-220 and of the producer's sequence; a duplicate with the
-        original offsets, which waits as long as the original did (R-16); or the header to write.
+        `header` is as the client sent it. Possible results: INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS (acks=-1 only;
+        nothing was written, R-15), the errors of R-220 and of the producer's sequence; a duplicate with the original
+        offsets, which waits as long as the original did (R-16); or the header to write.
         """
         if (refused := self.refusal_of_acks(acks)) is not None:
             return refused
@@ -199,8 +199,8 @@ class LeaderPartition:
         return AppendDecision(ErrorCode.NONE, "", stamped, False, base_offset, stamped.next_offset, time_ms)
 
     def refusal_of_acks(self, acks: int) -> AppendDecision | None:
-        """What is wrong before anybody looks at the batch: the acks asked for, or too few in-sync replicas for them
-        (R-10, R-11). None: nothing.
+        """Errors that are found before the batch is validated: invalid acks, or too few in-sync replicas for them
+        (R-10, R-11). None: no error.
         """
         if acks not in append_rules.ALLOWED_ACKS:
             return AppendDecision(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is none of -1, 0, 1")
@@ -212,8 +212,8 @@ class LeaderPartition:
     def on_appended(self, headers: Sequence[BatchHeader], now_ms: int) -> list[Effect]:
         """The batches of `prepare_append` were written, in this order (R-12, R-22, R-23).
 
-        A follower that had everything up to now was caught up until now: its fetch waits here instead of being sent
-        anew twice a second, and a waiting fetch counts like a repeated one (R-40, R-263).
+        A follower that had everything up to now was caught up until now: its fetch waits here instead of being resent
+        twice a second, and a waiting fetch counts like a repeated one (R-40, R-263).
         """
         log = self.log
         effects: list[Effect] = []
@@ -242,7 +242,7 @@ class LeaderPartition:
     # --- Fetch -------------------------------------------------------------------------------------------------------
 
     def read_for_follower(self, fetch: FollowerFetch) -> FetchDecision:
-        """What a follower may read now; nothing is recorded (R-35 to R-37)."""
+        """The range that a follower may read now; nothing is recorded (R-35 to R-37)."""
         epoch = fetch.current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
         if epoch not in (self.leader_epoch, NO_EPOCH):
             return fencing.refuse(self.log, fencing.check_leader_epoch(epoch, self.leader_epoch))
@@ -256,9 +256,10 @@ class LeaderPartition:
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
     ) -> FetchDecision:
-        """What a consumer may read: below the high watermark, or the last stable offset with `read_committed` (R-37).
+        """The range that a consumer may read: below the high watermark, or the last stable offset with `read_committed`
+        (R-37).
 
-        A limit at or below the fetch offset means that there is nothing yet; it is no error.
+        A limit at or below the fetch offset means that there are no records yet; it is not an error.
         """
         epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
         error = fencing.check_leader_epoch(epoch, self.leader_epoch)
@@ -278,9 +279,9 @@ class LeaderPartition:
     def fetch_by_follower(self, fetch: FollowerFetch, now_ms: int) -> tuple[FetchDecision, list[Effect]]:
         """A follower's fetch arrived: decide the read, then record the position, then act on it (R-24, R-35).
 
-        To be called once per fetch. When a waiting fetch is answered later, the rim asks `read_for_follower`, which
-        records nothing (R-122). A fetch that diverged, is fenced or out of range is no acknowledgement (R-36, R-38).
-        Neither is that of a log which begins behind its own end.
+        Called once per fetch. When a waiting fetch is answered later, the rim calls `read_for_follower`, which records
+        nothing (R-122). A fetch that diverged, is fenced or out of range is no acknowledgement (R-36, R-38). Neither is
+        that of a log which begins behind its own end.
         """
         if not NO_OFFSET <= fetch.log_start_offset <= max(fetch.fetch_offset, NO_OFFSET):
             return fencing.refuse(self.log, ErrorCode.INVALID_REQUEST), []
@@ -304,7 +305,7 @@ class LeaderPartition:
         return decision, effects
 
     def _note_fenced(self, fetch: FollowerFetch, error: ErrorCode) -> list[Effect]:
-        """Evidence of a refused follower, once per replica and epoch: it will ask again until its metadata changes."""
+        """The event of a refused follower, once per replica and epoch: it will retry until its metadata change."""
         if error is ErrorCode.OFFSET_OUT_OF_RANGE or self._refused.get(fetch.replica_id) == fetch.current_leader_epoch:
             return []
         self._refused[fetch.replica_id] = fetch.current_leader_epoch
@@ -354,7 +355,9 @@ class LeaderPartition:
             effects.append(IsrChanged(self.isr))
 
     def on_brokers_changed(self, now_ms: int) -> list[Effect]:
-        """Brokers were fenced, unfenced or registered: who may join, and for whom we wait, may differ (R-20, R-47)."""
+        """Brokers were fenced, unfenced or registered: the replicas that may join or are waited for may differ (R-20,
+        R-47).
+        """
         effects: list[Effect] = []
         self._try_high_watermark(now_ms, effects)
         self._expand(now_ms, effects)
@@ -383,9 +386,10 @@ class LeaderPartition:
         return self._next_isr_check_ms if retry_at_ms is None else min(retry_at_ms, self._next_isr_check_ms)
 
     def _expand(self, now_ms: int, effects: list[Effect]) -> None:
-        """Try those whose fetch waits here, at the end of the log: in Kafka they would ask again soon (R-45, R-263).
+        """Try the followers whose fetch waits here, at the end of the log: in Kafka they would soon fetch again (R-45,
+        R-263).
 
-        One that is behind must show that it is alive, by a fetch: it may have been removed for its silence just now.
+        One that is behind must show that it is alive, by a fetch: it may just have been removed for its silence.
         """
         log_end_offset = self.log.log_end_offset
         for remote in self.replicas.remotes:
@@ -395,7 +399,7 @@ class LeaderPartition:
     # --- Offsets -----------------------------------------------------------------------------------------------------
 
     def client_bounds(self) -> ClientBounds:
-        """What ListOffsets and DeleteRecords may answer just now."""
+        """The current bounds for ListOffsets and DeleteRecords."""
         hides = self.policy.hides_offsets_after_election
         return ClientBounds(self.log, self.leader_epoch, self.epoch_start_offset if hides else NO_OFFSET)
 
@@ -410,7 +414,7 @@ class LeaderPartition:
         return self.client_bounds().by_timestamp(current_leader_epoch, found_offset, replica=replica)
 
     def check_delete_records(self, offset: int) -> tuple[ErrorCode, int]:
-        """Where DeleteRecords up to `offset` would put the log start offset; -1 asks for the high watermark (R-161)."""
+        """The new log start offset for DeleteRecords up to `offset`; -1 means the high watermark (R-161)."""
         return self.client_bounds().delete_up_to(offset)
 
     def low_watermark(self) -> int:
@@ -433,5 +437,5 @@ class LeaderPartition:
     # --- Followers ---------------------------------------------------------------------------------------------------
 
     def remote_replicas(self, now_ms: int) -> list[RemoteReplicaStatus]:
-        """What is known of each follower, by broker id."""
+        """The state of each follower, by broker id."""
         return self.replicas.statuses(self.log.log_end_offset, self.settings.replica_lag_time_max_ms, now_ms)

@@ -64,7 +64,7 @@ class PartitionSettings(Value, frozen=True):
 
 
 class TruncationMode(Enum):
-    """`odradek.truncation.mode`: who decides what a follower cuts off."""
+    """`odradek.truncation.mode`: how a follower's truncation is decided."""
 
     FETCH = "fetch"
     EPOCH_REQUEST = "epoch-request"
@@ -73,7 +73,7 @@ class TruncationMode(Enum):
 
 
 class BrokerView(Protocol):
-    """What a leader knows of the other brokers, from this broker's own metadata image (R-47)."""
+    """A leader's view of the other brokers, from this broker's own metadata image (R-47)."""
 
     def broker(self, broker_id: int) -> BrokerRegistration | None: ...
 
@@ -82,7 +82,7 @@ class BrokerView(Protocol):
 
 
 class FollowerFetch(Value, frozen=True):
-    """What a follower said about one partition (R-35 to R-42)."""
+    """A follower's fetch of one partition (R-35 to R-42)."""
 
     replica_id: int
     replica_epoch: int  # broker epoch of the follower, -1 unknown
@@ -93,7 +93,7 @@ class FollowerFetch(Value, frozen=True):
 
 
 class FetchDecision(Value, frozen=True):
-    """What a leader (or a follower that serves consumers) says to one fetch of one partition.
+    """The decision of a leader (or a follower that serves consumers) on one fetch of one partition.
 
     With an error or a divergence nothing is read. Otherwise read from `fetch_offset` up to `limit` (exclusive), which
     was captured once (R-229). `high_watermark` and `log_start_offset` are from before the fetch was recorded (R-24).
@@ -108,11 +108,11 @@ class FetchDecision(Value, frozen=True):
 
 
 class AppendDecision(Value, frozen=True):
-    """What a leader says to one produced batch, before anything is written.
+    """The decision of a leader on one produced batch, before anything is written.
 
     Exactly one of three: an error; a duplicate (`duplicate` is true, the offsets are the original ones, R-16); or a
-    header with base offset and leader epoch assigned, which the rim now writes and then hands to `on_appended`. With
-    LogAppendTime the header has the time of the append, too, and its CRC, which covers that, is for the rim to make.
+    header with base offset and leader epoch assigned, which the rim now writes and then passes to `on_appended`. With
+    LogAppendTime the header has the append time, too, and the rim computes the CRC, which covers it.
     """
 
     error: ErrorCode
@@ -152,7 +152,7 @@ class IsrAnswer(Value, frozen=True):
 
 
 class FetchRequest(Value, frozen=True):
-    """What a follower asks its leader for one partition."""
+    """A follower's request to its leader for one partition."""
 
     topic_partition: TopicPartition
     topic_id: bytes
@@ -182,7 +182,7 @@ FollowerRequest = FetchRequest | EpochRequest | OffsetsRequest
 
 
 class FetchAnswer(Value, frozen=True):
-    """What the leader answered for one partition. `headers` are the batches in the answer, checked by the rim."""
+    """The leader's response for one partition. `headers` are the batches in the response, checked by the rim."""
 
     fetch_offset: int  # of the request that this answers
     error: ErrorCode
@@ -242,13 +242,13 @@ class HighWatermarkAdvanced(Value, frozen=True):
 
 
 class IsrChanged(Value, frozen=True):
-    """The committed ISR changed: waiting produce requests are looked at again."""
+    """The committed ISR changed: waiting produce requests are checked again."""
 
     isr: tuple[int, ...]
 
 
 class RequestReady(Value, frozen=True):
-    """The follower has something to ask now; the rim calls `next_request`."""
+    """The follower has a request to send now; the rim calls `next_request`."""
 
 
 class PartitionFailed(Value, frozen=True):

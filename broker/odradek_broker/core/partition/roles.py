@@ -13,10 +13,10 @@ Role = LeaderPartition | FollowerPartition
 
 
 def role_goes_on(known: PartitionRegistration, registration: PartitionRegistration, broker_id: int) -> bool:
-    """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
+    """The same epoch, or this broker stays leader in the very next one, as when a replica was removed (R-56, R-42).
 
-    With a gap between the epochs, as a snapshot of the metadata makes one, somebody else may have led, or followers
-    were removed and came back with less: what is known of them is nothing.
+    With a gap between the epochs, as after a metadata snapshot, another broker may have led, or followers were removed
+    and returned with less: nothing known of them is valid.
     """
     if registration.leader_epoch == known.leader_epoch:
         return True
@@ -46,7 +46,7 @@ def new_role(
     brokers: BrokerView,
     now_ms: int,
 ) -> Role:
-    """A leader or a follower above a log; a follower is told whom the role before held to be the leader.
+    """A leader or a follower above a log; a follower gets the leader that the previous role knew.
 
     A batch of an epoch above the partition's own was never written: no CRC covers the epoch (R-146).
     """

@@ -12,7 +12,7 @@ from odradek_broker.core.partition.epochs import UNDEFINED, UNDEFINED_EPOCH, UND
 
 
 class Cut(NamedTuple):
-    """Records at `offset` and above go. Unless it is `complete`, the leader is to be asked again afterwards."""
+    """Records at `offset` and above are removed. Unless it is `complete`, another request to the leader follows."""
 
     offset: int
     complete: bool

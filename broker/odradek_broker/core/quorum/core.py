@@ -106,7 +106,7 @@ class QuorumCore:
         return self._member.snapshots[-1].id if self._member.snapshots else None
 
     def quorum_status(self) -> QuorumStatus:
-        """What moves as the node lives, at one look, for whoever looks often."""
+        """The state that changes while the node runs, in one call, for frequent callers."""
         member = self._member
         log = member.log
         return QuorumStatus(
@@ -124,10 +124,10 @@ class QuorumCore:
     # --- what happens ---
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Take the role that follows from what is on the disk (R-202).
+        """Take the role that follows from the state on disk (R-202).
 
-        A node that led resigns for good from that epoch: it may have lost records that it gave offsets to, and an
-        offset of an epoch must mean one record for ever.
+        A node that led resigns permanently from that epoch: it may have lost records that it gave offsets to, and an
+        offset of an epoch must mean one record forever.
         """
         member, state = self._member, self._member.state
         newest = member.log.epochs.latest_epoch
@@ -166,7 +166,7 @@ class QuorumCore:
         return self.on_time(now_ms)
 
     def on_answer(self, send: Send, answer: Answer, now_ms: int) -> list[Effect]:
-        """The peer has answered what `send` asked. What cannot be so counts as no answer."""
+        """The peer has responded to a `send`. An impossible response counts as none."""
         if not self._plausibility.believes(answer, now_ms):
             return self.on_unanswered(send, Unanswered.TIMED_OUT, now_ms)
         epoch = self._member.state.epoch
@@ -199,7 +199,7 @@ class QuorumCore:
         return self.on_time(now_ms)
 
     def on_dialled(self, peer_id: int, refused: bool, now_ms: int) -> list[Effect]:
-        """The peer was dialled; `refused` means that certainly nobody listens there."""
+        """The connection attempt to the peer has ended; `refused` means that certainly no process listens there."""
         self._following.on_dialled(peer_id, refused, now_ms)
         return self.on_time(now_ms)
 
@@ -222,19 +222,17 @@ class QuorumCore:
     def on_snapshot_taken(
         self, snapshot: Snapshot | None, segments: Sequence[SegmentSize], now_ms: int, wall_ms: int
     ) -> list[Effect]:
-        """What `TakeSnapshot` asked for is on the disk; None: it was given up. `segments` are the closed ones."""
+        """The snapshot of `TakeSnapshot` is on disk; None: it was given up. `segments` are the closed ones."""
         self._snapshots.on_taken(snapshot, segments, wall_ms)
         return self.on_time(now_ms)
 
     def on_snapshot_checked(self, snapshot_id: SnapshotId, found: Snapshot | str, now_ms: int) -> list[Effect]:
-        """What `CheckSnapshot` found: a sound snapshot, or what is wrong with it."""
+        """The result of `CheckSnapshot`: a valid snapshot, or its error."""
         self._snapshots.on_checked(snapshot_id, found, now_ms)
         return self.on_time(now_ms)
 
     def append(self, records: Sequence[bytes], now_ms: int, epoch: int | None = None) -> tuple[int, list[Effect]]:
-        """Append one atomic batch as the leader; its base offset, and what is to be done. Raises `NotLeader` and
-        `ValueError`.
-        """
+        """Append one atomic batch as the leader; base offset and effects. Raises `NotLeader` and `ValueError`."""
         base_offset = self._replication.append(records, epoch, now_ms)
         return base_offset, self.on_time(now_ms)
 
@@ -246,12 +244,12 @@ class QuorumCore:
 
     @property
     def end_epochs_pending(self) -> bool:
-        """Whether a node that resigned still has voters to tell."""
+        """Whether a node that resigned still has voters to notify."""
         role = self._member.role
         return isinstance(role, Resigned) and role.retries.pending
 
     def forget(self, token: Token) -> None:
-        """Whoever sent this fetch has hung up."""
+        """The sender of this fetch has disconnected."""
         if isinstance(self._member.role, Leader):
             self._member.role.waiting.pop(token, None)
 

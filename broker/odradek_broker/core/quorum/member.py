@@ -52,7 +52,9 @@ EPOCHS_REMEDY = 'docs/troubleshooting.md, "The quorum-state of a controller is o
 
 
 class Member:
-    """What all parts of the core share. Effects are collected in `effects`, in order, and taken out after each step."""
+    """The state shared by all parts of the core. Effects are collected in `effects`, in order, and taken out after each
+    step.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Member:
         self.emit(Transition(event, rule, {"node": self.config.node_id, "epoch": self.state.epoch, **facts}))
 
     def last_epoch(self) -> int:
-        """The epoch of the log's last record, 0 for an empty log: as requests say it."""
+        """The epoch of the log's last record, 0 for an empty log: the form used in requests."""
         return max(self.log.epochs.latest_epoch, 0)
 
     def election_timeout_ms(self) -> int:
@@ -92,11 +94,11 @@ class Member:
         return self.rng.randrange(self.config.election_timeout_ms, 2 * self.config.election_timeout_ms)
 
     def backoff_ms(self, failures: int) -> int:
-        """20, 40, 80 ms ... : before a peer is asked again."""
+        """20, 40, 80 ms ... : before a retry at a peer."""
         return min(self.config.retry_backoff_ms << min(failures, LARGEST_DOUBLING), self.config.election_backoff_max_ms)
 
     def back_off(self, role: Follower, now_ms: int) -> None:
-        """Ask the leader again, after a pause that grows."""
+        """Retry at the leader, after a pause that grows."""
         role.fetch_at_ms = now_ms + self.backoff_ms(role.failures)
         role.failures += 1
 
@@ -111,9 +113,9 @@ class Member:
         return QuorumState(epoch, leader_id, voted_id, self.state.catching_up)
 
     def votes_provisionally(self, candidates_end_offset: int) -> bool:
-        """Whether this node's vote says too little: it may lack what it has once acknowledged (R-217).
+        """Whether this node's vote is insufficient evidence: it may lack records that it has once acknowledged (R-217).
 
-        Where neither it nor the candidate has any record, there is nothing to lack: so a new cluster begins.
+        If neither it nor the candidate has any record, there is nothing to lack: so a new cluster can start.
         """
         return self.state.catching_up and (self.log.log_end_offset > 0 or candidates_end_offset > 0)
 
@@ -150,10 +152,10 @@ class Member:
     def become_unattached(
         self, epoch: int, now_ms: int, *, election_in_ms: int | None = None, voted: int = NO_NODE
     ) -> None:
-        """Know no living leader. A voter soon asks for an election: after `election_in_ms`, else 0 to 150 ms; an
-        observer searches.
+        """Know no live leader. A voter soon starts an election: after `election_in_ms`, else 0 to 150 ms; an observer
+        searches.
 
-        In the same epoch, the leader and the vote that were persisted stay: they hold for the whole epoch.
+        In the same epoch, the persisted leader and vote stay: they hold for the whole epoch.
         """
         if epoch > self.state.epoch:
             self.persist(self.state_in(epoch, NO_NODE, voted))
@@ -175,7 +177,7 @@ class Member:
         return Ballot(self.config.node_id, self.config.voters, now_ms, provisional)
 
     def become_prospective(self, now_ms: int) -> None:
-        """Ask whether there would be a majority (KIP-996). With a single voter there is nobody to ask."""
+        """Check whether there would be a majority (KIP-996). A single voter has no other to ask."""
         if len(self.config.voters) == 1:
             self.become_candidate(now_ms)
             return
@@ -199,7 +201,7 @@ class Member:
             self.become_leader(ballot, now_ms)
 
     def become_leader(self, ballot: Ballot, now_ms: int) -> None:
-        """Take the epoch over, and open it with a record of its own, which is what can be committed first (R-205,
+        """Adopt the epoch, and open it with a record of its own, which is the first that can be committed (R-205,
         R-206).
         """
         epoch, start = self.state.epoch, self.log.log_end_offset
@@ -227,15 +229,15 @@ class Member:
         self.enter(follower)
 
     def become_resigned(self, successors: tuple[int, ...], rule: str, now_ms: int) -> None:
-        """Lead no longer, and say so (R-212). The node may stand in the next epoch, but leaves the first try to the
-        others.
+        """Lead no longer, and notify the voters (R-212). The node may be a candidate in the next epoch, but leaves the
+        first try to the others.
         """
         self.tell("resigned", rule, leo=self.log.log_end_offset, successors=successors)
         election_at_ms = now_ms + SOON_MS + self.rng.randint(0, SOON_MS)
         self.enter(Resigned(successors, election_at_ms, Retries(self.config.other_voters, now_ms)))
 
     def lost_leader(self, reason: str, now_ms: int) -> None:
-        """There is proof that the leader does not lead any more; nobody waits for a timeout (R-215)."""
+        """There is proof that the leader does not lead any more; there is no need to wait for a timeout (R-215)."""
         self.tell("leader_lost", "R-215", leader=self.role.leader_id, reason=reason)
         self.gone_in_epoch = self.state.epoch
         self.become_unattached(self.state.epoch, now_ms)
@@ -243,8 +245,8 @@ class Member:
     def leader_is_gone(self, epoch: int, leader_id: int, says: int) -> bool:
         """Whether this node knows better than node `says`, which knows a leader of `epoch`.
 
-        A voter that has not noticed yet goes on naming a dead leader, and whoever followed it again would lose it
-        again, until the last one has noticed. A leader that speaks for itself disproves the proof.
+        A voter that has not noticed yet still names a dead leader, and a node that followed it again would lose it
+        again, until the last one has noticed. A message from the leader itself disproves the proof.
         """
         return epoch == self.gone_in_epoch and leader_id not in (NO_NODE, says)
 
@@ -259,11 +261,11 @@ class Member:
             self.become_follower(known, epoch, now_ms)
 
     def _may_follow(self, leader_id: int, says: int) -> bool:
-        """Whether node `says`, which was asked, may name this leader of the present epoch.
+        """Whether node `says`, which was asked, may name this leader of the current epoch.
 
-        Where another one is known, it may have been named by somebody who is not it (R-205 needs no proof), so that
-        both can speak for themselves: the one that is known does not lead, or the other one does. Two that have
-        proved it, by an election or by records, cannot be, and are fatal (R-213, R-218).
+        If another one is known, it may have been named by a third node (R-205 needs no proof), so both can only be
+        confirmed by themselves: the known one does not lead, or the other one does. Two that have proved it, by an
+        election or by records, are impossible, and fatal (R-213, R-218).
         """
         known = self.state.leader_id
         if leader_id == NO_NODE or known in (NO_NODE, leader_id):

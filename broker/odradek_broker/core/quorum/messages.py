@@ -31,9 +31,10 @@ of it.
 
 
 class QuorumState(Value, frozen=True):
-    """What a node must not forget (R-201): written and flushed before anything is done or said that follows from it.
+    """The state that a node must not forget (R-201): written and flushed before any action or message that follows from
+    it.
 
-    `catching_up` says that the node may have had more than it has: it is new, or it has lost its disk (R-217).
+    `catching_up` means that the node may have had more than it has: it is new, or it has lost its disk (R-217).
     """
 
     epoch: int = FIRST_EPOCH
@@ -65,8 +66,8 @@ class SegmentSize(Value, frozen=True):
 
 
 class QuorumConfig(Value, frozen=True):
-    """Who the node is and how long it waits. Voters are fixed; a node that is none of them is an observer. Times in
-    ms.
+    """The identity of the node and its timeouts. Voters are fixed; a node that is not among them is an observer. Times
+    in ms.
     """
 
     node_id: int
@@ -99,7 +100,7 @@ class QuorumConfig(Value, frozen=True):
 
 
 class Vote(Value, frozen=True):
-    """Ask for a vote in `epoch`, or, before an election, whether there would be one (R-203, R-215)."""
+    """Request a vote in `epoch`, or, before an election, check whether there would be one (R-203, R-215)."""
 
     epoch: int  # of the election; with `pre_vote`, the sender's current one
     candidate_id: int
@@ -126,7 +127,7 @@ class BeginEpoch(Value, frozen=True):
 
 
 class EndEpoch(Value, frozen=True):
-    """ "I no longer lead in this epoch", with those who should follow, the best first (R-212)."""
+    """The sender no longer leads in this epoch; with the preferred successors, the best first (R-212)."""
 
     leader_id: int
     epoch: int
@@ -142,7 +143,7 @@ class EpochAnswer(Value, frozen=True):
 
 
 class Fetch(Value, frozen=True):
-    """Ask for records. Of a voter, `fetch_offset` acknowledges everything below: it is flushed there (R-207)."""
+    """Request records. From a voter, `fetch_offset` acknowledges everything below: it is flushed there (R-207)."""
 
     replica_id: int
     epoch: int  # the leader's, as the sender knows it
@@ -156,9 +157,9 @@ class Fetch(Value, frozen=True):
 
 
 class FetchAnswer(Value, frozen=True):
-    """`headers` are those of `batches`, which stand one behind the other; the rim has checked their CRCs.
+    """`headers` are those of `batches`, which are contiguous; the rim has checked their CRCs.
 
-    With `snapshot` there is nothing else: the sender has to fetch that one first.
+    With `snapshot` there is nothing else: the sender has to fetch that snapshot first.
     """
 
     error: ErrorCode
@@ -174,7 +175,7 @@ class FetchAnswer(Value, frozen=True):
 
 
 class FetchSnapshot(Value, frozen=True):
-    """Ask for a piece of a snapshot, from `position` on."""
+    """Request a chunk of a snapshot, from `position` on."""
 
     replica_id: int
     epoch: int  # the leader's, as the sender knows it
@@ -261,14 +262,14 @@ class FlushLog(Value, frozen=True):
 
 
 class Send(Value, frozen=True):
-    """Send a request; what comes of it is `on_answer` or `on_unanswered`, with this effect."""
+    """Send a request; its result is passed to `on_answer` or `on_unanswered`, with this effect."""
 
     peer_id: int
     request: Request
 
 
 class Dial(Value, frozen=True):
-    """Find out whether anybody listens at the peer; `on_dialled` says so."""
+    """Check whether a process listens at the peer; the result is passed to `on_dialled`."""
 
     peer_id: int
 
@@ -299,7 +300,7 @@ class ReplyChunk(Value, frozen=True):
 
 
 class TakeSnapshot(Value, frozen=True):
-    """Write a snapshot of the state machine as it is now; `on_snapshot_taken` says when it is on the disk."""
+    """Write a snapshot of the current state machine; `on_snapshot_taken` reports that it is on disk."""
 
 
 class StartLogAt(Value, frozen=True):
@@ -317,15 +318,13 @@ class ReceiveChunk(Value, frozen=True):
 
 
 class CheckSnapshot(Value, frozen=True):
-    """It is whole: read it to its end; `on_snapshot_checked` says what was found."""
+    """It is complete: read it to its end; the result is passed to `on_snapshot_checked`."""
 
     snapshot: SnapshotId
 
 
 class InstallSnapshot(Value, frozen=True):
-    """Make the snapshot durable, drop the log and begin it anew at its end, and replace the state, before the next
-    effect.
-    """
+    """Make the snapshot durable, restart the log at its end, and replace the state, before the next effect."""
 
     snapshot: SnapshotId
 
@@ -344,20 +343,20 @@ class LeadershipBegan(Value, frozen=True):
 
 
 class LeadershipEnded(Value, frozen=True):
-    """Whoever waits for a commit in `epoch` waits in vain."""
+    """Requests that wait for a commit in `epoch` fail."""
 
     epoch: int
 
 
 class LeaderChanged(Value, frozen=True):
-    """Who leads, as far as this node knows; `NO_NODE` for nobody."""
+    """The leader, as far as this node knows; `NO_NODE` for none."""
 
     leader_id: int
     epoch: int
 
 
 class Fail(Value, frozen=True):
-    """What was found cannot be in a sound quorum. The node stops for good instead of making it worse."""
+    """A state that is impossible in a correct quorum. The node stops permanently to avoid further harm."""
 
     reason: str
 

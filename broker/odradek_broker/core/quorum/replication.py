@@ -27,7 +27,7 @@ from odradek_broker.core.quorum.messages import (
 
 
 class Replication:
-    """What a member does as the leader; as anything else it sends fetches away."""
+    """A member as the leader; in any other role it redirects fetches."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -35,9 +35,7 @@ class Replication:
     # --- fetches ---
 
     def on_fetch(self, fetch: Fetch, token: Token, now_ms: int) -> None:
-        """Answer at once when there is something to say: records, a divergence, a high watermark that the sender does
-        not know.
-        """
+        """Respond at once if there is news: records, a divergence, a high watermark that the sender does not know."""
         member, role = self._member, self._member.role
         error = self._fetch_error(fetch)
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
@@ -77,8 +75,8 @@ class Replication:
     def _needs_snapshot(self, fetch: Fetch) -> bool:
         """Whether a snapshot leads further than the log does (R-208).
 
-        Unlike Kafka, an epoch from before a snapshot counts only where the log starts: above it, the log can still say
-        where both part, and a follower that is a little behind is not sent everything anew.
+        Unlike Kafka, an epoch from before a snapshot counts only where the log starts: above it, the log can still show
+        where both diverge, and a follower that is slightly behind does not get everything again.
         """
         member, log_start = self._member, self._member.log.log_start_offset
         if not member.snapshots:
@@ -102,14 +100,16 @@ class Replication:
         )
 
     def _confirm_leadership(self, role: Leader, now_ms: int) -> None:
-        """A voter that may have lost its disk follows this leader: ask the others whether it still is one (R-217)."""
+        """A voter that may have lost its disk follows this leader: request confirmation from the others that it still
+        leads (R-217).
+        """
         for voter, peer_id in role.catch_ups.to_ask(now_ms):
             send = Send(peer_id, BeginEpoch(role.leader_id, role.epoch))
             role.catch_ups.asked(voter, send)
             self._member.emit(send)
 
     def _answer_now(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> bool:
-        """Answer unless there is nothing to say. Uncommitted records go out too; a state machine reads up to the high
+        """Respond unless there is no news. Uncommitted records are sent too; a state machine reads up to the high
         watermark.
         """
         member = self._member
@@ -126,7 +126,7 @@ class Replication:
         return True
 
     def wake(self, role: Leader, now_ms: int) -> None:
-        """Answer every waiting fetch that now has something to hear (R-209, KIP-1166)."""
+        """Respond to every waiting fetch for which there is news (R-209, KIP-1166)."""
         for token, waiting in list(role.waiting.items()):
             if self._answer_now(role, waiting.fetch, token, now_ms):
                 del role.waiting[token]
@@ -134,7 +134,7 @@ class Replication:
     # --- progress ---
 
     def advance(self, role: Leader, now_ms: int) -> None:
-        """Raise the high watermark if a majority has got further, and tell those who wait for it."""
+        """Raise the high watermark if a majority has advanced, and notify the waiting requests."""
         member = self._member
         first = role.high_watermark is None
         if not role.advance(member.log.flushed_offset) or role.high_watermark is None:
@@ -149,8 +149,8 @@ class Replication:
         self.wake(role, now_ms)
 
     def append(self, records: Sequence[bytes], epoch: int | None, now_ms: int) -> int:
-        """Append one atomic batch; returns its base offset. With `epoch`, only in that one: whoever decided on an
-        older state must not write what follows from it. Raises `NotLeader`, and `ValueError` for no records.
+        """Append one atomic batch; returns its base offset. With `epoch`, only in that one: a decision based on an
+        older state must not be written. Raises `NotLeader`, and `ValueError` for no records.
         """
         member, role = self._member, self._member.role
         if not isinstance(role, Leader) or (epoch is not None and epoch != role.epoch):

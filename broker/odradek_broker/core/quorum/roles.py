@@ -24,9 +24,7 @@ def earliest(deadlines: Iterable[int | None]) -> int | None:
 
 
 class Retries:
-    """Peers that have to be asked something, each until it has answered: who is due, who has been asked and when to
-    ask again.
-    """
+    """Requests to peers, each repeated until it is answered: which are due, which are in flight and when to retry."""
 
     def __init__(self, peers: Iterable[int], now_ms: int) -> None:
         self._due: dict[int, int] = dict.fromkeys(peers, now_ms)
@@ -46,7 +44,7 @@ class Retries:
         return list(self._asked)
 
     def again(self, peer: int, at_ms: int) -> None:
-        """What was asked got lost; ask again at this time."""
+        """The request got lost; retry at this time."""
         self._asked.pop(peer, None)
         self._due[peer] = at_ms
 
@@ -81,7 +79,7 @@ class Ballot:
 
     def grant(self, voter: int, now_ms: int, provisional: bool = False) -> None:
         """After a provisional vote the others are asked again: they may have granted theirs before that voter lost its
-        disk, and have elected somebody else with its vote since.
+        disk, and have elected another leader with its vote since.
         """
         self.retries.done(voter)
         self._unreachable.pop(voter, None)
@@ -99,7 +97,7 @@ class Ballot:
         self._refused.append(voter)
 
     def unreachable(self, voter: int, retry_at_ms: int) -> None:
-        """Nobody listens there: the vote may still come, but nobody should wait for it."""
+        """No process listens there: the vote may still come, but is not waited for."""
         self._unreachable[voter] = None
         self.retries.again(voter, retry_at_ms)
 
@@ -115,14 +113,14 @@ class Ballot:
 
     @property
     def lost(self) -> bool:
-        """Whether the votes that may still come are too few. A voter that nobody reaches is not waited for."""
+        """Whether the votes that may still come are too few. An unreachable voter is not waited for."""
         missing = len(self._refused) + len(self._unreachable)
         return missing > 0 and self._voters - missing - len(self._provisional) < self._majority
 
 
 @dataclass(slots=True)
 class Search:
-    """An observer's way to the leader: it asks one voter after the other with a fetch (R-214)."""
+    """An observer's search for the leader: it tries one voter after the other with a fetch (R-214)."""
 
     voters: list[int]
     at_ms: int
@@ -173,7 +171,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way from the leader: so many bytes of it are here."""
+    """A snapshot being fetched from the leader, with the number of bytes received."""
 
     snapshot: SnapshotId
     position: int = 0
@@ -204,14 +202,14 @@ class Follower:
         return self.heard_at_ms is not None and now_ms < self.timeout_at_ms
 
     def heard(self, now_ms: int, fetch_timeout_ms: int) -> None:
-        """The leader has answered, and may be asked again."""
+        """The leader has responded, and may be asked again."""
         self.heard_at_ms = self.fetch_at_ms = now_ms
         self.timeout_at_ms = now_ms + fetch_timeout_ms
         self.failures = 0
 
     @property
     def checking(self) -> bool:
-        """Whether it is this node that keeps the leader waiting: nothing is asked, and nobody is given up."""
+        """Whether this node itself is delaying the fetches: nothing is requested, and no peer is given up."""
         return self.download is not None and self.download.checking
 
     @property

@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 class ControllerUnavailable(Exception):
-    """No active controller answered within the time. Says nothing about whether one acted on the request."""
+    """No active controller responded in time. Whether one acted on the request is unknown."""
 
 
 class ControllerChannel:
-    """One per broker. `leader` is the local node's view of who leads the quorum, -1 for nobody."""
+    """One per broker. `leader` is the local node's view of the quorum's leader, -1 for none."""
 
     def __init__(self, *, clock: Clock, network: Network, voters: Mapping[int, str], leader: Callable[[], int]) -> None:
         assert voters
@@ -51,7 +51,7 @@ class ControllerChannel:
         return {voter: address for voter, address in self._voters.items() if address in self._unreachable}
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
-        """The local node learned of another leader: whoever waits for a controller tries again at once."""
+        """The local node learned of another leader: all waiting calls retry at once."""
         self._hint = NO_CONTROLLER
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -64,7 +64,7 @@ class ControllerChannel:
         return None
 
     def next_address(self) -> str:
-        """The controller's address, else that of the voter whose turn it is to be asked."""
+        """The controller's address, else that of the next voter to try."""
         known = self.controller_address()
         if known is not None:
             return known
@@ -73,7 +73,7 @@ class ControllerChannel:
         return addresses[self._turn]
 
     def follow_hint(self, controller_id: int) -> None:
-        """An answer said NOT_CONTROLLER and who is, or -1."""
+        """A response had NOT_CONTROLLER and the id of the controller, or -1."""
         self._hint = controller_id if controller_id in self._voters else NO_CONTROLLER
 
     async def back_off(self, attempt: int, limit_ms: float = RETRY_BACKOFF_MAX_MS) -> None:
@@ -88,8 +88,8 @@ class ControllerChannel:
     async def unless_replaced(self, address: str, work: Coroutine[Any, Any, T]) -> T:
         """Await an attempt to reach the controller at `address`; given up when another one is announced meanwhile.
 
-        A machine that was cut off says nothing, and waiting for it would use up the session timeout with the new
-        controller. Raises `PeerUnavailable` then, and what `work` raises.
+        A machine that was cut off does not respond, and waiting for it would use up the session timeout with the new
+        controller. Raises `PeerUnavailable` then, and any error of `work`.
         """
         loop = asyncio.get_running_loop()
         task, changed = loop.create_task(work), loop.create_task(self._changed.wait())
@@ -110,10 +110,10 @@ class ControllerChannel:
                 task.exception()  # whoever gave up in the moment in which it failed does not want to know
 
     async def call(self, method: str, request_bytes: bytes, timeout_ms: float, *, at_most_once: bool = False) -> bytes:
-        """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
+        """Call the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
 
-        Returns the first answer that is not NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over; with
-        `at_most_once` one attempt gets all the time that is left, and only what was not delivered is tried again.
+        Returns the first response other than NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over; with
+        `at_most_once` one attempt gets all the remaining time, and only undelivered requests are retried.
         """
         path = method if method.startswith("/") else SERVICE + method
         deadline = self._clock.now_ms() + timeout_ms

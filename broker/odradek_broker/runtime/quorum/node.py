@@ -70,7 +70,7 @@ NOWHERE: Final = QuorumStatus(0, 0, 0, False, 0)
 
 
 class QuorumFailed(Exception):
-    """The node found what cannot be in a sound quorum, and has stopped instead of making it worse."""
+    """The node found a state that is impossible in a correct quorum, and has stopped to avoid further harm."""
 
 
 class QuorumNode:
@@ -138,7 +138,7 @@ class QuorumNode:
         await self._open()
 
     async def _open(self) -> None:
-        """Begin with what is on the disk. The listener keeps what it has heard: all of that was committed."""
+        """Begin with the state on disk. The listener keeps its state: all of it was committed."""
         files, directory, wall_ms = self._files, self._log_directory, self._clock.wall_ms()
 
         def load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
@@ -193,7 +193,7 @@ class QuorumNode:
             self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
 
     async def stop(self, graceful: bool = True) -> None:
-        """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212).
+        """Leave, and close the log. A graceful leader first resigns and names its successors to the voters (R-212).
 
         Otherwise nothing is written any more.
         """
@@ -221,7 +221,7 @@ class QuorumNode:
             await disk.close(sound=sound)
 
     def _leave(self) -> None:
-        """Decide nothing any more; whoever waits is told."""
+        """Decide nothing any more; waiting requests are answered."""
         self._core = None
         self._outbox.clear()
         for call in tuple(self._calls):
@@ -246,7 +246,7 @@ class QuorumNode:
     # --- without room on the disk ---------------------------------------------------------------------------------
 
     def _wait_for_room(self, error: BaseException) -> None:
-        """Say and promise nothing that the disk does not hold: what was to follow is dropped, as by a kill (R-86)."""
+        """Send and promise nothing that is not on disk: the remaining effects are dropped, as by a kill (R-86)."""
         if not self._no_room:
             self._no_room = True
             self._event("disk_full", "R-86", {"reason": str(error)})
@@ -289,11 +289,11 @@ class QuorumNode:
 
     @property
     def no_room(self) -> bool:
-        """Whether this node takes no part, since its disk has no room for what it would have to remember."""
+        """Whether this node takes no part, since its disk has no room for the required state."""
         return self._no_room
 
     def silent_voters(self) -> dict[int, str]:
-        """The voters that did not answer when this node asked them last, and their addresses."""
+        """The voters that did not respond to this node's last request, and their addresses."""
         return self._peers.silent()
 
     @property
@@ -302,7 +302,7 @@ class QuorumNode:
 
     @property
     def state_name(self) -> str:
-        """What this node is in the quorum, in Kafka's words: leader, follower, candidate, unattached, ..."""
+        """This node's state in the quorum, in Kafka's terms: leader, follower, candidate, unattached, ..."""
         return "resigned" if self._core is None else type(self._core.role).__name__.lower()
 
     @property
@@ -312,7 +312,7 @@ class QuorumNode:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive. In a new process it is 0 until the leader has said more."""
+        """Exclusive. In a new process it is 0 until the leader has sent more."""
         return 0 if self._core is None else self._core.log.high_watermark
 
     @property
@@ -321,7 +321,7 @@ class QuorumNode:
 
     @property
     def quorum_status(self) -> QuorumStatus:
-        """All of it at one look, for whoever looks often."""
+        """All of it in one call, for frequent callers."""
         return NOWHERE if self._core is None else self._core.quorum_status()
 
     @property
@@ -347,8 +347,8 @@ class QuorumNode:
     def append(self, records: Sequence[bytes], *, epoch: int | None = None) -> int:
         """Append the records as one atomic batch; returns the offset of the first. Written at once, flushed soon.
 
-        With `epoch`, only as the leader of that epoch: whoever decided on an older state must not write what follows
-        from it. Raises `NotLeader`, and `ValueError` for no records.
+        With `epoch`, only as the leader of that epoch: a decision based on an older state must not be written. Raises
+        `NotLeader`, and `ValueError` for no records.
         """
         core = self._core
         if core is None:
@@ -360,7 +360,7 @@ class QuorumNode:
     # --- steps and effects ----------------------------------------------------------------------------------------
 
     def _step(self, step: Callable[[QuorumCore, int], list[Effect]]) -> None:
-        """Tell the core that something happened, and do what it says."""
+        """Pass an event to the core, and carry out its effects."""
         core = self._core
         if core is None:
             return
@@ -472,7 +472,7 @@ class QuorumNode:
     # --- network --------------------------------------------------------------------------------------------------
 
     def handlers(self) -> Handlers:
-        """The service `odradek.v1.Quorum`, for the CONTROLLER listener; before `start` it says BROKER_NOT_AVAILABLE."""
+        """The service `odradek.v1.Quorum`, for the CONTROLLER listener; BROKER_NOT_AVAILABLE before `start`."""
         return self._service.handlers()
 
     def _submit(self, request: Request, token: Token) -> None:

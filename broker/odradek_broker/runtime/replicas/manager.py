@@ -116,7 +116,7 @@ class ReplicaManager:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
-        """What this broker's metadata says of another one (R-47)."""
+        """This broker's metadata about another one (R-47)."""
         return self.image.brokers.get(broker_id)
 
     @property
@@ -136,7 +136,7 @@ class ReplicaManager:
         return not full and self._files.free_bytes(self._directory.path) >= ROOM_BYTES
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
-        """`listener` is told when this broker begins to lead a partition of the topic, and when it ceases to."""
+        """`listener` is called when this broker becomes leader of a partition of the topic, and when it ceases."""
         self._leaderships.register(topic, listener)
 
     def partition_settings(self, topic: str) -> PartitionSettings:
@@ -177,7 +177,7 @@ class ReplicaManager:
         self._to_host.update(dict.fromkeys(replicas))
 
     async def _host_in_portions(self) -> None:
-        """What the metadata says when its turn has come counts: the topic may be gone, or another one of its name."""
+        """The metadata at the time of the partition's turn count: the topic may be gone, or another one of its name."""
         while portion := [*islice(self._to_host, PREPARED_AT_ONCE)]:
             wanted = {tp: self.image.topics[tp.topic].topic_id for tp in portion if self._is_new_here(tp)}
             parts = [dict([*wanted.items()][first::PREPARING_THREADS]) for first in range(PREPARING_THREADS)]
@@ -213,9 +213,9 @@ class ReplicaManager:
         """During this broker's own controlled shutdown: no fetch where there is no leader, or where the ISR no longer
         holds this broker; the log is kept (R-106).
 
-        Nobody waits for such a copy any more. What it fetched would be the work of leaders who have better to do, and
-        a high watermark of a term that this broker does not see the end of. Metadata alone are not enough: a broker
-        that somebody else calls leaving stays, and nothing would make it fetch again.
+        Nothing waits for such a copy any more. Its fetches would be wasted work for busy leaders, and it would take a
+        high watermark of a term whose end this broker does not see. Metadata alone do not decide: a broker that a
+        forged heartbeat called leaving stays up, and nothing would make it fetch again.
         """
         own = self.image.brokers.get(self._broker_id)
         if not self.leaving or own is None or not own.in_controlled_shutdown:
@@ -227,12 +227,12 @@ class ReplicaManager:
                     fetcher.remove(tp)
 
     def preload(self, log: Log) -> None:
-        """A log of an earlier life, opened and recovered before the metadata says whether it is still wanted."""
+        """A log of an earlier process, opened and recovered before the metadata show whether it is still assigned."""
         self._preloaded[log.topic_partition] = log
         self._note_recovery(log)
 
     def _note_recovery(self, log: Log) -> None:
-        """Count and say what opening a log has cut off, and say at every start what it lacks of what it had."""
+        """Count and log what opening a log has truncated, and log at every start which earlier records it lacks."""
         recovery = log.recovery
         self.counters.recovery_dropped_bytes += recovery.cut_bytes
         facts: dict[str, object] = {"partition": str(log.topic_partition), "log_end_offset": log.end_offset}
@@ -244,7 +244,7 @@ class ReplicaManager:
             self.events.write("log_lacks_records", "R-146", facts | {"promised": promised})
 
     def apply_all(self, image: MetadataImage) -> None:
-        """The first look, once the logs that were here before are open. What nobody wants is set aside."""
+        """The first pass, once the existing logs are open. Unassigned ones are set aside."""
         delta = MetadataDelta()
         for topic in image.topics.values():
             for partition in sorted(topic.partitions):
@@ -294,7 +294,7 @@ class ReplicaManager:
             self._directory.promise_kept(replica.topic_partition)
 
     def reports(self) -> list[ReplicaReport]:
-        """What the controller has to know of the copies here (R-146), of some of them when there are very many."""
+        """The reports to the controller about the copies here (R-146), about some of them if there are very many."""
         if not self.loaded:
             return []
         found = []
@@ -317,7 +317,9 @@ class ReplicaManager:
         return found[:MOST_REPORTS]
 
     def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
-        """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
+        """Counted by the leader afterwards, whether or not it decided the change: so each change is counted once in the
+        cluster.
+        """
         self.counters.isr_shrinks += any(member not in after for member in before)
         self.counters.isr_expands += any(member not in before for member in after)
 
@@ -465,15 +467,15 @@ class ReplicaManager:
         return self._session_gone_ms() <= self._settings.odradek_session_grace_ms
 
     def session_returned(self) -> None:
-        """The controller hears us again: acks=all requests that waited for that may go."""
+        """The controller responds again: acks=all requests that waited for that may complete."""
         for replica in self.replicas.values():
             replica.complete_produces()
 
     def storage_failed(self, replica: Replica, error: Exception) -> None:
-        """The replica goes offline. The others go on, unless it was the disk that refused (R-86, R-238).
+        """The replica goes offline. The others continue, unless the disk itself failed (R-86, R-238).
 
-        Bytes that are not what was written, or an append that does not fit, are the matter of one log; after a failed
-        write or fsync nothing in the directory can be trusted, and the node stops.
+        Changed bytes, or an append that does not fit, concern one log; after a failed write or fsync nothing in the
+        directory can be trusted, and the node stops.
         """
         reason = f"{replica.topic_partition}: {type(error).__name__}: {error}"
         self.events.write("replica_offline", "R-86", {"partition": str(replica.topic_partition), "reason": reason})
@@ -490,9 +492,9 @@ class ReplicaManager:
         self._directory.write_cleaned(replica.log, replica.state.log_start_offset)
 
     def room_again(self) -> None:
-        """A checkpoint could be written: what the full disk had taken offline begins anew in its role.
+        """A checkpoint could be written: replicas that the full disk had taken offline restart in their roles.
 
-        Whatever was refused for lack of room had changed nothing yet.
+        Operations refused for lack of room had changed nothing yet.
         """
         waiting, self._without_room = self._without_room, {}
         for tp in waiting:
@@ -513,7 +515,7 @@ class ReplicaManager:
         return [replica for replica in self.replicas.values() if replica.leader is not None]
 
     async def stop(self) -> None:
-        """Stop following; then answer everybody who waits (R-142)."""
+        """Stop following; then answer all waiting requests (R-142)."""
         self._to_host.clear()
         for fetcher in list(self._fetchers.values()):
             await fetcher.stop()
@@ -525,5 +527,5 @@ class ReplicaManager:
 
 
 def _is_one_replicas(error: Exception) -> bool:
-    """Does this failure say nothing about the disk under the other logs?"""
+    """Is this failure independent of the disk under the other logs?"""
     return isinstance(error, StorageError) and not isinstance(error, LogDirectoryFailed)

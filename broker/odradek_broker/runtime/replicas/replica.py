@@ -76,7 +76,7 @@ UNKNOWN = -1  # where a log ends that cannot be read
 
 
 class ReplicaServices(Protocol):
-    """What a hosted replica needs of its broker."""
+    """The services that a hosted replica needs from its broker."""
 
     clock: Clock
     events: EventLog
@@ -152,7 +152,7 @@ class Replica:
     # --- Roles ------------------------------------------------------------------------------------------------------
 
     def take_role(self, role: LeaderPartition | FollowerPartition | None) -> None:
-        """Enter a new term: whoever waits on the old one is answered (R-103, R-105), then the new role starts."""
+        """Enter a new term: requests that wait on the old one are answered (R-103, R-105), then the new role starts."""
         before, self.role = self.role, role
         if isinstance(before, LeaderPartition):
             state = self.state
@@ -165,8 +165,8 @@ class Replica:
     def update_registration(self, registration: PartitionRegistration) -> None:
         """The same term with another ISR, partition epoch or replica list (R-102).
 
-        Also the next leader epoch of the same leader: requests that wait for the high watermark go on waiting, and
-        followers that wait with the old epoch are told (R-101, R-36).
+        Also the next leader epoch of the same leader: requests that wait for the high watermark continue to wait, and
+        followers that wait with the old epoch get an error (R-101, R-36).
         """
         known, self.registration = self.registration, registration
         if self.role is not None and self.offline is None:
@@ -183,12 +183,12 @@ class Replica:
             self._look_at_fetches()
 
     def _fail_writes(self, error: ErrorCode) -> None:
-        """Answer those who wait for what this replica will not see any more."""
+        """Answer the requests that wait for events that this replica will not see any more."""
         self.purgatory.fail_all(self.produces, error)
         self.purgatory.fail_all(self.deletes, error)
 
     def _look_at_fetches(self) -> None:
-        """The role or its epoch changed, or the disk failed: whoever waits to read asks again what it may (R-121)."""
+        """The role or its epoch changed, or the disk failed: waiting reads are decided again (R-121)."""
         self.purgatory.complete(self.follower_fetches)
         self.purgatory.complete(self.consumer_fetches)
 
@@ -289,7 +289,7 @@ class Replica:
         answer(self._outcome(outcome, decision))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
-        """A leader that is its whole ISR asks whether it may; one without any other replica cannot be replaced."""
+        """A leader that is its whole ISR checks its session; one without any other replica cannot be replaced."""
         if len(leader.maximal_isr) > 1 or (self.registration is not None and len(self.registration.replicas) == 1):
             return True
         return self._services.may_acknowledge_alone()
@@ -366,14 +366,14 @@ class Replica:
     def fetch_at_follower(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int
     ) -> FetchDecision | None:
-        """What a consumer may read here that knows of followers (R-269); None where this replica is none."""
+        """The range that a consumer that knows of followers may read here (R-269); None if this replica is not one."""
         follower = self.follower
         if follower is None or self.offline is not None:
             return None
         return follower.read_for_consumer(fetch_offset, current_leader_epoch, last_fetched_epoch)
 
     def refusal(self, current_leader_epoch: int) -> FetchDecision:
-        """Why this replica, which does not lead or whose disk failed, does not serve who believes in this epoch."""
+        """The error of this replica, which does not lead or whose disk failed, for a request with this epoch."""
         return fetch_refusal(self.state, self.registration, current_leader_epoch, offline=self.offline is not None)
 
     def storage_failed(self, error: Exception) -> None:
@@ -394,7 +394,7 @@ class Replica:
         self.trouble.lacking(self.state.log_end_offset, promised)
 
     def report(self) -> ReplicaReport | None:
-        """What the controller has to know of this copy, if anything (R-146)."""
+        """The report to the controller about this copy, if any (R-146)."""
         state, registration = self.state, self.registration
         if state.damaged_at is not None and state.damaged_at < state.log_start_offset:
             self._mended()
@@ -411,9 +411,10 @@ class Replica:
         )
 
     def has_promised(self, broker_id: int) -> bool:
-        """Whether a log that lacked records has them by now, or its cluster counts on this copy all the same.
+        """Whether a log that lacked records has them by now, or its cluster relies on this copy anyway.
 
-        In an ISR it has what the leader has. A leader was elected although it lacks them: nobody alive had more.
+        In an ISR it has everything that the leader has. A leader was elected although it lacks them: no live replica
+        had more.
         """
         registration = self.registration
         if self.promised is None or registration is None or registration.leader == NO_LEADER:
@@ -478,16 +479,16 @@ class Replica:
             self.carry_out(self.role.on_flushed(offset, self._services.clock.now_ms()))
 
     def on_log_start_advanced(self, offset: int) -> None:
-        """Retention or DeleteRecords moved the beginning of the log (R-160, R-163).
+        """Retention or DeleteRecords moved the start of the log (R-160, R-163).
 
-        Followers that wait for data hear of it when their wait ends.
+        Followers that wait for data get it when their wait ends.
         """
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
             self._note_offsets()
 
     def _note_offsets(self) -> None:
-        """The high watermark or the log start moved: followers that wait hear of it when their wait ends (R-127)."""
+        """The high watermark or the log start moved: waiting followers get it when their wait ends (R-127)."""
         if not self.purgatory.is_watched(self.follower_fetches):
             return
         state, now_ms = self.state, self._services.clock.now_ms()
@@ -498,7 +499,7 @@ class Replica:
                     self.purgatory.set_deadline(request, deadline_ms)
 
     def follow_gaps(self) -> None:
-        """The leader's log was compacted: what comes from it may have gaps, and the next start must not cut there."""
+        """The leader's log was compacted: responses may have gaps, and the next recovery must not truncate there."""
         try:
             self._services.allow_gaps(self)
         except StorageError as error:
@@ -515,7 +516,7 @@ class Replica:
             self._run = memoryview(b"")
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
-        """Do what the core ordered, in its order; then wake whoever waited for it."""
+        """Carry out the core's effects, in order; then wake the requests that waited for them."""
         try:
             self._carry_out(effects)
         except StorageError as error:
@@ -591,7 +592,7 @@ class Replica:
         counts.unknown += lost.unknown
 
     def close(self) -> None:
-        """Stop timers; the log is closed by its directory. Nobody waits any more: there is no role."""
+        """Stop timers; the log is closed by its directory. There are no waiting requests any more: there is no role."""
         for key in (self.produces, self.deletes, self.follower_fetches, self.consumer_fetches):
             self.purgatory.fail_all(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._isr_retry.close()
