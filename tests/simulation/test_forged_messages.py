@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from random import Random
+from typing import TypeVar
 
 import pytest
 from odradek import Admin, Consumer, Producer
@@ -26,6 +27,7 @@ from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import NetworkError, Stream
 from odradek_proto.v1 import broker_pb2, controller_messages
 
+T = TypeVar("T")
 VOTERS = (1, 2, 3)
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = BrokerSettings(min_insync_replicas=2, broker_heartbeat_interval_ms=500, broker_session_timeout_ms=2500)
@@ -65,6 +67,7 @@ class Story:
             began_ms = self.loop.now_us // 1000
             await self.as_client(self._forge)
             await self.as_client(self._write)
+            await self._all_in_sync()
             allowed = len(VOTERS) * (BURST + (self.loop.now_us // 1000 - began_ms) // REFILL_MS)
             assert before <= known_of(cluster).epoch <= before + allowed, number
             assert cluster.crashes == []
@@ -79,6 +82,12 @@ class Story:
         assert cluster.crashes == []
         image = cluster.newest_image()
         assert [each for each in sorted(image.brokers) if image.is_active(each)] == list(VOTERS)
+
+    async def _all_in_sync(self) -> None:
+        """Every replica follows again, without a start of its broker."""
+        async with asyncio.timeout(PEACE_MS / 1000):
+            while len(self.cluster.newest_image().topics["orders"].partitions[0].isr) < len(VOTERS):
+                await self.sleep(50)
 
     async def sleep(self, delay_ms: float) -> None:
         future = self.loop.create_future()
@@ -109,18 +118,21 @@ class Story:
 
     async def _session(self, ports: NodePorts, broker: int) -> Stream | None:
         """Heartbeats in a broker's name; what is right in them is told to everybody who reads the metadata log."""
-        known = self.cluster.newest_image().brokers.get(self.rng.choice(VOTERS))
-        assert known is not None
+        image = self.cluster.newest_image()
+        known = image.brokers[self.rng.choice(VOTERS)]
         heartbeat = controller_messages.Heartbeat(
             broker_id=known.broker_id,
-            broker_epoch=self.rng.choice((known.broker_epoch, *LONGS)),
-            incarnation_id=self.rng.choice((known.incarnation_id, b"", bytes(16))),
-            current_metadata_offset=self.rng.choice((0, *LONGS)),
+            broker_epoch=self._often(known.broker_epoch, *LONGS),
+            incarnation_id=self._often(known.incarnation_id, b"", bytes(16)),
+            current_metadata_offset=self._often(image.offset, 0, *LONGS),
             want_fence=self.rng.random() < 0.5,
             want_shut_down=self.rng.random() < 0.5,
         )
         message = self.rng.choice((heartbeat.SerializeToString(), b"\xff\xff"))
         return await self._say(ports, f"b{broker}:{CONTROLLER_PORT}", "/odradek.v1.Controller/Session", message)
+
+    def _often(self, right: T, *others: T) -> T:
+        return right if self.rng.random() < 0.7 else self.rng.choice(others)
 
     async def _replication(self, ports: NodePorts, broker: int) -> Stream | None:
         """Fetches in a follower's name, from where nobody can be: those acknowledge nothing."""
@@ -157,7 +169,7 @@ class Story:
 
     async def _create(self, ports: NodePorts) -> None:
         async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            while len(self.cluster.newest_image().brokers) < len(VOTERS):
+            while not all(map(self.cluster.newest_image().is_active, VOTERS)):
                 await ports.clock.sleep(50)
             await admin.create_topics([NewTopic("orders", partitions=1, replication_factor=3)])
 
