@@ -10,7 +10,8 @@ brokers' processes for *connections*.
 - *produce*: the rate that `odradek produce --count` tells over that of a program with the same producer.
 - *partitions*: records spread over 900 partitions over records spread over 6, CPU for each.
 - *connections*: the same bytes by a hundred clients over one client, the brokers' CPU.
-- *aiokafka*: aiokafka's consumer over odradek's, CPU for each record; both read the same topic of the same brokers.
+- *aiokafka*: aiokafka's consumer over odradek's, CPU for each record, in batches and one by one; both read the same
+  topic of the same brokers.
 - *at once*: consumers that begin at the same moment; seconds until the last one has its first record.
 - *1,000 partitions*: one request each; how long somebody else's small request takes meanwhile, at worst.
 """
@@ -127,7 +128,6 @@ def rate_told(cluster: LocalCluster, records: int) -> float:
 async def consuming(cluster: LocalCluster) -> list[Figure]:
     """All of a topic by two clients, each value looked at."""
     partitions = [TopicPartition("few", number) for number in range(FEW)]
-    ours, theirs = [], []
     async with Consumer(cluster.bootstrap, "few", auto_offset_reset="earliest") as consumer:
         records = sum((await consumer.end_offsets(partitions)).values())
 
@@ -135,29 +135,40 @@ async def consuming(cluster: LocalCluster) -> list[Figure]:
         async with Consumer(cluster.bootstrap, "few", auto_offset_reset="earliest") as consumer:
             return sum([len(record.value or b"") async for batch in consumer.batches(until="end") for record in batch])
 
-    async def by_aiokafka() -> int:
-        consumer = AIOKafkaConsumer(
+    async def one_by_one() -> int:
+        async with Consumer(cluster.bootstrap, "few", auto_offset_reset="earliest") as consumer:
+            return sum([len(record.value or b"") async for record in consumer.records(until="end")])
+
+    def of_aiokafka() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
             "few",
             bootstrap_servers=cluster.kafka_bootstrap.split(","),
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             group_id=None,
         )
-        await consumer.start()
+
+    async def by_aiokafka() -> int:
         left, size = records, 0
-        while left:
-            for batch in (await consumer.getmany(timeout_ms=1_000)).values():
-                left -= len(batch)
-                size += sum(len(record.value or b"") for record in batch)
-        await consumer.stop()
+        async with of_aiokafka() as consumer:
+            while left:
+                for batch in (await consumer.getmany(timeout_ms=1_000)).values():
+                    left -= len(batch)
+                    size += sum(len(record.value or b"") for record in batch)
         return size
 
-    for _ in range(TURNS):
-        ours.append(await cost(by_odradek) / records * 1e6)
-        theirs.append(await cost(by_aiokafka) / records * 1e6)
+    async def one_by_one_by_aiokafka() -> int:
+        async with of_aiokafka() as consumer:
+            return sum([len((await anext(consumer)).value or b"") for _ in range(records)])
+
+    ways = (by_odradek, by_aiokafka, one_by_one, one_by_one_by_aiokafka)
+    turns = [[await cost(way) / records * 1e6 for way in ways] for _ in range(TURNS)]
+    ours, theirs, one, their_one = (min(costs) for costs in zip(*turns, strict=True))
     return [
-        Figure("scale", "consumer.batches(), 100 B", min(ours), "us CPU"),
-        Figure("scale", "aiokafka's consumer over it", min(theirs) / min(ours), "times", AIOKAFKA_FLOOR, True),
+        Figure("scale", "consumer.batches(), 100 B", ours, "us CPU"),
+        Figure("scale", "aiokafka's getmany over it", theirs / ours, "times", AIOKAFKA_FLOOR, True),
+        Figure("scale", "async for record, 100 B", one, "us CPU"),
+        Figure("scale", "aiokafka's async for over it", their_one / one, "times", AIOKAFKA_FLOOR, True),
     ]
 
 
