@@ -135,6 +135,24 @@ class Confluent:
             "max timestamp as answered": header.max_timestamp == answered_ms,
         })  # fmt: skip
 
+    def codecs(self) -> None:
+        """Of topics with a `compression.type`: what their leaders make of a batch in another codec."""
+        for codec in (*CODECS, "uncompressed"):
+            topic = f"{self.topic(ONE)}-{codec}"
+            self.created(kadmin.NewTopic(topic, 1, 3, config={"compression.type": codec}))
+            self.telling.of(f"a batch for a topic with {codec}", partial(self.compressed_anew, topic, codec))
+        for value in ("none", "GZIP"):
+            topic = kadmin.NewTopic(f"{self.topic(ONE)}-x", 1, 3, config={"compression.type": value})
+            self.telling.of(f"create a topic with {value}", partial(self.created, topic))
+
+    def compressed_anew(self, topic: str, codec: str) -> dict[str, Any]:
+        sent = "zstd" if codec == "gzip" else "gzip"
+        settings: dict[str, Any] = {"compression.type": sent, "linger.ms": 1000, "enable.idempotence": True}
+        outcomes = self.produce(topic, [b"%d" % number * 100 for number in range(RECORDS)], **settings)
+        header = first_batch(self.leader_of(topic), topic)
+        told = {"attributes": header.attributes, "records": header.record_count, "first sequence": header.base_sequence}
+        return {"outcomes": outcomes, **told}
+
     def sent_at(self, topic: str, times_ms: Iterable[int]) -> list[tuple[int, int]]:
         """Records of one batch with these times: the kind and the value of those that they got. Raises their error."""
         producer = Producer({**self._base, "linger.ms": 1000})
@@ -452,8 +470,8 @@ class Confluent:
         if phase == "below":
             return [self.below_min_isr]
         return [
-            self.cluster, self.data, self.times, self.groups, self.group_administration, self.create, self.configs,
-            self.offsets, self.delete,
+            self.cluster, self.data, self.times, self.codecs, self.groups, self.group_administration, self.create,
+            self.configs, self.offsets, self.delete,
         ]  # fmt: skip
 
     def delete(self) -> None:
