@@ -235,6 +235,18 @@ def test_partitions_with_one_cause_share_a_line() -> None:
     ]
 
 
+def test_a_cause_that_names_its_partition_is_shared_all_the_same() -> None:
+    """Errors of brokers say where they are from; a line for each of 900 partitions would say nothing more."""
+    outages = Outages("nothing is read")
+    each = {TopicPartition("t", number): f"t-{number} at offset {number}: STORAGE_ERROR: why" for number in range(3)}
+    each |= {ZERO: "orders-0: STORAGE_ERROR: why"}
+    begun, ended = look(outages, each, 0, 2_000), look(outages, {}, 3_000)
+    assert [line.text for line in (*begun, *ended)] == [
+        "t-0, t-1, t-2, orders-0: nothing is read for 2.0 s: STORAGE_ERROR: why",
+        "t-0, t-1, t-2, orders-0: goes on after 3.0 s; it was: STORAGE_ERROR: why",
+    ]
+
+
 def test_what_passes_soon_is_not_logged() -> None:
     """Neither its beginning nor its end; and each time is a beginning of its own."""
     outages = Outages("nothing is read")

@@ -16,7 +16,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import CorruptBatch, Record, decode_records, iter_batches, read_header, verify_crc
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.deadline import Deadline
-from odradek_proto.transport.ports import NetworkError
+from odradek_proto.transport.ports import NetworkError, PeerUnavailable
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -224,7 +224,10 @@ class FetchEngine:
         self._retry.arm(state.retry_at_ms)
 
     def _on_broken(self, broker_id: int, error: NetworkError) -> None:
-        trouble = BrokerUnreachable(f"broker {broker_id}: {error}")
+        said = f"broker {broker_id}: {error}"
+        if isinstance(error, PeerUnavailable) and error.refused:
+            said = f"broker {broker_id} at {self._cluster.view.address_of(broker_id)}: connection refused"
+        trouble = BrokerUnreachable(said)
         for state in self._states.values():
             state.on_broken(broker_id, trouble)
         self._watch.arm(self._clock.now_ms() + WATCH_MS)

@@ -67,7 +67,8 @@ class Outages:
                 ended.setdefault((outage.cause, outage.since_ms), []).append(name)
         due: dict[str, list[Name]] = {}
         since: dict[str, int] = {}
-        for name, cause in held_up.items():
+        for name, why in held_up.items():
+            cause = _cause(name, why)
             outage = self._outages.setdefault(name, _Outage(cause, now_ms, now_ms + PATIENCE_MS))
             outage.cause = cause
             if now_ms < outage.next_ms:
@@ -87,6 +88,12 @@ class Outages:
             )
             for cause, names in due.items()
         ]
+
+
+def _cause(name: Name, why: str) -> str:
+    """Why without the partition's own name, so that others that are held up by the same have the same cause."""
+    where, colon, cause = why.partition(": ")
+    return cause if colon and (where == str(name) or where.startswith(f"{name} at ")) else why
 
 
 def _names(partitions: list[Name]) -> str:
