@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek import Admin
 from odradek.cli.clusters import commands as cluster
 from odradek.cli.clusters.current import remember
 from odradek_broker.local.cluster import LocalCluster
@@ -428,3 +430,27 @@ def test_a_closed_output_hides_no_error(shell: Run) -> None:
     assert done.code == command_line.UNREACHABLE
     assert "no cluster was named" in done.err
     assert "Traceback" not in done.err
+
+
+def test_why_there_was_no_answer_in_time_is_asked_on_the_same_loop(
+    odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC's poller speaks to the loop before it, when there is a second one, and a traceback is printed."""
+    monkeypatch.setattr(cluster, "LOOKING_MOST_MS", 1)
+    loops: list[object] = []
+    asked: list[str] = []
+    who = cluster._who_is_silent
+
+    async def never(admin: Admin) -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.Event().wait()
+
+    async def who_is_silent(servers: str) -> str:
+        loops.append(asyncio.get_running_loop())
+        asked.append(await who(servers))
+        return "somebody"
+
+    monkeypatch.setattr(cluster, "_who_is_silent", who_is_silent)
+    with pytest.raises(command_line.CommandFailed, match=r"not done after 0\.2 seconds: somebody"):
+        cluster.ask(odradek_bootstrap, 0.2, never)
+    assert (asked, len(set(loops))) == ([""], 1)

@@ -31,6 +31,8 @@ WRONG = [
     ("topic list --timeout nan", "--timeout nan: must be at most 1000000", ""),
     ("version --output xml", "--output xml: is none of table, json, jsonl", ""),
     ("topic list -b localhost:99999", "'localhost:99999' has no port that can be: 1 to 65535", ""),
+    ("topic list -b ::1:9092", "'::1:9092': an address of IPv6 stands in brackets, [::1]:9092", ""),
+    ("topic list -b localhost:०१", "'localhost:०१' is not host:port", ""),
     ("topic list -b localhost:0", "'localhost:0' has no port that can be: 1 to 65535", ""),
 ]
 

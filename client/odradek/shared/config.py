@@ -28,6 +28,7 @@ BootstrapServers = str | Sequence[str]
 
 ACKS_ALL: Final = -1
 _HOST: Final = re.compile(r"[\w.-]+|\[[\da-fA-F:.]+(%[\w.-]+)?\]")  # a name or an address; of IPv6 in brackets
+_BARE_IPV6: Final = re.compile(r"[\da-fA-F.]*:[\da-fA-F:.]*")
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE: Final = 5  # R-245: a broker remembers as many batches of a producer
 
 
@@ -267,10 +268,12 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
 def flaw(address: str) -> str:
     """What is wrong with an address that nobody can dial, as a sentence; empty when nothing is."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not (port.isascii() and port.isdecimal()):
         return f"{address!r} is not host:port"
     if not 0 < int(port[:9]) < 65_536:
         return f"{address!r} has no port that can be: 1 to 65535"
+    if _BARE_IPV6.fullmatch(host):
+        return f"{address!r}: an address of IPv6 stands in brackets, [{host}]:{port}"
     return "" if _HOST.fullmatch(host) else f"{address!r} has no host that can be"
 
 

@@ -11,7 +11,7 @@ from odradek_proto.command_line import FINDINGS, FINE, TIMED_OUT, CommandFailed
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.grouping import SCREEN, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
-from odradek.cli.terminal.running import run
+from odradek.cli.terminal.running import run, within
 from odradek.cli.terminal.screen import Screen, as_line, can_move_cursor
 
 if TYPE_CHECKING:
@@ -45,13 +45,18 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
         finally:
             await network.close()
 
-    try:
-        return run(work(), timeout)
-    except CommandFailed as error:
-        if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS or not (known := run(_who_is_silent(servers))):
-            raise
-        hint = "nothing is decided until a majority of the controllers runs: `odradek doctor` says which are down"
-        raise CommandFailed(f"{error}: {known}", hint=hint, exit_code=TIMED_OUT) from None
+    async def explained() -> R:
+        try:
+            return await within(work(), timeout)
+        except CommandFailed as error:
+            if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS:
+                raise
+            if not (known := await _who_is_silent(servers)):
+                raise
+            hint = "nothing is decided until a majority of the controllers runs: `odradek doctor` says which are down"
+            raise CommandFailed(f"{error}: {known}", hint=hint, exit_code=TIMED_OUT) from None
+
+    return run(explained())
 
 
 async def _who_is_silent(servers: str) -> str:

@@ -1,6 +1,7 @@
 """Runs the asynchronous part of a command: one event loop, one deadline, one way to be interrupted.
 
-Rule of this module: asyncio is loaded when something runs; half of what `--help` takes would be its import.
+Rules of this module. asyncio is loaded when something runs; half of what `--help` takes would be its import. There is
+one loop for all that a command asks: gRPC's poller speaks to a loop that is closed, and logs what comes of it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
     logging.getLogger("odradek").addHandler(
         logging.NullHandler()
     )  # a command tells of outages by itself; -v shows these
-    return asyncio.run(_within(work, timeout))
+    return asyncio.run(within(work, timeout))
 
 
-async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+async def within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    """Await it, at most `timeout` seconds. Raises `CommandFailed` (5) then, and what the work raises."""
     import asyncio
 
     try:
