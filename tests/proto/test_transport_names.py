@@ -112,6 +112,7 @@ REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.
     ("DNS resolution failed for nobody.invalid:50051: C-ares status is not ARES_SUCCESS qtype=A name=nobody.invalid "
      "is_balancer=0: Domain name not found", "unknown host nobody.invalid"),
     (REFUSED + "Connection refused", "Failed to connect to remote host: Connection refused"),
+    ("Stream removed (ping timeout)", "it has the connection and says nothing any more"),
     ("what nobody knows", "what nobody knows"),
 ])  # fmt: skip
 def test_why_a_connection_failed_is_said_in_plain_words(details: str, said: str) -> None:

@@ -22,7 +22,8 @@ def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, Unary
             try:
                 answer = await requests.call(who, method, request, timeout_ms)
             except ControllerUnavailable as error:
-                raise CallRejected(f"no active controller: {error}", status="UNAVAILABLE") from error
+                said = str(error).removeprefix("ForwardAdmin: ")
+                raise CallRejected(f"no active controller: {said}", status="UNAVAILABLE") from error
             encoded: bytes = answer.SerializeToString()
             return encoded
 

@@ -332,6 +332,8 @@ def plain(details: str) -> str:
     """Why a connection failed, without gRPC's story around it."""
     if "before receiving SETTINGS frame" in details:
         return "it takes the connection and says nothing"
+    if "(ping timeout)" in details:
+        return "it has the connection and says nothing any more"
     if "recvmsg:Connection reset by peer" in details:
         return "it closes the connection: a server of another kind?"
     if unknown := UNRESOLVED.search(details):

@@ -139,7 +139,7 @@ class ControllerChannel:
                 self.follow_hint(header.controller_id)
             await self.back_off(attempt, deadline - self._clock.now_ms())
             attempt += 1
-        raise ControllerUnavailable(f"{path}: {last}")
+        raise ControllerUnavailable(f"{method}: {last.replace(f' {path}', '')}")
 
     async def forward_admin(
         self, context: RequestContext, method: str, request: bytes, timeout_ms: float, *, at_most_once: bool
