@@ -51,3 +51,8 @@ def test_a_command_in_the_docs_exists(page: str, line: str) -> None:
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     used = {word.split("=")[0] for word in words if re.fullmatch(r"--?[a-zA-Z][a-z-]*(=.*)?", word)}
     assert used <= known, f"{page}: {line}"
+
+
+def test_the_first_page_has_no_line_that_a_terminal_folds() -> None:
+    """Tables, too."""
+    assert [line for line in (ROOT / "README.md").read_text().splitlines() if len(line) > 120] == []
