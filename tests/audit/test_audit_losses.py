@@ -128,13 +128,15 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
 
 
 def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
-    """Three partitions are named, the largest loss first; the others are one number."""
+    """How many in all; then three partitions are named, the largest loss first, and the others are one number."""
     whole = log_of(*VALUES)
     events = told(ACKS_ALL)
     for number in range(6):
         events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * min(number, 4)]
     said = verdict_sentence(audit(write_cluster(whole, whole), history=History(events)))
-    assert said.startswith("5 records of gone4-0 that were acknowledged with acks=1 are gone")
+    assert said.startswith(
+        "20 acknowledged records are gone. 5 records of gone4-0 that were acknowledged with acks=1 are gone"
+    )
     assert "6 more records of 3 partitions are on none of them either." in said
 
 

@@ -35,6 +35,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
             election | {"wall_ms": NOON + 200},
             isr | {"wall_ms": NOON + 300},
             {"event": "fenced", "partition": "t-0", "wall_ms": NOON + 301},
+            {"event": "truncated", "rule": "R-210", "node": 2, "epoch": 2, "to": 0, "leo": 1, "wall_ms": NOON + 50},
         ],
     }
     for name, lines in files.items():
@@ -42,6 +43,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
     report = audit(replicas, history=History(told))
     assert [(each.what, each.partition, each.lost) for each in report.run] == [
+        ("broker 2 cuts its log from 1 to 0", "__cluster_metadata-0", False),
         ("broker 1 is fenced by the controller (dial refused)", "", False),
         ("broker 2 is elected from the ISR, leader epoch 4", "t-0", False),
         ("the ISR becomes 2, it was 1, 2", "t-0", False),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.facts import METADATA_TOPIC
 
 EVENTS_FILE = "odradek-events.jsonl"
 OLDER_EVENTS_FILE = EVENTS_FILE + ".1"
@@ -206,6 +207,9 @@ def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Prese
             start, end, epoch = (_number(event, key) for key in ("to", "from", "leader_epoch"))
             leader, last_epoch, mark = (_number(event, key) for key in ("leader", "last_epoch", "high_watermark"))
             rule = str(event.get("rule", ""))[:20]
+            if "partition" not in event:  # a node's metadata log
+                end, epoch = (_number(event, key) for key in ("leo", "epoch"))
+                return Truncation(f"{METADATA_TOPIC}-0", start, end, epoch, rule, wall_ms=wall_ms)
             return Truncation(_partition(event), start, end, epoch, rule, leader, last_epoch, wall_ms, mark)
         case "leader_chosen":
             partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"

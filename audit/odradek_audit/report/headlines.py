@@ -9,7 +9,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_audit.catalogue import CHECKS, gravity
 from odradek_audit.checks.directories import listed
 from odradek_audit.findings import Finding
-from odradek_audit.report.losses import loss_sentences
+from odradek_audit.report.losses import loss_sentences, lost_records
 from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
 from odradek_audit.words import count, plain, plural
@@ -26,7 +26,9 @@ def verdict_word(report: Report) -> str:
 
 def verdict_sentence(report: Report) -> str:
     """What is gone, if anything is; then why the verdict is what it is, in one sentence or two."""
-    return " ".join([*loss_sentences(report.losses, len(report.replicas)), _reason(report)])
+    losses = report.losses
+    total = [f"{plural(lost_records(losses), 'acknowledged record')} are gone."] if len(losses) > 1 else []
+    return " ".join([*total, *loss_sentences(losses, len(report.replicas)), _reason(report)])
 
 
 def _reason(report: Report) -> str:

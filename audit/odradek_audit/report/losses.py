@@ -89,7 +89,7 @@ def run_html(moments: Sequence[Moment]) -> Safe:
     rows = [
         tag(
             "tr",
-            tag("td", shown(_clock(moment.wall_ms), 40)),
+            tag("td", shown(_clock(moment.wall_ms), 40), class_="when"),
             tag("td", name(moment.partition)),
             tag("td", tag("b", "✗ ", shown(moment.what), ": these records are lost") if moment.lost else moment.what),
             class_="lost" if moment.lost else None,
