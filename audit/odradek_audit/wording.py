@@ -20,6 +20,7 @@ UNDECIDED = "no majority says which copy is right"
 LOST_ITS_END = (
     "the log lost its end after the checkpoint was written: a power loss without a flush, or a file that was cut"
 )
+EXCHANGED = "two batches changed places in the file"
 
 
 # --- Causes -----------------------------------------------------------------------------------------------------------
@@ -78,7 +79,14 @@ def cause_of_checkpoint(finding: Finding) -> str:
     return LOST_ITS_END
 
 
+def _follows(finding: Finding, check: str, offset: int) -> bool:
+    """Whether another finding, at an offset, stands among its consequences."""
+    return any((each["check"], each["offset"]) == (check, offset) for each in finding.evidence.get("consequences", ()))
+
+
 def cause_of_gap(finding: Finding) -> str:
+    if _follows(finding, "offset-not-increasing", finding.evidence.get("stored_offset", -1)):
+        return EXCHANGED
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
     if "log_end" in finding.evidence:
@@ -112,7 +120,9 @@ def cause_of_repetition(finding: Finding) -> str:
     if "log_end" in finding.evidence:
         return "a file was made by hand, or copied from another log without its bytes"
     if "previous_last_offset" not in finding.evidence:
-        return "two batches changed places in the file"
+        return EXCHANGED
+    if _follows(finding, "offset-gap", finding.offset):
+        return "batches changed their places in the file"
     return "a batch was appended twice, or appended behind an end that had not been cut"
 
 
@@ -252,7 +262,8 @@ def headline_of_repetition(finding: Finding, where: str) -> str:
         return headline_of_gap(finding, where)
     if "log_end" in finding.evidence:
         return f"Replica {finding.replica} has an empty file inside of its log at {_offsets(finding)}{where}."
-    again = "a second time" if "previous_last_offset" in finding.evidence else "in the wrong order"
+    twice = "previous_last_offset" in finding.evidence and not _follows(finding, "offset-gap", finding.offset)
+    again = "a second time" if twice else "in the wrong order"
     return f"Replica {finding.replica} holds {_offsets(finding)} {again}{where}."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +14,13 @@ from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.scan import SegmentPart, scan_part
+from odradek_audit.report.headlines import headline
 from odradek_proto.compression import Codec
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs, encode_leader_epochs
 from odradek_proto.records import ControlType, encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption import plant
 from tests.audit.corruption.in_batches import recompress
 from tests.audit.corruption.places import EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
 from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
@@ -263,6 +266,14 @@ def test_a_commit_that_no_coordinator_can_load_is_found(write_cluster: WriteClus
     assert found == ([("batch-unreadable", "1", 1, 2)] if cut < 10 else [])
 
 
+def test_a_batch_in_another_place_is_not_said_to_be_there_twice(replicas: dict[str, Path]) -> None:
+    """It is missing where it was."""
+    planted = plant("displace-batch", replicas["2"], TopicPartition("t", 0), random.Random(3))
+    (finding,) = audit(replicas).findings
+    said = f"Replica 2 holds offsets {planted.offset} to {planted.offset + 3} in the wrong order in t-0."
+    assert (headline(finding), finding.cause) == (said, "batches changed their places in the file")
+
+
 def test_two_batches_that_say_each_others_offset_are_one_finding(replicas: dict[str, Path]) -> None:
     """They stand in each other's place; told at the first."""
     first, _, last = places_of(replicas["2"] / "t-0")[2:5]
@@ -270,7 +281,9 @@ def test_two_batches_that_say_each_others_offset_are_one_finding(replicas: dict[
     whole = data[: first.position] + last.data + data[first.end : last.position] + first.data + data[last.end :]
     first.segment.write_bytes(whole)
     base, end = first.header.base_offset, first.header.next_offset
-    assert told(audit(replicas).findings) == [("offset-gap", "2", base, end)]
+    (finding,) = audit(replicas).findings
+    assert told([finding]) == [("offset-gap", "2", base, end)]
+    assert finding.cause == "two batches changed places in the file"
 
 
 def test_a_changed_record_of_another_size_and_a_wrong_index_before_it_are_two_findings(
