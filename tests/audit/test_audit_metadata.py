@@ -366,7 +366,11 @@ def test_a_vote_that_is_older_than_the_log(write_cluster: WriteCluster, records:
     two may have been copied apart, and it is a note; a newer epoch is that of an election without records."""
     log = SamplePartition(log_of(beginning(records)))
     replicas = write_cluster(*[{METADATA: log}] * 3, clean_shutdown=clean)
-    path = replicas["2"] / "__cluster_metadata-0" / "quorum-state"
+    paths = [replicas[name] / "__cluster_metadata-0" / "quorum-state" for name in replicas]
+    for path in paths:
+        path.write_text('{"leaderId": 1, "leaderEpoch": 2, "votedId": -1, "data_version": 0}')
+    assert (audit(replicas).findings, audit(replicas).notes) == ([], [])
+    path = paths[1]
     path.write_text('{"leaderId": 1, "leaderEpoch": 1, "votedId": -1, "data_version": 0}')
     report = audit(replicas)
     found = [(each.check, each.replica, each.file, each.epoch) for each in report.findings]
@@ -374,6 +378,10 @@ def test_a_vote_that_is_older_than_the_log(write_cluster: WriteCluster, records:
     assert [note.kind for note in report.notes] == ([] if clean else ["metadata"])
     path.write_text('{"leaderId": 1, "leaderEpoch": 7, "votedId": -1, "data_version": 0}')
     assert audit(replicas).findings == []
+    path.unlink()
+    assert [note.sentence for note in audit(replicas).notes] == [
+        "__cluster_metadata-0: replica 2 has no quorum-state, as others have: it has forgotten its vote"
+    ]
 
 
 def test_one_record_that_is_missing_is_told_once(write_cluster: WriteCluster, records: Records) -> None:

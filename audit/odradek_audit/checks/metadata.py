@@ -49,6 +49,7 @@ from odradek_audit.results import Elected, PartitionResult, PartitionSummary, Re
 from odradek_audit.words import plural
 
 NO_LEADER = -1
+QUORUM_STATE = "quorum-state"
 LARGEST_SNAPSHOT = 256 * 1024 * 1024
 Place = tuple[bytes, int]
 
@@ -142,16 +143,21 @@ def check_metadata(
 def _check_votes(partition: PartitionInputs, tables: Mapping[str, BatchTable], sink: FindingSink) -> None:
     """C1: a node writes its epoch and its vote to `quorum-state` before it has a record of that epoch, so a file that
     names an older one has forgotten a vote, which may be given twice."""
+    written = any(inputs.quorum_epoch is not None for inputs in partition.replicas.values())
     for name, inputs in sorted(partition.replicas.items()):
         newest = max(tables[name].epoch, default=-1)
+        if inputs.quorum_epoch is None and written and all(each.file != QUORUM_STATE for each in inputs.problems):
+            sink.note(
+                "metadata", name, f"replica {name} has no {QUORUM_STATE}, as others have: it has forgotten its vote"
+            )
         if inputs.quorum_epoch is None or inputs.quorum_epoch >= newest:
             continue
         said = (
-            f"replica {name}: its quorum-state says leader epoch {inputs.quorum_epoch}, and its metadata log has "
+            f"replica {name}: its {QUORUM_STATE} says leader epoch {inputs.quorum_epoch}, and its metadata log has "
             f"records of epoch {newest}: it has forgotten its vote, and may give it again"
         )
         if inputs.clean_shutdown:
-            sink.report(METADATA_LEADER_EPOCH, name, said, epoch=newest, file="quorum-state")
+            sink.report(METADATA_LEADER_EPOCH, name, said, epoch=newest, file=QUORUM_STATE)
         else:
             sink.note("metadata", name, said)
 
