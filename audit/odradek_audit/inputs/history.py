@@ -320,7 +320,7 @@ class History:
         self.open_sends: dict[str, dict[bytes, int]] = {}
         self.open_failures: dict[str, dict[bytes, int]] = {}
         self.count = 0
-        self._send_lines: dict[tuple[str, bytes], int] = {}
+        self._send_lines: dict[tuple[str, int, bytes], int] = {}
         self.told_silences: list[Silence] = []
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         for event in events:
@@ -376,7 +376,7 @@ class History:
         if event.type == SEND and event.partition == NO_PARTITION:
             sends = self.open_sends.setdefault(event.topic, {})
             sends[digest] = sends.get(digest, 0) + 1
-            self._send_lines[event.topic, digest] = line
+            self._send_lines[event.topic, event.partition, digest] = line
             return
         if event.partition == NO_PARTITION:
             if event.definite:
@@ -389,7 +389,7 @@ class History:
             partition.keys[event.offset] = known or value_digest(event.key)
         if event.type == SEND:
             partition.sent[digest] = partition.sent.get(digest, 0) + 1
-            self._send_lines[event.topic, digest] = line
+            self._send_lines[event.topic, event.partition, digest] = line
         elif event.type == ERROR and event.definite:
             partition.failed[digest] = line
         elif event.type == DELIVER:
@@ -406,7 +406,8 @@ class History:
         if event.time_ms >= WALL_MS and event.offset >= 0:
             partition.ack_times[event.offset, digest] = event.time_ms
         if event.offset >= 0 and owed:
-            sent_at = self._send_lines.get((event.topic, digest), line)
+            free = self._send_lines.get((event.topic, NO_PARTITION, digest), line)
+            sent_at = self._send_lines.get((event.topic, event.partition, digest), free)
             partition.order.append((event.client, event.offset, digest, sent_at, line))
         if event.offset >= 0:
             named = partition.acknowledged if owed else partition.acknowledged_by_leader
