@@ -15,7 +15,7 @@ Run = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 LISTENERS = "GRPC://127.0.0.1:50051,REPLICATION://127.0.0.1:50052,CONTROLLER://127.0.0.1:50061"
 DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
-ROW = re.compile(r"^\| `([a-z.]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `([a-z0-9.]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
 def shown(value: object) -> str:

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 CALM = {"broker.session.timeout.ms": 300_000, "controller.quorum.fetch.timeout.ms": 300_000}
 
 
-@pytest.mark.parametrize("words", ["create orders -p 3 -r 1", "alter orders -p 3"])
+@pytest.mark.parametrize("words", ["create orders -p 6 -r 1", "alter orders -p 6"])
 def test_new_partitions_are_waited_for_as_long_as_one_more_gets_its_leader(
     words: str, odradek: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -30,18 +30,18 @@ def test_new_partitions_are_waited_for_as_long_as_one_more_gets_its_leader(
 
         def say(self: Screen, text: str = "") -> None:
             said.append(text)
-            if "of 3" in text:
+            if "of 6" in text:
                 cluster.thaw(frozen)
 
         monkeypatch.setattr(settling, "SAY_EVERY_S", 0)
-        monkeypatch.setattr(settling, "MANY", 3)
+        monkeypatch.setattr(settling, "MANY", 6)
         monkeypatch.setattr(Screen, "say", say)
         outcome = odradek("topic", *words.split(), "--json", "--timeout", "120")
         ends = odradek("topic", "offsets", "orders", "--json")
     assert outcome.code == 0
-    assert any(each.endswith(" of 3 partitions have their leader") for each in said)
+    assert any(each.endswith(" of 6 partitions have their leader") for each in said)
     assert json.loads(outcome.out)
-    assert [row["log_end_offset"] for row in json.loads(ends.out)] == [0, 0, 0]
+    assert [row["log_end_offset"] for row in json.loads(ends.out)] == [0] * 6
 
 
 def test_partitions_that_get_no_leader_are_named_and_fail_nothing(

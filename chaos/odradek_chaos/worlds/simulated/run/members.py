@@ -31,6 +31,7 @@ STABLE_MS = 4 * ANSWER_OF_GROUP_MS
 LEAVES, STALLS, LATE_COMMITS = 0.02, 0.02, 0.1  # how often a member does so, instead of a heartbeat
 STATIC = "g1"
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
+PROTOCOL_TYPE, PROTOCOL = "members", "modulo"
 VERSIONS = {OFFSET_COMMIT: 9, OFFSET_FETCH: 8, FIND_COORDINATOR: 3, JOIN: 9, HEARTBEAT: 4, LEAVE: 5, SYNC: 5}
 
 _ELSEWHERE = (
@@ -160,8 +161,8 @@ class Member:
             "rebalance_timeout_ms": REBALANCE_MS,
             "member_id": self._identity.member_id,
             "group_instance_id": self._instance_id,
-            "protocol_type": "members",
-            "protocols": [{"name": "modulo", "metadata": b""}],
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [{"name": PROTOCOL, "metadata": b""}],
         }
         try:
             answer = await self._ask(JOIN, request)
@@ -180,7 +181,8 @@ class Member:
             for number, member_id in enumerate(members)
         ]
         newest = self._history.generation_id
-        answer = await self._ask(SYNC, self._named({"assignments": assignments}))
+        protocol = {"protocol_type": PROTOCOL_TYPE, "protocol_name": PROTOCOL}
+        answer = await self._ask(SYNC, self._named({**protocol, "assignments": assignments}))
         owned = tuple(bytes(answer["assignment"]))
         who = self._instance_id or self._identity.member_id  # the next process of an instance has its partitions
         self._history.on_synced(who, self._identity.generation_id, owned, newest)
