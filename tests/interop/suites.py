@@ -1,6 +1,6 @@
 """The test suites of Kafka's clients, as their authors wrote them, against a cluster in this process.
 
-    python -m tests.interop.suites [franz-go] [kafka-python]
+    python -m tests.interop.suites [--only franz-go kafka-python]
 
 They come from where their clients come from: Go's module proxy, which serves tests with each module, and PyPI's source
 distribution. What is left out is named below with its reason; everything else has to pass, or skip itself. The exit
@@ -152,9 +152,9 @@ SUITES = {"franz-go": franz_go, "kafka-python": kafka_python}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Test suites of Kafka's clients, against odradek.")
-    parser.add_argument("suites", nargs="*", choices=[*SUITES, []], default=[*SUITES], metavar="SUITE")
+    parser.add_argument("--only", nargs="+", choices=[*SUITES], default=[*SUITES], metavar="SUITE")
     failed = False
-    for name in parser.parse_args().suites:
+    for name in parser.parse_args().only:
         with tempfile.TemporaryDirectory(prefix="odradek-suite-") as place:
             found = SUITES[name](Path(place))
         counts = found.counts
