@@ -10,6 +10,7 @@ from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_messages
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import SETTINGS, add_topic, image_of, incarnation, partition_of, write
 
@@ -176,3 +177,31 @@ def test_a_heartbeat_from_beyond_the_metadata_moves_nothing(offset: int, error: 
     session = sessions.session(1)
     assert session is not None
     assert session.metadata_offset == -1
+
+
+@pytest.mark.parametrize(("elr_enable", "leader"), [(False, 1), (True, 2)])
+def test_who_is_eligible_from_before_leads_only_where_that_still_counts(elr_enable: bool, leader: int) -> None:
+    """R-147 takes no leader away without giving another: eligible replicas may be left from a setting of before."""
+    settings = replace(SETTINGS, elr_enable=elr_enable)
+    image = image_of([1, 2, 3])
+    add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2]), **{"min.insync.replicas": "2"})
+    sessions = sessions_of(image)
+    for witness in (2, 3):
+        write(image, process_heartbeat(image, settings, sessions, beat(witness, unreachable=[1]), 0).records)
+    assert image.topics["orders"].partitions[0].leader == leader
+
+
+def test_a_heartbeat_of_another_process_says_nothing_of_the_disk() -> None:
+    """R-148 goes by those that R-154 takes: right epoch and incarnation, and not late."""
+    image = image_of([1, 2])
+    add_topic(image, "orders", partition_of([1, 2]))
+    sessions = sessions_of(image)
+    full = beat(disk_full=True)
+    for refused in (replace(full, broker_epoch=100), replace(full, incarnation_id=incarnation(1, 1))):
+        assert process_heartbeat(image, SETTINGS, sessions, refused, 0).records == ()
+    assert process_heartbeat(image, SETTINGS, sessions, full, 0, late=True).records == []
+    assert not sessions.is_full(1)
+    assert len(process_heartbeat(image, SETTINGS, sessions, full, 0).records) == 1
+    assert sessions.is_full(1)
+    sessions.registered(replace(image.brokers[1], incarnation_id=incarnation(1, 1)), 0)
+    assert not sessions.is_full(1), "the next process has said nothing yet"

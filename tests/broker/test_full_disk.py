@@ -8,6 +8,7 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
+from odradek_broker.storage.errors import ROOM_BYTES
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
@@ -120,5 +121,47 @@ def test_a_cut_that_a_full_disk_refused_is_made_when_there_is_room() -> None:
         world.leader(ONE).answers.put_nowait(answer)
         await world.clock.sleep(100)
         assert world.log_end() == 1
+
+    run(story, disk)
+
+
+def test_a_replica_that_found_no_room_is_made_when_there_is_some() -> None:
+    """Until then it is reported as one that cannot be opened, so that nobody waits for it."""
+    disk = SimDisk(random.Random(1))
+
+    async def story(world: World) -> None:
+        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+        world.replicas.loaded = True
+        disk.quota = disk.used
+        await world.learn(ME, 0)
+        assert world.replicas.lookup(ORDERS) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert [(each.damaged, each.log_end_offset) for each in world.replicas.reports()] == [(True, -1)]
+        await maintenance.checkpoint_high_watermarks()
+        assert ORDERS in world.replicas.broken
+        disk.quota = None
+        await maintenance.checkpoint_high_watermarks()
+        assert produced(world) is ErrorCode.NONE
+        assert not world.replicas.reports()
+        assert not world.replicas.broken
+
+    run(story, disk)
+
+
+def test_a_disk_is_full_no_more_although_nobody_writes_there() -> None:
+    """Else a broker whose leaderships have moved would be called full for good (R-148)."""
+    disk = SimDisk(random.Random(1))
+
+    async def story(world: World) -> None:
+        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+        await world.learn(ME, 0)
+        disk.quota = disk.used
+        assert produced(world) is ErrorCode.KAFKA_STORAGE_ERROR
+        disk.quota = disk.used + ROOM_BYTES // 2
+        await maintenance.checkpoint_high_watermarks()
+        assert not describes_room(world), "the next appends may need more"
+        disk.quota = disk.used + 2 * ROOM_BYTES
+        assert not describes_room(world), "nothing was written yet"
+        await maintenance.checkpoint_high_watermarks()
+        assert describes_room(world)
 
     run(story, disk)

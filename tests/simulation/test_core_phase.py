@@ -6,6 +6,7 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_chaos.worlds.simulated.faults.disks import DiskFull
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -27,6 +28,7 @@ BROKEN = {  # as `state_of` says it
     "mute": (True, False, False, True, False),
     "deaf": (True, False, True, False, False),
     "unreachable": (True, False, False, False, True),
+    "full": (True, False, False, False, False),
 }
 
 
@@ -68,6 +70,9 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         elif way == "frozen":
             for broker_id in TWO:
                 await Pause(world, rng, 1).act({"broker": broker_id, "pause_ms": ENDS_MS})
+        elif way == "full":
+            for broker_id in TWO:
+                await DiskFull(world, rng, 1).act({"broker": broker_id, "left_bytes": 9, "full_ms": ENDS_MS})
         else:
             names = [machine.name for machine in (*world.cluster.machines.values(), *world.cluster.clients)]
             ways = [pair for one in names for other in names if one < other for pair in both(one, other)]
@@ -77,6 +82,8 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         assert state_of(world, broken) == BROKEN[way]
         await virtual_sleep(2 * ENDS_MS / 1000)
         assert state_of(world, broken) == BROKEN[way]
+        full = [each for each, machine in world.cluster.machines.items() if machine.disk.quota is not None]
+        assert full == [broken] * (way == "full")
         world.heal()
         assert state_of(world, broken) == (True, False, False, False, False)
         await end(world)

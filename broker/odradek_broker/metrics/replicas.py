@@ -39,6 +39,8 @@ def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
         yield gauge(MANAGER + name, text, value)
     text = "Leaders that have not answered this broker for about broker.session.timeout.ms."
     yield gauge("odradek_unreachable_leaders", text, len(broker.replicas.probes.unreachable))
+    text = "1 while the disk of this broker's logs is full: they can only be read (R-148)."
+    yield gauge("odradek_disk_full", text, int(not broker.replicas.has_room))
     counts = broker.replicas.counters
     yield counter(
         f"{MANAGER}isrshrinks_total", "Members that left an ISR, counted by the leader afterwards.", counts.isr_shrinks

@@ -161,6 +161,7 @@ class Broker:
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
             reports=lambda: self.replicas.reports(),
             unreachable=lambda: self.replicas.probes.unreachable,
+            has_room=lambda: self.replicas.has_room,
             on_unfenced=self._on_unfenced,
             on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,

@@ -106,6 +106,10 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
             "broker {broker_id} does not answer other brokers: the balance gives it no leadership"
         ),
         "broker_reachable": _info("broker {broker_id} answers other brokers again"),
+        "broker_full": _warning(
+            "the disk of broker {broker_id} is full: other in-sync replicas lead what it leads, until it has room"
+        ),
+        "broker_has_room": _info("the disk of broker {broker_id} has room again"),
         "broker_registered": _info("broker {broker_id} has registered, broker epoch {broker_epoch}"),
         "broker_unregistered": _info("broker {broker_id} was unregistered by an administrator"),
         "broker_fencing": _info("broker {broker_id} is fenced: {reason}"),

@@ -42,6 +42,7 @@ class Heartbeat(Message, frozen=True):
     want_shut_down: bool = False
     replicas: Sequence[ReplicaReport] = ()  # those that are damaged, and those of partitions where nobody is waited for
     unreachable: Sequence[int] = ()  # leaders that have not answered this broker for about a session timeout
+    disk_full: bool = False  # nothing can be appended to the logs here: another member of each ISR should lead
 
 
 class ReplicaReport(Message, frozen=True):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!odradek_proto/v1/controller.proto\x12\nodradek.v1\"C\n\x16\x43ontrollerAnswerHeader\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\x94\x02\n\x15RegisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x43\n\tendpoints\x18\x04 \x03(\x0b\x32\x30.odradek.v1.RegisterBrokerRequest.EndpointsEntry\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x1d\n\x15previous_broker_epoch\x18\x06 \x01(\x12\x12\x18\n\x10log_directory_id\x18\x07 \x01(\x0c\x1a\x30\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x16RegisterBrokerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x12\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\xdb\x01\n\tHeartbeat\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x1f\n\x17\x63urrent_metadata_offset\x18\x04 \x01(\x03\x12\x12\n\nwant_fence\x18\x05 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x06 \x01(\x08\x12+\n\x08replicas\x18\x07 \x03(\x0b\x32\x19.odradek.v1.ReplicaReport\x12\x13\n\x0bunreachable\x18\x08 \x03(\x05\"\x87\x01\n\rReplicaReport\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x12\n\nlast_epoch\x18\x04 \x01(\x11\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x0f\n\x07\x64\x61maged\x18\x06 \x01(\x08\"\x7f\n\x0fHeartbeatAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x14\n\x0cis_caught_up\x18\x02 \x01(\x08\x12\x11\n\tis_fenced\x18\x03 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x04 \x01(\x08\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"t\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x32\n\npartitions\x18\x03 \x03(\x0b\x32\x1e.odradek.v1.AlterPartitionItem\"\xa4\x01\n\x12\x41lterPartitionItem\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12&\n\x07new_isr\x18\x05 \x03(\x0b\x32\x15.odradek.v1.IsrMember\x12\x12\n\nrecovering\x18\x06 \x01(\x08\"4\n\tIsrMember\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x12\"u\n\x16\x41lterPartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.odradek.v1.AlteredPartition\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\xae\x01\n\x10\x41lteredPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x11\n\tleader_id\x18\x04 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\x12\x12\n\nrecovering\x18\x08 \x01(\x08\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"r\n\x1b\x41llocateProducerIdsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\x83\x01\n\x10\x46orwardedRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x10\n\x08listener\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\"g\n\x11\x46orwardedResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\x32\xb6\x03\n\nController\x12W\n\x0eRegisterBroker\x12!.odradek.v1.RegisterBrokerRequest\x1a\".odradek.v1.RegisterBrokerResponse\x12\x41\n\x07Session\x12\x15.odradek.v1.Heartbeat\x1a\x1b.odradek.v1.HeartbeatAnswer(\x01\x30\x01\x12W\n\x0e\x41lterPartition\x12!.odradek.v1.AlterPartitionRequest\x1a\".odradek.v1.AlterPartitionResponse\x12\x66\n\x13\x41llocateProducerIds\x12&.odradek.v1.AllocateProducerIdsRequest\x1a\'.odradek.v1.AllocateProducerIdsResponse\x12K\n\x0c\x46orwardAdmin\x12\x1c.odradek.v1.ForwardedRequest\x1a\x1d.odradek.v1.ForwardedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!odradek_proto/v1/controller.proto\x12\nodradek.v1\"C\n\x16\x43ontrollerAnswerHeader\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\x94\x02\n\x15RegisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x43\n\tendpoints\x18\x04 \x03(\x0b\x32\x30.odradek.v1.RegisterBrokerRequest.EndpointsEntry\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x1d\n\x15previous_broker_epoch\x18\x06 \x01(\x12\x12\x18\n\x10log_directory_id\x18\x07 \x01(\x0c\x1a\x30\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x16RegisterBrokerResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x12\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\xee\x01\n\tHeartbeat\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x1f\n\x17\x63urrent_metadata_offset\x18\x04 \x01(\x03\x12\x12\n\nwant_fence\x18\x05 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x06 \x01(\x08\x12+\n\x08replicas\x18\x07 \x03(\x0b\x32\x19.odradek.v1.ReplicaReport\x12\x13\n\x0bunreachable\x18\x08 \x03(\x05\x12\x11\n\tdisk_full\x18\t \x01(\x08\"\x87\x01\n\rReplicaReport\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x12\n\nlast_epoch\x18\x04 \x01(\x11\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x0f\n\x07\x64\x61maged\x18\x06 \x01(\x08\"\x7f\n\x0fHeartbeatAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x14\n\x0cis_caught_up\x18\x02 \x01(\x08\x12\x11\n\tis_fenced\x18\x03 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x04 \x01(\x08\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"t\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x32\n\npartitions\x18\x03 \x03(\x0b\x32\x1e.odradek.v1.AlterPartitionItem\"\xa4\x01\n\x12\x41lterPartitionItem\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12&\n\x07new_isr\x18\x05 \x03(\x0b\x32\x15.odradek.v1.IsrMember\x12\x12\n\nrecovering\x18\x06 \x01(\x08\"4\n\tIsrMember\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x12\"u\n\x16\x41lterPartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.odradek.v1.AlteredPartition\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\xae\x01\n\x10\x41lteredPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x11\n\tleader_id\x18\x04 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\x12\x12\n\nrecovering\x18\x08 \x01(\x08\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"r\n\x1b\x41llocateProducerIdsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\"\x83\x01\n\x10\x46orwardedRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x10\n\x08listener\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\"g\n\x11\x46orwardedResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x15\n\rcontroller_id\x18\x0f \x01(\x11\x32\xb6\x03\n\nController\x12W\n\x0eRegisterBroker\x12!.odradek.v1.RegisterBrokerRequest\x1a\".odradek.v1.RegisterBrokerResponse\x12\x41\n\x07Session\x12\x15.odradek.v1.Heartbeat\x1a\x1b.odradek.v1.HeartbeatAnswer(\x01\x30\x01\x12W\n\x0e\x41lterPartition\x12!.odradek.v1.AlterPartitionRequest\x1a\".odradek.v1.AlterPartitionResponse\x12\x66\n\x13\x41llocateProducerIds\x12&.odradek.v1.AllocateProducerIdsRequest\x1a\'.odradek.v1.AllocateProducerIdsResponse\x12K\n\x0c\x46orwardAdmin\x12\x1c.odradek.v1.ForwardedRequest\x1a\x1d.odradek.v1.ForwardedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,29 +42,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERBROKERRESPONSE']._serialized_start=397
   _globals['_REGISTERBROKERRESPONSE']._serialized_end=509
   _globals['_HEARTBEAT']._serialized_start=512
-  _globals['_HEARTBEAT']._serialized_end=731
-  _globals['_REPLICAREPORT']._serialized_start=734
-  _globals['_REPLICAREPORT']._serialized_end=869
-  _globals['_HEARTBEATANSWER']._serialized_start=871
-  _globals['_HEARTBEATANSWER']._serialized_end=998
-  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1000
-  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1116
-  _globals['_ALTERPARTITIONITEM']._serialized_start=1119
-  _globals['_ALTERPARTITIONITEM']._serialized_end=1283
-  _globals['_ISRMEMBER']._serialized_start=1285
-  _globals['_ISRMEMBER']._serialized_end=1337
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1339
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1456
-  _globals['_ALTEREDPARTITION']._serialized_start=1459
-  _globals['_ALTEREDPARTITION']._serialized_end=1633
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1635
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1704
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1706
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1820
-  _globals['_FORWARDEDREQUEST']._serialized_start=1823
-  _globals['_FORWARDEDREQUEST']._serialized_end=1954
-  _globals['_FORWARDEDRESPONSE']._serialized_start=1956
-  _globals['_FORWARDEDRESPONSE']._serialized_end=2059
-  _globals['_CONTROLLER']._serialized_start=2062
-  _globals['_CONTROLLER']._serialized_end=2500
+  _globals['_HEARTBEAT']._serialized_end=750
+  _globals['_REPLICAREPORT']._serialized_start=753
+  _globals['_REPLICAREPORT']._serialized_end=888
+  _globals['_HEARTBEATANSWER']._serialized_start=890
+  _globals['_HEARTBEATANSWER']._serialized_end=1017
+  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1019
+  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1135
+  _globals['_ALTERPARTITIONITEM']._serialized_start=1138
+  _globals['_ALTERPARTITIONITEM']._serialized_end=1302
+  _globals['_ISRMEMBER']._serialized_start=1304
+  _globals['_ISRMEMBER']._serialized_end=1356
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1358
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1475
+  _globals['_ALTEREDPARTITION']._serialized_start=1478
+  _globals['_ALTEREDPARTITION']._serialized_end=1652
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1654
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1723
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1725
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1839
+  _globals['_FORWARDEDREQUEST']._serialized_start=1842
+  _globals['_FORWARDEDREQUEST']._serialized_end=1973
+  _globals['_FORWARDEDRESPONSE']._serialized_start=1975
+  _globals['_FORWARDEDRESPONSE']._serialized_end=2078
+  _globals['_CONTROLLER']._serialized_start=2081
+  _globals['_CONTROLLER']._serialized_end=2519
 # @@protoc_insertion_point(module_scope)

@@ -5,9 +5,10 @@ cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes] [grace=2000]   registered a
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
 end 2 [3 ...] [older]   session streams end, `older`: of the process before     stream 2 [older]        one is opened
 dialled 2 refused|listening|silent [older]         what a dial found
-beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachable=1,3]   a heartbeat; it has read all
-                                metadata, and says of its copies their last epochs and ends, `!` for one that is
-                                damaged, and which leaders do not answer it
+beat 2 [shutdown] [fence] [full] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachable=1,3]   a heartbeat; it has
+                                read all metadata, and says of its copies their last epochs and ends, `!` for one that
+                                is damaged (`4:-1!`: it cannot be opened), which leaders do not answer it, and whether
+                                its disk is full
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, or somebody in its name, with an address
 unregister 2            an administrator takes the broker for gone for good
@@ -33,7 +34,7 @@ from odradek_broker.core.controller.reassignment import alter_partition_reassign
 from odradek_broker.core.controller.registration import fence_broker, register_broker, unregister_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.controller.unreachable import unreachable_brokers
+from odradek_broker.core.controller.unfit_leaders import unfit_brokers
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
@@ -191,6 +192,7 @@ class ControllerStage:
             want_shut_down="shutdown" in wishes,
             replicas=[self.report(each) for each in wishes if ":" in each],
             unreachable=numbers(",".join(cannot_reach)),
+            disk_full="full" in wishes,
         )
         decision = process_heartbeat(self.image, self.settings, self.table, heartbeat, self.now_ms)
         answer = decision.answer
@@ -265,7 +267,7 @@ class ControllerStage:
     def do_elect(self, topic: str, number: str, kind: str) -> None:
         named = [admin_messages.ElectPartition(topic=topic, partition=int(number))]
         request = admin_messages.ElectLeadersRequest(election_type=kind, partitions=named)
-        decision = elect_leaders(self.image, self.settings, request)
+        decision = elect_leaders(self.image, self.settings, request, unfit_brokers(self.image, self.table))
         self._said += [f"{kind} election: {ErrorCode(each.error_code).name}" for each in decision.answer.partitions]
         self.write(decision.records)
 
@@ -276,8 +278,7 @@ class ControllerStage:
         self.write(decision.records)
 
     def do_balance(self) -> None:
-        unreachable = unreachable_brokers(self.image, self.table)
-        self.write(balance_leaders(self.image, self.settings, unreachable).records)
+        self.write(balance_leaders(self.image, self.settings, unfit_brokers(self.image, self.table)).records)
 
     def do_reassign(self, topic: str, number: str, replicas: str = "") -> None:
         self.reassigns = True

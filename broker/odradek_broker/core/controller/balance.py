@@ -21,7 +21,10 @@ MAX_ELECTIONS_PER_BATCH = 1_000  # Kafka's, for the periodic balance
 
 
 def elect_leaders(
-    image: MetadataImage, settings: ControllerSettings, request: admin_messages.ElectLeadersRequest
+    image: MetadataImage,
+    settings: ControllerSettings,
+    request: admin_messages.ElectLeadersRequest,
+    unfit: Container[int] = (),
 ) -> Decision[admin_messages.ElectLeadersResponse]:
     """Elections that somebody asked for; an unclean one ignores the topic's setting.
 
@@ -39,7 +42,7 @@ def elect_leaders(
     records: list[MetadataRecord] = []
     results: list[admin_messages.ElectionResult] = []
     for topic_partition in wanted:
-        record, error = _elect(image, settings, topic_partition, election)
+        record, error = _elect(image, settings, topic_partition, election, unfit)
         if record is not None:
             records.append(record)
         if request.partitions or error is not ErrorCode.ELECTION_NOT_NEEDED:
@@ -47,10 +50,8 @@ def elect_leaders(
     return Decision(records, admin_messages.ElectLeadersResponse(partitions=results))
 
 
-def balance_leaders(
-    image: MetadataImage, settings: ControllerSettings, unreachable: Container[int] = ()
-) -> Decision[int]:
-    """Preferred replicas that are in sync, active and reached by others (R-147) take over.
+def balance_leaders(image: MetadataImage, settings: ControllerSettings, unfit: Container[int] = ()) -> Decision[int]:
+    """Preferred replicas that are in sync, active, reached by others (R-147) and not full (R-148) take over.
 
     The answer is how many; call again at the limit.
     """
@@ -59,7 +60,7 @@ def balance_leaders(
         preferred = current.replicas[0]
         if current.leader == preferred or preferred not in current.isr or not image.is_active(preferred):
             continue
-        if preferred in unreachable:
+        if preferred in unfit:
             continue
         target = PartitionTarget(
             acceptable=image.is_active,
@@ -76,7 +77,11 @@ def balance_leaders(
 
 
 def _elect(
-    image: MetadataImage, settings: ControllerSettings, topic_partition: TopicPartition, election: Election
+    image: MetadataImage,
+    settings: ControllerSettings,
+    topic_partition: TopicPartition,
+    election: Election,
+    unfit: Container[int],
 ) -> tuple[MetadataRecord | None, ErrorCode]:
     topic, current = image.topics.get(topic_partition.topic), image.partition(topic_partition)
     if topic is None or current is None:
@@ -84,6 +89,8 @@ def _elect(
     preferred = election is Election.PREFERRED
     if current.leader == current.replicas[0] if preferred else current.leader != NO_LEADER:
         return None, ErrorCode.ELECTION_NOT_NEEDED
+    if preferred and current.replicas[0] in unfit:  # the next heartbeat would take it away again
+        return None, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     target = PartitionTarget(
         acceptable=image.is_active,
         election=election,
@@ -110,6 +117,6 @@ REQUESTS = (
     Change(
         "ElectLeaders",
         Need(Operation.ALTER),
-        decide=lambda call: elect_leaders(call.image, call.settings, call.request),
+        decide=lambda call: elect_leaders(call.image, call.settings, call.request, call.unfit),
     ),
 )

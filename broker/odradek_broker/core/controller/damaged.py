@@ -30,7 +30,8 @@ def judge_replicas(
         current = topic.partitions.get(partition) if topic is not None else None
         if topic is None or current is None or broker_id not in current.replicas:
             continue
-        record = _withdraw(image, settings, topic, partition, broker_id) if report.damaged else None
+        unusable = report.log_end_offset < 0
+        record = _withdraw(image, settings, topic, partition, broker_id, unusable) if report.damaged else None
         record = record or _elect_longest(image, settings, sessions, topic, partition)
         if record is not None:
             records.append(record)
@@ -38,15 +39,25 @@ def judge_replicas(
 
 
 def _withdraw(
-    image: MetadataImage, settings: ControllerSettings, topic: TopicImage, partition: int, broker_id: int
+    image: MetadataImage,
+    settings: ControllerSettings,
+    topic: TopicImage,
+    partition: int,
+    broker_id: int,
+    unusable: bool,
 ) -> MetadataRecord | None:
-    """Out of ISR and leadership; a leader only if another member of the ISR can take its place at once."""
+    """Out of ISR and leadership; a leader only if another member of the ISR can take its place at once.
+
+    A leader that cannot use its log at all serves nobody: if it is alone in an ISR that cannot commit, an eligible
+    replica takes its place, which has all that is committed (R-139).
+    """
     current = topic.partitions[partition]
     concerned = (*current.isr, current.leader, *current.eligible, *current.last_known_eligible)
     if broker_id not in concerned or len(current.replicas) == 1:
         return None
     isr = tuple(replica for replica in current.isr if replica != broker_id)
-    if current.leader == broker_id and not any(map(image.is_active, isr)):
+    successors = current.eligible if unusable and settings.elr_enable and not isr else isr
+    if current.leader == broker_id and not any(map(image.is_active, successors)):
         return None
 
     def acceptable(replica: int) -> bool:

@@ -53,6 +53,7 @@ class AdminCall(Value, frozen=True):
     settings: ControllerSettings
     rng: random.Random
     describe_quorum: Callable[[], admin_messages.DescribeQuorumResponse]
+    unfit: Sequence[int] = ()  # brokers that should lead nothing that another one can lead
 
 
 class AdminRequest(Value, frozen=True):

@@ -14,7 +14,7 @@ from odradek_broker.core.controller.partitions import has_leaderships, remove_br
 from odradek_broker.core.controller.registration import fencing_records, unfencing_records
 from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.controller.unreachable import depose_unreachable
+from odradek_broker.core.controller.unfit_leaders import replace_unfit
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
@@ -93,7 +93,7 @@ def process_heartbeat(
     if not late:
         sessions.take_reports(heartbeat.broker_id, heartbeat)
         judged = judge_replicas(image, settings, sessions, heartbeat.broker_id)
-        judged = judged or depose_unreachable(image, settings, sessions, heartbeat)
+        judged = judged or replace_unfit(image, settings, sessions, heartbeat)
         if judged:  # what becomes of the broker is decided at its next heartbeat, by what these records leave
             return Decision(judged, Answer(is_caught_up=caught_up, is_fenced=registration.fenced))
     following = state if late else _following(image, sessions, heartbeat, registration, state, caught_up)

@@ -85,6 +85,7 @@ class Session:
     next_dial_ms: int = 0
     reports: Mapping[tuple[bytes, int], ReplicaReport] = field(default_factory=dict)  # of its last heartbeat
     unreachable: Sequence[int] = ()  # of its last heartbeat: leaders that do not answer it
+    is_full: bool = False  # its disk, by its last heartbeat
 
 
 class SessionTable:
@@ -137,10 +138,11 @@ class SessionTable:
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def take_reports(self, broker_id: int, heartbeat: Heartbeat) -> None:
-        """A heartbeat's reports of copies (R-146) and leaders (R-147) replace those of the previous one."""
+        """A heartbeat's reports of copies (R-146), leaders (R-147) and its disk (R-148) replace the previous ones."""
         session = self._sessions[broker_id]
         session.reports = {(each.topic_id, each.partition): each for each in heartbeat.replicas}
         session.unreachable = heartbeat.unreachable
+        session.is_full = heartbeat.disk_full
 
     def reports_of(self, broker_id: int) -> Mapping[tuple[bytes, int], ReplicaReport]:
         """The reports of a broker's current incarnation about its copies, by topic id and partition."""
@@ -156,6 +158,11 @@ class SessionTable:
                     if broker_id in image.brokers and broker_id != reporter:
                         found.setdefault(broker_id, []).append(reporter)
         return found
+
+    def is_full(self, broker_id: int) -> bool:
+        """Whether the disk of a broker's current incarnation takes nothing more (R-148)."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.is_full
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
         """The metadata offset that every active broker has reached; None without an active broker."""

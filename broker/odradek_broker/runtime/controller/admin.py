@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek_broker.core.context import RequestContext
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.controller.decision import AdminCall, Reading
+from odradek_broker.core.controller.unfit_leaders import unfit_brokers
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.runtime.controller.term import ActiveController, Term
 
@@ -25,8 +26,8 @@ async def answer_admin(
     request = kind.request.FromString(data)
 
     def call(image: MetadataImage) -> AdminCall:
-        quorum = controller.quorum
-        return AdminCall(context, request, image, controller.settings, controller.clock.rng, quorum.describe)
+        quorum, unfit = controller.quorum, unfit_brokers(image, term.sessions)
+        return AdminCall(context, request, image, controller.settings, controller.clock.rng, quorum.describe, unfit)
 
     if isinstance(kind, Reading):
         return kind.answer(call(controller.feed.image)).SerializeToString()

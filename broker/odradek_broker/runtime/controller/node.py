@@ -23,7 +23,7 @@ from odradek_broker.core.controller.partitions import elect_leaderless
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.controller.unreachable import unreachable_brokers
+from odradek_broker.core.controller.unfit_leaders import full_brokers, unfit_brokers, unreachable_brokers
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply, encode
@@ -181,7 +181,7 @@ class ControllerNode:
         term = self._term
         if term is None or term.refused:
             return
-        self._tell_unreachable(term)
+        self._tell_of_unfit(term)
         self._carry_out(term, term.sessions.on_time(term.ahead, self.clock.now_ms()))
         if term.timer is not None:
             term.timer.cancel()
@@ -196,14 +196,17 @@ class ControllerNode:
 
     # --- Inside -------------------------------------------------------------------------------------------------
 
-    def _tell_unreachable(self, term: Term) -> None:
-        now = unreachable_brokers(term.ahead, term.sessions)
-        for broker_id in sorted({*now} ^ {*term.unreachable}):
-            if broker_id in now:
-                self._event("broker_unreachable", {"broker_id": broker_id})
-            else:
-                self._event("broker_reachable", {"broker_id": broker_id})
-        term.unreachable = now
+    def _tell_of_unfit(self, term: Term) -> None:
+        """Events of brokers that others cannot reach (R-147), or whose disk is full (R-148), since the last look."""
+        unreachable = unreachable_brokers(term.ahead, term.sessions)
+        for broker_id in sorted({*unreachable} ^ {*term.unreachable}):
+            self._event(
+                "broker_unreachable" if broker_id in unreachable else "broker_reachable", {"broker_id": broker_id}
+            )
+        full = full_brokers(term.ahead, term.sessions)
+        for broker_id in sorted({*full} ^ {*term.full}):
+            self._event("broker_full" if broker_id in full else "broker_has_room", {"broker_id": broker_id})
+        term.unreachable, term.full = unreachable, full
 
     def _on_timer(self) -> None:
         try:
@@ -284,7 +287,7 @@ class ControllerNode:
         """R-138."""
 
         def decide(image: MetadataImage) -> Decision[int]:
-            return balance_leaders(image, self.settings, unreachable_brokers(image, term.sessions))
+            return balance_leaders(image, self.settings, unfit_brokers(image, term.sessions))
 
         while True:
             await self.clock.sleep(self.settings.leader_imbalance_check_interval_s * 1000)

@@ -40,6 +40,7 @@ class Term:
     refused: bool = False  # the quorum took a write no more: the term is over, and will be told so
     unclean: list[int] = field(default_factory=list)  # offsets of unclean elections that are not committed yet
     unreachable: list[int] = field(default_factory=list)  # brokers of which events have said so
+    full: list[int] = field(default_factory=list)  # the same of full disks
 
 
 class ActiveController(Protocol):

@@ -73,6 +73,7 @@ class BrokerSession:
         log_directory_id: bytes = b"",
         reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple,
         unreachable: Callable[[], Sequence[int]] = tuple,
+        has_room: Callable[[], bool] = lambda: True,
         on_unfenced: Callable[[], None] | None = None,
         on_fenced: Callable[[], None] | None = None,
         on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
@@ -98,6 +99,7 @@ class BrokerSession:
         )
         self._reports = reports
         self._unreachable = unreachable
+        self._has_room = has_room
         self._on_unfenced = on_unfenced
         self._on_fenced = on_fenced
         self._on_returned = on_returned
@@ -301,6 +303,7 @@ class BrokerSession:
             want_shut_down=self._want_shut_down,
             replicas=self._reports(),
             unreachable=self._unreachable(),
+            disk_full=not self._has_room(),
         )
 
     def _interval_ms(self) -> int:

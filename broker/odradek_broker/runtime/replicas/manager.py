@@ -35,7 +35,7 @@ from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leade
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import ROOM_BYTES, DiskFull, LogDirectoryFailed, StorageError
+from odradek_broker.storage.errors import ROOM_BYTES, DiskFull, LogDirectoryFailed, StorageError, is_no_room
 from odradek_broker.storage.log import Log
 
 MOST_REPORTS = 1_000  # replicas in one heartbeat
@@ -95,7 +95,7 @@ class ReplicaManager:
         )
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
-        self._without_room: dict[TopicPartition, None] = {}  # replicas that are offline until the disk has room
+        self._without_room: dict[TopicPartition, None] = {}  # offline, or not made, until the disk has room
         self._to_host: dict[TopicPartition, None] = {}  # replicas whose log is still to be made
         self.loaded = False
         self.leaving = False  # this broker has begun its controlled shutdown
@@ -131,9 +131,12 @@ class ReplicaManager:
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk takes anything more, as far as the file system knows."""
-        full = any(replica.trouble.is_full for replica in self.replicas.values())
-        return not full and self._files.free_bytes(self._directory.path) >= ROOM_BYTES
+        """Whether the disk takes anything more, as far as the file system knows (R-148)."""
+        return self._has_free_space and not any(replica.trouble.is_full for replica in self.replicas.values())
+
+    @property
+    def _has_free_space(self) -> bool:
+        return self._files.free_bytes(self._directory.path) >= ROOM_BYTES
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
         """`listener` is called when this broker becomes leader of a partition of the topic, and when it ceases."""
@@ -336,6 +339,8 @@ class ReplicaManager:
         except (OSError, StorageError) as error:
             self.open_failed(tp, error)
             self._broken[tp] = str(error)
+            if is_no_room(error):
+                self._without_room[tp] = None
             return None
         self._broken.pop(tp, None)
         self._note_recovery(log)
@@ -346,7 +351,7 @@ class ReplicaManager:
         return self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
 
     def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
-        """A log that cannot be read is that replica's failure (R-86); a disk that refuses stops the node."""
+        """A log that cannot be read, or has no room, is that replica's failure (R-86); a failing disk ends it."""
         self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
         if not _is_one_replicas(error):
             self._on_directory_failed(error)
@@ -479,7 +484,7 @@ class ReplicaManager:
         """
         reason = f"{replica.topic_partition}: {type(error).__name__}: {error}"
         self.events.write("replica_offline", "R-86", {"partition": str(replica.topic_partition), "reason": reason})
-        if isinstance(error, DiskFull):
+        if is_no_room(error):
             self._without_room[replica.topic_partition] = None
         self._leaderships.ceased(replica.topic_partition)
         replica.take_offline(reason)
@@ -492,17 +497,24 @@ class ReplicaManager:
         self._directory.write_cleaned(replica.log, replica.state.log_start_offset)
 
     def room_again(self) -> None:
-        """A checkpoint could be written: replicas that the full disk had taken offline restart in their roles.
-
-        Operations refused for lack of room had changed nothing yet.
+        """A checkpoint could be written: replicas that the full disk had taken offline, or that could not be made
+        there, start in their roles. Operations refused for lack of room had changed nothing yet.
         """
+        if self._has_free_space:
+            for replica in self.replicas.values():
+                if replica.trouble.is_full:
+                    replica.trouble.room_again()
         waiting, self._without_room = self._without_room, {}
         for tp in waiting:
-            replica = self.replicas.get(tp)
-            if replica is not None and replica.offline is not None and replica.registration is not None:
-                replica.offline = None
-                self._enter_term(replica, replica.registration)
-                self._tell_leadership(replica)
+            known, registration = self.replicas.get(tp), self.image.partition(tp)
+            if known is None and registration is not None and tp in self._broken:
+                self._bring_into_role(tp, registration)
+            elif known is not None and known.offline is not None and known.registration is not None:
+                known.offline = None
+                self._enter_term(known, known.registration)
+                self._tell_leadership(known)
+        if waiting:
+            self._directory.flush_names()
 
     # --- Time -------------------------------------------------------------------------------------------------------
 
@@ -528,4 +540,4 @@ class ReplicaManager:
 
 def _is_one_replicas(error: Exception) -> bool:
     """Is this failure independent of the disk under the other logs?"""
-    return isinstance(error, StorageError) and not isinstance(error, LogDirectoryFailed)
+    return is_no_room(error) or (isinstance(error, StorageError) and not isinstance(error, LogDirectoryFailed))

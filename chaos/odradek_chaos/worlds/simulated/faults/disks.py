@@ -25,17 +25,11 @@ class DiskFull(Nemesis):
         }
 
     async def act(self, choice: Choice) -> None:
-        broker_id = choice["broker"]
-        disk = self.cluster.machines[broker_id].disk
-        self.world.faults.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
-        mended = self.world.exemptions.tampered_with(broker_id)
-        disk.quota = disk.used + choice["left_bytes"]
-
-        def empty() -> None:
-            disk.quota = None
-            mended()
-
-        self.world.faults.mend(choice["full_ms"], empty)
+        broker_id, left_bytes, faults = choice["broker"], choice["left_bytes"], self.world.faults
+        faults.fault(self.name, broker_id, left_bytes=left_bytes, full_ms=choice["full_ms"])
+        faults.mend(
+            choice["full_ms"], faults.fill(broker_id, left_bytes, self.world.exemptions.tampered_with(broker_id))
+        )
 
 
 class IoError(Nemesis):

@@ -18,7 +18,8 @@ ISRS_MS = 10_000  # L4: every ISR is full; so long after the backlog was copied
 LIVENESS_MS = 20_000  # L4: and in any case, whatever there was to copy
 EPOCHS_PER_WINDOW = 3  # L7: new leader epochs of one partition
 WINDOW_MS = 10_000
-WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable")
+MOST_LEFT_BYTES = 3_000  # on a disk that is full for ever
+WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable", "full")
 
 
 def not_in_sync(world: World, besides: int = 0) -> str:
@@ -61,7 +62,9 @@ def unhealthy_without(world: World, broken: int) -> str:
 
 
 def break_one_for_ever(world: World, way: str = "") -> int:
-    """Heal everything but one machine, which stays dead, frozen, cut off, mute, deaf or unreachable; returns its id.
+    """Heal everything but one machine, which stays dead, frozen, cut off, mute, deaf, unreachable or full.
+
+    Returns its id.
 
     Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break, or when it is
     not decided yet who that is. Faults that began earlier and end from now on do not mend it. Without a `way` the
@@ -91,6 +94,9 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     if way == "dead":
         machine.kill()
         world.faults.keep(broken)
+    elif way == "full":
+        world.faults.start(broken)
+        world.faults.fill_until_healed(broken, rng.randrange(MOST_LEFT_BYTES), world.exemptions.tampered_with(broken))
     elif way == "frozen":
         world.faults.start(broken)
         machine.pause()

@@ -35,6 +35,7 @@ class Faults:
         self._loop = cluster.loop
         self._timeline = timeline
         self._kept: dict[int, None] = {}  # brokers that stay dead, or frozen, as they are
+        self._when_healed: list[Callable[[], None]] = []
         self._outages: Counter[int] = Counter()  # brokers that nobody but the holder of the outage may start
 
     # --- what is noted
@@ -123,6 +124,21 @@ class Faults:
         """Nobody starts or thaws this broker before the next `heal`: faults that began earlier end meanwhile."""
         self._kept[broker_id] = None
 
+    def fill(self, broker_id: int, left_bytes: int, emptied: Callable[[], None]) -> Callable[[], None]:
+        """Leave a broker's disk few bytes. Returns what ends it, unless another fault has filled the disk since."""
+        disk = self._cluster.machines[broker_id].disk
+        filled = disk.quota = disk.used + left_bytes
+
+        def empty() -> None:
+            if disk.quota == filled:
+                disk.quota = None
+            emptied()
+
+        return empty
+
+    def fill_until_healed(self, broker_id: int, left_bytes: int, emptied: Callable[[], None]) -> None:
+        self._when_healed.append(self.fill(broker_id, left_bytes, emptied))
+
     def resume(self, broker_id: int) -> None:
         """End the freezing of a broker."""
         if broker_id not in self._kept:
@@ -136,6 +152,9 @@ class Faults:
         self.faulty = False
         self._timeline.note("!heal")
         self._kept.clear()
+        when_healed, self._when_healed = self._when_healed, []
+        for end in when_healed:
+            end()
         fabric = self._cluster.fabric
         for link in fabric.links():
             link.delay = self.usual_delay
