@@ -152,12 +152,17 @@ class Cluster:
         for topic in topics:
             self._topics[topic] = None
 
-    async def refresh(self) -> None:
-        """Return after a refresh that began after this call."""
+    async def refresh(self, topic: str | None = None) -> None:
+        """Return after a refresh that began after this call, or as soon as a refresh has shown this topic."""
         target = self._refreshes + 2 if self._refreshing else self._refreshes + 1
         self._wanted.set()
+
+        def is_enough() -> bool:
+            known = topic is not None and self.view.partitions_of(topic) is not None
+            return known or self._closed or self.failed is not None or self._refreshes >= target
+
         async with self._refreshed:
-            await self._refreshed.wait_for(lambda: self._closed or self.failed or self._refreshes >= target)
+            await self._refreshed.wait_for(is_enough)
         if self._closed:
             raise ClientClosed("the client was closed")
         if self.failed is not None:
@@ -175,7 +180,7 @@ class Cluster:
             deadline = silent_deadline if self._silent else deadline
             if self.clock.now_ms() >= deadline:
                 await self._explain_missing(topic, timeout_ms)
-            await self._refresh_within(max(deadline - self.clock.now_ms(), 1))
+            await self._refresh_within(max(deadline - self.clock.now_ms(), 1), topic)
             known = self.view.topics.get(topic)
             if known is not None and known.error is not ErrorCode.NONE and not known.error.retriable:
                 raise broker_error(known.error, where=topic)
@@ -190,10 +195,10 @@ class Cluster:
         if partition.partition not in numbers:
             raise no_such_partition(*partition, len(numbers))
 
-    async def _refresh_within(self, timeout_ms: int) -> None:
+    async def _refresh_within(self, timeout_ms: int, topic: str) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self.refresh()
+                await self.refresh(topic)
         except TimeoutError:
             pass
 

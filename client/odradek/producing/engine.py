@@ -2,12 +2,13 @@
 
 Rules of this module. Effects are carried out in their order and without an await. There is one timer, for the
 earliest thing that can become due; there is one link per broker, made when something is first to be sent to it.
+Records of a topic get into batches in the order of the calls, whatever a call waits for: between the end of one wait
+and the beginning of the next, or the batch, there is no await.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 
 from odradek_proto.records import RecordToWrite
@@ -26,6 +27,7 @@ from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetad
 from odradek.core.sender import STALL_MS, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
+from odradek.producing.turns import Turns
 from odradek.shared.config import ProducerConfig
 from odradek.shared.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout, broker_error
 
@@ -59,7 +61,8 @@ class ProduceEngine:
         self.sender = Sender(config, cluster.clock.rng)
         self.failed = FailedDeliveries()
         self.fatal: OdradekError | None = None
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, Route] = {}  # of the topics whose records can be taken at once
+        self._known_routes: dict[str, Route] = {}
         self._config = config
         self._cluster = cluster
         self._clock = cluster.clock
@@ -67,9 +70,9 @@ class ProduceEngine:
         self._tasks: dict[int, asyncio.Task[None]] = {}  # of the links
         self._id_task: asyncio.Task[None] | None = None
         self._deadline = Deadline(cluster.clock, self._on_time)
-        self.buffer_waiters: deque[asyncio.Event] = (
-            deque()
-        )  # those who wait for room; who comes later waits behind them
+        self._taking = True
+        self._topic_waiters: dict[str, Turns] = {}  # those who wait for a topic's partitions
+        self.buffer_waiters = Turns()  # those who wait for room; who comes later waits behind them
         self._flushing = 0
         self._outages = Outages("nothing is acknowledged")
         cluster.listeners.append(self._on_metadata)
@@ -78,40 +81,59 @@ class ProduceEngine:
 
     async def end(self, error: OdradekError) -> None:
         """Give up what is left, with this error, and stop."""
-        self._stop_taking(error)
-        self.carry_out(self.sender.fail_all(error))
+        self._fail(error)
         self._deadline.cancel()
         tasks = [*self._tasks.values(), *([self._id_task] if self._id_task else [])]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for turn in self.buffer_waiters:
-            turn.set()
 
-    def _stop_taking(self, error: OdradekError) -> None:
-        self.fatal = self.fatal or error
+    def stop_taking(self) -> None:
+        """Records that come from now on have no way to a batch."""
+        self._taking = False
         self.routes.clear()
 
     def _fail(self, error: OdradekError) -> None:
         """Nothing goes on from here: whoever waits is told now, and who comes later at once."""
-        self._stop_taking(error)
+        self.fatal = self.fatal or error
+        self.stop_taking()
         self.carry_out(self.sender.fail_all(error))
 
     # --- records in ------------------------------------------------------------------------------------------------
 
     async def route(self, topic: str) -> Route:
-        """The way to a topic; asks the cluster when it is not known yet. Raises `UnknownTopic`, `BootstrapError`."""
+        """The way to a topic; asks the cluster when it is not known yet. Raises `UnknownTopic`, `BootstrapError`.
+
+        Returns in the order of the calls. While anybody waits the topic has no entry in `routes`: a record that comes
+        then waits behind the others, even if the topic is known by now.
+        """
         timeout_ms = min(self._config.unknown_topic_timeout_ms, self._config.max_block_ms)
-        partitions = await self._cluster.partitions_of(topic, timeout_ms)
+        self.routes.pop(topic, None)
+        waiters = self._topic_waiters.setdefault(topic, Turns())
+        try:
+            with waiters.next() as turn:
+                partitions = await self._cluster.partitions_of(topic, timeout_ms)
+                while not turn.is_first:  # the others have their own timeouts
+                    await turn.until(lambda: True)
+                    partitions = await self._cluster.partitions_of(topic, timeout_ms)
+        finally:
+            if not waiters:
+                self._topic_waiters.pop(topic, None)
         if self.fatal is not None:
             raise self.fatal
-        route = self.routes.get(topic)
+        route = self._known_route(topic, partitions)
+        if self._taking and not waiters:
+            self.routes[topic] = route
+        return route
+
+    def _known_route(self, topic: str, partitions: list[int]) -> Route:
+        route = self._known_routes.get(topic)
         if route is None or route.partitions != partitions:
             sticky = StickyChoice(self._config.batch_size, self._clock.rng) if route is None else route.sticky
             names = {partition: TopicPartition(topic, partition) for partition in partitions}
             queues = {partition: self.sender.queues.of(name, self._cluster.view) for partition, name in names.items()}
-            route = self.routes[topic] = Route(queues, sticky)
+            route = self._known_routes[topic] = Route(queues, sticky)
             route.refresh_leaders()
         return route
 
@@ -130,14 +152,11 @@ class ProduceEngine:
 
     async def wait_for_room(self, size: int) -> None:
         """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` after max.block.ms."""
-        turn = asyncio.Event()
-        self.buffer_waiters.append(turn)
-        self._hurry()
         try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000):
-                while self.fatal is None and (self.buffer_waiters[0] is not turn or not self.has_room(size)):
-                    turn.clear()
-                    await turn.wait()
+            with self.buffer_waiters.next() as turn:
+                self._hurry()
+                async with asyncio.timeout(self._config.max_block_ms / 1000):
+                    await turn.until(lambda: self.fatal is not None or self.has_room(size))
         except TimeoutError:
             raise BufferFull(
                 f"no room for {size} bytes within {self._config.max_block_ms} ms: {self.sender.buffered_bytes} of "
@@ -145,17 +164,10 @@ class ProduceEngine:
                 hint="records come faster than the cluster takes them: slow down, or raise buffer_memory",
             ) from None
         finally:
-            self.buffer_waiters.remove(turn)
             self._hurry()
-            self._offer_room()
 
     def has_room(self, size: int) -> bool:
         return self.sender.buffered_bytes + size <= self._config.buffer_memory
-
-    def _offer_room(self) -> None:
-        """The first in the row looks whether there is room for it now; it wakes the next."""
-        if self.buffer_waiters:
-            self.buffer_waiters[0].set()
 
     async def flush(self, timeout: float | None) -> None:
         """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
@@ -201,7 +213,7 @@ class ProduceEngine:
                     self._cluster.request_refresh(effect.reason)
                 elif isinstance(effect, DropStream) and effect.broker_id in self._links:
                     self._links[effect.broker_id].drop()
-        self._offer_room()
+        self.buffer_waiters.look()
         self._see_to_producer_id()
         if troubled:
             self._rearm(self._clock.now_ms())
@@ -243,11 +255,12 @@ class ProduceEngine:
 
     def _on_metadata(self) -> None:
         self.carry_out(self.sender.on_leaders(self._cluster.view, self._clock.now_ms()))
-        for topic in [*self.routes]:
-            if self._cluster.view.partitions_of(topic) != self.routes[topic].partitions:
-                del self.routes[topic]  # it has grown; the next record finds the way anew
+        for topic, route in [*self._known_routes.items()]:
+            if self._cluster.view.partitions_of(topic) != route.partitions:
+                del self._known_routes[topic]  # it has grown; the next record finds the way anew
+                self.routes.pop(topic, None)
             else:
-                self.routes[topic].refresh_leaders()
+                route.refresh_leaders()
         self._wake_all()
 
     # --- time ------------------------------------------------------------------------------------------------------

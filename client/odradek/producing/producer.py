@@ -105,7 +105,7 @@ class Producer(Client, Generic[K, V]):
             self._closed = True
             return
         self._closing = True
-        engine.routes.clear()
+        engine.stop_taking()
         is_cancelled = True
         try:
             await engine.flush(timeout)

@@ -188,7 +188,7 @@ class _Producer(AsyncProducer[K, V]):
     def refuse(self) -> None:
         """Whoever enqueues from now on has to ask the loop."""
         if self._engine is not None:
-            self._engine.routes.clear()
+            self._engine.stop_taking()
 
     def _held(self) -> str:
         return "" if self.loop.is_gone else super()._held()
