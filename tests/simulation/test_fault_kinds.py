@@ -67,6 +67,15 @@ def test_what_lies_and_damage_cost_the_quorum_and_the_last_reader_is_no_finding(
     assert not result.findings, result.report()
 
 
+@pytest.mark.parametrize("seed", [2, 6])
+def test_leaders_that_alternate_out_of_reach_diverge_at_several_epochs(seed: int) -> None:
+    """KIP-279: one response of the leader does not find where the logs part, and nothing is lost by the next ones."""
+    result = run_seed(seed, Options(faults_ms=4_000, nemeses=("alternate-leaders",)))
+    assert result.branches.get("divergence-of-several-rounds")
+    assert not result.findings, result.report()
+    assert not any(what_is_wrong(injection, CAST) for injection in result.injections)
+
+
 def test_what_power_losses_choose_can_be_carried_out_again() -> None:
     """A script of their injections is not refused, as that of no other kind (the tests above)."""
     names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)

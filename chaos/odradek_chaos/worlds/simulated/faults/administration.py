@@ -17,7 +17,7 @@ from odradek.shared.errors import OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.faults.choices import COUNT, ORDER, PARTITION, TOPIC_OPERATION, arguments
+from odradek_chaos.worlds.simulated.faults.choices import COUNT, MS, ORDER, PARTITION, TOPIC_OPERATION, arguments
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.world.administered import PREFIX, AdministeredPartition
 
@@ -25,6 +25,7 @@ CANCELS = 0.25  # of the orders
 FEWEST = 2  # replicas: with one alone a lost disk would cost records, and nobody promised otherwise
 PATIENCE_MS = 2_000
 MACHINE = "op"
+ORDERS_MS = 300  # what six orders take, a little more
 
 
 class Administration(Nemesis):
@@ -98,6 +99,46 @@ class Elect(Administration):
 
     async def order(self, admin: Admin, ports: NodePorts, choice: Choice) -> None:
         await admin.elect_leaders("preferred", [self.world.partitions[choice["partition"]]])
+
+
+class AlternateLeaders(Administration):
+    """Two replicas that do not reach each other lead in turns, by command, and both stay in the ISR.
+
+    Each has records of its own epochs, which cannot be committed. Once they reach each other again the follower's log
+    differs from the leader's in several epochs, and one response does not find where they part (KIP-279). The machine
+    of the active controller is neither of them: a voter or broker that does not reach it is soon not in sync either.
+    """
+
+    name = "alternate-leaders"
+    does = "has two replicas that do not reach each other lead in turns, by command"
+    takes = arguments(partition=PARTITION, order=ORDER, led_ms=MS, cut_ms=MS)
+    drawn = False
+    share = 0.15
+
+    def choose(self) -> Choice | None:
+        number = self.rng.randrange(len(self.world.partitions))
+        led_ms = self.a_while_ms(60, 700)
+        found = self.cluster.newest_image().partition(self.world.partitions[number])
+        pair = [] if found is None else [each for each in found.isr if each != self.cluster.controller()]
+        if found is None or len(pair) < len(found.replicas) - 1:
+            return None
+        self.rng.shuffle(pair)
+        order = [*pair[:2], *[each for each in found.replicas if each not in pair[:2]]]
+        return {"partition": number, "order": order, "led_ms": led_ms, "cut_ms": 3 * led_ms + ORDERS_MS}
+
+    async def act(self, choice: Choice) -> None:
+        one, other = (self.machine(each) for each in choice["order"][:2])
+        self.cluster.fabric.cut(one, other)
+        self.world.faults.mend(choice["cut_ms"], lambda: self.cluster.fabric.heal(one, other))
+        await super().act(choice)
+        await asyncio.sleep(choice["cut_ms"] / 1000)  # the next order would end this program
+
+    async def order(self, admin: Admin, ports: NodePorts, choice: Choice) -> None:
+        partition, (one, other, *rest) = self.world.partitions[choice["partition"]], choice["order"]
+        for first, second in ((one, other), (other, one), (one, other)):
+            await admin.alter_partition_reassignments({partition: [first, second, *rest]})
+            await admin.elect_leaders("preferred", [partition])
+            await ports.clock.sleep(choice["led_ms"])
 
 
 HARMLESS: Final = (  # settings under which the topic of the invariants keeps everything

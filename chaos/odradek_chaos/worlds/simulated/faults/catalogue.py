@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.faults.administration import AlterSettings, Elect, Reassign, Topics
+from odradek_chaos.worlds.simulated.faults.administration import (
+    AlternateLeaders,
+    AlterSettings,
+    Elect,
+    Reassign,
+    Topics,
+)
 from odradek_chaos.worlds.simulated.faults.calls import DuplicateCalls, LoseCalls, Reset, StaleMetadata
 from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieClient
@@ -96,6 +102,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     FlipAny,
     NewDisk,
     ForgedPeer,
+    AlternateLeaders,
 )
 CLASSES: dict[str, type[Nemesis]] = {each.name: each for each in TABLE}
 BESIDE = tuple(each.name for each in TABLE if each.beside)

@@ -43,6 +43,7 @@ class Nemesis:
     heavy: ClassVar[bool] = False  # it has a slower pace of its own
     drawn: ClassVar[bool] = True  # a seed may take it among its three
     beside: ClassVar[bool] = False  # a seed may take it beside them; else it strikes only when it is named
+    share: ClassVar[float] = 0.0  # of the seeds that have it in addition, whatever else they take
     copies: ClassVar[bool] = False  # whole logs are copied after it: batch by batch long runs would do little else
 
     def __init__(self, world: World, rng: Random, pace_ms: float) -> None:

@@ -40,7 +40,7 @@ class Options:
     metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
     elr: str = "drawn"  # eligible leader replicas (KIP-966): drawn, on or off
     shape: str = "drawn"  # combined: three nodes are brokers and controllers; observers, controllers; drawn
-    compaction: bool = False  # a compacted topic beside, whose cleaners are busy
+    compaction: bool = False  # in any case a compacted topic beside, whose cleaners are busy; else where it is drawn
 
     def __post_init__(self) -> None:
         modes = tuple(mode.value for mode in TruncationMode)
@@ -99,6 +99,7 @@ class Plan:
     core: bool  # liveness L3: one machine stays broken for ever while the others must be well
     batch_bytes: int  # batch.size of the writers
     shape: str = "combined"  # of the cluster, one of `SHAPES`
+    compaction: bool = False  # a compacted topic beside, whose cleaners are busy
 
     def pause_ms(self, now_us: int) -> float:
         """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
@@ -119,6 +120,7 @@ class Plan:
             **asdict(self.options),
             "core": self.core,
             "shape": self.shape,
+            "compaction": self.compaction,
             "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
             "link_ms": tuple(round(each, 3) for each in self.link_ms),
             "write_pause_ms": round(self.write_pause_ms, 1),

@@ -25,6 +25,7 @@ SELDOM = 2.5  # how much rarer a heavy nemesis strikes
 COPIED_BYTES = 6_000  # of a fetch, where whole logs are copied
 CLEANER_BACKOFF_MS = 150
 CORE_SHARE = 0.25  # of the seeds
+COMPACTION_SHARE = 0.15  # of them, where the faults are drawn, too
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 BATCH_BYTES = (16_384, 1)  # Kafka's default: one batch of a partition is under way; or each record alone: up to five
 BESIDE_PACES_MS = (300, 1_500)
@@ -92,8 +93,6 @@ def expand(rng: Random, options: Options) -> Plan:
     chosen = rng.random() < 0.5
     eligible = options.elr == "on" or (options.elr == "drawn" and chosen)
     settings = replace(settings, odradek_elr_enable=eligible)
-    if options.compaction:
-        settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
     if options.members:
         settings = settings_for_members(settings)
     plan = replace(plan, batch_bytes=rng.choice(BATCH_BYTES))
@@ -102,6 +101,14 @@ def expand(rng: Random, options: Options) -> Plan:
         plan = replace(plan, paces_ms=plan.paces_ms | {name: rng.uniform(*BESIDE_PACES_MS) for name in beside})
     shape = rng.choice(DRAWN_SHAPES) if not options.nemeses else DRAWN_SHAPES[0]
     plan = replace(plan, shape=shape if options.shape == "drawn" else options.shape)
+    for kind in TABLE:
+        chosen, pace = rng.random() < kind.share, rng.uniform(*BESIDE_PACES_MS)
+        if kind.share and chosen and not options.nemeses:
+            plan = replace(plan, paces_ms=plan.paces_ms | {kind.name: pace})
+    chosen = rng.random() < COMPACTION_SHARE
+    if options.compaction or (chosen and not options.nemeses):
+        plan = replace(plan, compaction=True)
+        settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
     if "topics" in plan.paces_ms:
         settings = replace(settings, log_retention_check_interval_ms=RETENTION_CHECK_MS)
     return replace(plan, settings=settings)

@@ -208,7 +208,7 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     await within(world, load.create_topic(), START_MS, "the topic was not created")
     load.start_writers(None if script is None else script.sends)
     load.start_reader()
-    if world.plan.options.compaction:
+    if world.plan.compaction:
         load.states.start()
     load.start_members()
     load.start_kafka_writer()
