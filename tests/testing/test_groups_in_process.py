@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
+from typing import Any, cast
 
 import odradek.sync
 import pytest
-from odradek import CommitFailed, Consumer, Producer, TopicPartition
+from odradek import Admin, CommitFailed, Consumer, Producer, TopicPartition
+from odradek.consuming.group import GroupMember
 from odradek_broker.testing import AsyncCluster, Cluster
 
 from tests.playing import plays
@@ -132,6 +137,71 @@ async def test_who_was_silent_for_too_long_cannot_commit(cluster: AsyncCluster) 
             assert len(lost) == PARTITIONS
 
 
+@plays(run)
+@pytest.mark.parametrize("caught", ["between heartbeats", "in a heartbeat", "in a callback"])
+async def test_a_member_whose_tasks_were_cancelled_leaves_when_it_is_closed(cluster: AsyncCluster, caught: str) -> None:
+    """As `asyncio.run` cancels all tasks of its loop, while a worker of the application leaves its `async with`."""
+    entered = asyncio.Event()
+
+    async def hold(partitions: list[TopicPartition]) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    async with Admin(cluster.bootstrap) as admin:
+        before = asyncio.all_tasks()
+        async with member(cluster) as consumer:
+            consumer.subscribe("orders", on_assigned=hold if caught == "in a callback" else None)
+            reading = asyncio.ensure_future(consumer.poll(30, max_records=5))
+            if caught == "in a callback":
+                await entered.wait()
+            else:
+                assert len(await reading) == 5
+            if caught == "in a heartbeat":
+                for broker in cluster.brokers:
+                    await cluster.freeze(broker)
+                membership = cast("GroupMember", consumer._group)._membership
+                consumer.subscribe("payments")  # which it has to say
+                await cluster.wait_until(lambda: membership._asked is not None)
+            cancel_tasks_of_clients(before)
+            for broker in cluster.brokers if caught == "in a heartbeat" else ():
+                await cluster.thaw(broker)
+        [found] = await admin.describe_consumer_groups(["g"])
+        assert found.members == ()
+
+
+@plays(run)
+async def test_a_close_that_is_cancelled_leaves_no_task_behind(cluster: AsyncCluster, caplog: Any) -> None:
+    """The cancellation goes on; that the group was not told is logged."""
+    before = asyncio.all_tasks()
+    entered = asyncio.Event()
+
+    async def hold(partitions: list[TopicPartition]) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    consumer = member(cluster)
+    consumer.subscribe("orders", on_revoked=hold)
+    await consumer.start()
+    assert await consumer.poll(30)
+    closing = asyncio.ensure_future(consumer.close())
+    await entered.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not cancel_tasks_of_clients(before)
+    assert "group 'g': left without telling its coordinator" in caplog.text
+
+
+def cancel_tasks_of_clients(before: set[asyncio.Task[Any]]) -> int:
+    """Those that clients have begun since."""
+    own = [
+        task
+        for task in asyncio.all_tasks() - before
+        if "/client/odradek/" in cast("CoroutineType[Any, Any, Any]", task.get_coro()).cr_code.co_filename
+    ]
+    return sum(task.cancel() for task in own)
+
+
 def test_an_error_of_a_callback_reaches_the_application(cluster: Cluster) -> None:
     """Once, and the group goes on; without asyncio callbacks may commit."""
     cluster.create_topic("orders")
@@ -151,3 +221,33 @@ def test_an_error_of_a_callback_reaches_the_application(cluster: Cluster) -> Non
         [record] = consumer.poll(10)
         assert record.value == b"book"
     assert [found[TP] for found in committed] == [1]
+
+
+FORGETFUL = """
+import sys
+from odradek.sync import Consumer
+
+consumer = Consumer(sys.argv[1], "orders", group_id="g", auto_offset_reset="earliest", max_poll_records=1)
+for record in consumer:
+    if record.value == b"2":
+        raise KeyboardInterrupt
+"""
+
+
+def test_a_process_that_ends_without_close_leaves_its_group(cluster: Cluster) -> None:
+    """As after Ctrl-C in a loop over a consumer: what it had done with is committed, and nobody waits for a session."""
+    cluster.create_topic("orders", partitions=1)
+    with odradek.sync.Producer(cluster.bootstrap) as producer:
+        for number in range(5):
+            producer.send("orders", str(number))
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", FORGETFUL, cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.stderr.endswith("\nKeyboardInterrupt\n")
+    with odradek.sync.Admin(cluster.bootstrap) as admin:
+        [found] = admin.describe_consumer_groups(["g"])
+        assert found.members == ()
+        assert admin.list_consumer_group_offsets("g")[TP].offset == 2

@@ -24,7 +24,7 @@ from odradek_proto.values import Value
 
 from odradek.cluster.cluster import Cluster
 from odradek.cluster.coordinator import Coordinator, in_portions
-from odradek.cluster.tasks import Failed, start_task
+from odradek.cluster.tasks import Failed, start_task, was_cancelled
 from odradek.consuming.engine import FetchEngine
 from odradek.core.fetch_state import FetchState
 from odradek.core.membership import FENCED, Assigned, Lost, MemberSettings, Membership, Revoked, State, Step
@@ -79,7 +79,8 @@ class GroupMember:
         self._wakeup = asyncio.Event()
         self._idle = asyncio.Event()  # it is not in the group
         self._deadline = Deadline(cluster.clock, self._wakeup.set)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._beating: asyncio.Task[None] | None = None
+        self._committing: asyncio.Task[None] | None = None
 
     def _new_id(self) -> str:
         """A UUID as Kafka writes it: 22 characters."""
@@ -91,14 +92,37 @@ class GroupMember:
     def start(self, engine: FetchEngine, failed: Failed) -> None:
         self._engine = engine
         self._failed = failed
-        self._tasks.append(start_task(self._beat(), failed))
+        self._beating = start_task(self._beat(), failed)
         if self._config.enable_auto_commit:
-            self._tasks.append(start_task(self._commit_now_and_then(), failed))
+            self._committing = start_task(self._commit_now_and_then(), failed)
 
     async def end(self, *, cleanly: bool) -> None:
         """Commit, give everything up, leave. `cleanly`: the application has done with all that it got."""
         if cleanly:
             self._in_hand.clear()
+        has_left = False
+        try:
+            has_left = await self._leave()
+        finally:
+            if not has_left:
+                logger.warning(
+                    "group %r: left without telling its coordinator; what it read waits until its session ends",
+                    self._config.group_id,
+                )
+            tasks = [task for task in (self._beating, self._committing, self._settling) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._deadline.cancel()
+        if self._error is not None:
+            raise self._error
+
+    async def _leave(self) -> bool:
+        """Whether the coordinator knows of it."""
+        await self._cluster.begin_anew_if_cancelled()
+        await was_cancelled(self._settling)
+        if await was_cancelled(self._beating):
+            self._beating = start_task(self._beat(), self._failed)
         if self._config.enable_auto_commit and not self._membership.is_subscribed:
             await self._try_to_commit(self._settled(), CLOSE_MS)
         self.unsubscribe()
@@ -106,15 +130,9 @@ class GroupMember:
             await asyncio.wait((self._settling,))
         try:
             async with asyncio.timeout(CLOSE_MS / 1000):
-                await self._idle.wait()
+                return await self._idle.wait()
         except TimeoutError:
-            logger.info("group %r: left without an answer", self._config.group_id)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        self._deadline.cancel()
-        if self._error is not None:
-            raise self._error
+            return False
 
     # --- What is read -------------------------------------------------------------------------------------------------
 
@@ -190,7 +208,8 @@ class GroupMember:
                     await self._do(step)
                 except Exception as error:  # of a callback: the application hears of it, and the group goes on
                     self._error = self._error or error
-                self._membership.done(step, self._clock.now_ms())
+                finally:
+                    self._membership.done(step, self._clock.now_ms())
         finally:
             self._settling = None
             self._look()
@@ -210,10 +229,10 @@ class GroupMember:
                 self._assign([*left, *partitions])
                 await _tell(callbacks.on_assigned, partitions)
             case Revoked():
-                if self._config.enable_auto_commit:
-                    settled = {each: found for each, found in self._settled().items() if each in partitions}
-                    await self._try_to_commit(settled, CLOSE_MS)
                 try:
+                    if self._config.enable_auto_commit:
+                        settled = {each: found for each, found in self._settled().items() if each in partitions}
+                        await self._try_to_commit(settled, CLOSE_MS)
                     await _tell(callbacks.on_revoked, partitions)
                 finally:
                     self._assign(left)
@@ -249,6 +268,9 @@ class GroupMember:
                         logger.warning("group %r: no coordinator answers: %s", self._config.group_id, error.message)
                     membership.on_failed(self._clock.now_ms() + self._cluster.search_pause(failures))
                     logger.debug("group %r: heartbeat: %s", self._config.group_id, error.message)
+            except asyncio.CancelledError:
+                membership.on_failed(self._clock.now_ms())
+                raise
             else:
                 if told:
                     logger.info("group %r: its coordinator answers again", self._config.group_id)

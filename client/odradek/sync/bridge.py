@@ -9,6 +9,7 @@ type checkers.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import update_wrapper
 from types import MethodType, TracebackType
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 from odradek_proto.transport.background import BackgroundLoop, background_loop
 
 from odradek.shared.kafka import missing
+from odradek.sync.unclosed import is_held
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +93,10 @@ class Facade:
         self._client = client
         self._starting = asyncio.Lock()  # held on the loop alone: a thread that waited for it could be the loop's own
         self._is_started = False
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:  # `warnings` may be gone by then
+        if is_held(self._client):
+            warn(f"unclosed {type(self).__name__}: {self._client.unclosed}", ResourceWarning, source=self)
 
     if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
 

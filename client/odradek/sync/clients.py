@@ -8,6 +8,7 @@ from inspect import isawaitable
 from typing import Any, Generic, Literal, Self, Unpack
 
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.background import BackgroundLoop, background_loop
 from odradek_proto.transport.ports import Clock, Network
 
 from odradek.administration.admin import Admin as AsyncAdmin
@@ -18,6 +19,7 @@ from odradek.shared.errors import OdradekError
 from odradek.shared.results import ConsumerRecord, K, V
 from odradek.sync.admin_methods import AdminMethods
 from odradek.sync.bridge import Facade, blocking, calling, iterating
+from odradek.sync.unclosed import hold, release
 
 
 class Admin(AdminMethods):
@@ -41,6 +43,33 @@ class Admin(AdminMethods):
         return cls._around(AsyncAdmin.from_config(config, clock=clock, network=network))
 
 
+class _Consumer(AsyncConsumer[K, V]):
+    """The consumer on the background loop. A member leaves its group when the process ends, too."""
+
+    unclosed = "it stays in its group until the process ends"
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.loop: BackgroundLoop = background_loop()
+
+    async def start(self) -> None:
+        await super().start()
+        if self._group is not None:
+            hold(self)
+
+    async def _end(self, *, cleanly: bool) -> None:
+        try:
+            await super()._end(cleanly=cleanly)
+        finally:
+            release(self)
+
+    async def end_with_process(self) -> None:
+        await self._end(cleanly=False)  # the record that was being worked on may not be done with
+
+    def leave_to_parent(self) -> None:
+        """Whoever asks for records has to ask the loop in any case."""
+
+
 class Consumer(Facade, Generic[K, V]):
     """`odradek.Consumer` for code without asyncio. An iteration moves positions by lists that are taken at once."""
 
@@ -54,7 +83,7 @@ class Consumer(Facade, Generic[K, V]):
         network: Network | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        made = AsyncConsumer(
+        made: _Consumer[K, V] = _Consumer(
             bootstrap_servers,
             *topics,
             key_deserializer=key_deserializer,
@@ -76,7 +105,7 @@ class Consumer(Facade, Generic[K, V]):
         network: Network | None = None,
     ) -> Self:
         """The same from Kafka's dotted names."""
-        made = AsyncConsumer.from_config(
+        made = _Consumer.from_config(
             config,
             *topics,
             key_deserializer=key_deserializer,

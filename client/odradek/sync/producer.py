@@ -9,12 +9,7 @@ happens after them. A process that ends without `close` waits for what it has ha
 from __future__ import annotations
 
 import asyncio
-import atexit
-import logging
-import os
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, Unpack
@@ -33,12 +28,11 @@ from odradek.shared.kafka import missing
 from odradek.shared.results import RecordMetadata
 from odradek.shared.serialization import HeaderInput
 from odradek.sync.bridge import Facade, blocking
+from odradek.sync.unclosed import hold, release
 
 EXIT_FLUSH_S = 30.0  # how long a process that ends waits for records of producers that nobody closed
 DRAINED_AT_ONCE = 2_000  # records, before others on the loop have their turn
 HANDED_FIELDS = 8  # of a record that is handed over: topic, partition, what `Prepared` has, delivery
-
-logger = logging.getLogger("odradek")
 
 
 class Delivery:
@@ -144,6 +138,8 @@ class Delivery:
 class _Producer(AsyncProducer[K, V]):
     """The producer on the background loop, with what other threads have handed over and it has not taken in yet."""
 
+    unclosed = "its records are sent all the same, and the process waits for them at its end"
+
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.loop: BackgroundLoop = background_loop()
@@ -185,8 +181,8 @@ class _Producer(AsyncProducer[K, V]):
                     return delivery
         return self.loop.run(self._put_behind(topic, partition, record))
 
-    def refuse(self) -> None:
-        """Whoever enqueues from now on has to ask the loop."""
+    def leave_to_parent(self) -> None:
+        """It takes nothing more: whoever enqueues from now on has to ask the loop."""
         if self._engine is not None:
             self._engine.stop_taking()
 
@@ -241,9 +237,10 @@ class _Producer(AsyncProducer[K, V]):
 
     async def start(self) -> None:
         await super().start()
-        if not _unclosed:
-            _see_to_the_end_of_a_child()
-        _unclosed[self] = None
+        hold(self)
+
+    async def end_with_process(self) -> None:
+        await self.close(EXIT_FLUSH_S)
 
     async def close(self, timeout: float | None = None) -> None:
         left: list[OdradekError] = []
@@ -258,39 +255,9 @@ class _Producer(AsyncProducer[K, V]):
         except ExceptionGroup as failures:
             raise failures.derive([*failures.exceptions, *left]) if left else failures from None
         finally:
-            _unclosed.pop(self, None)
+            release(self)
         if left:
             raise ExceptionGroup("records were not delivered", left)
-
-
-_unclosed: dict[_Producer[Any, Any], None] = {}
-
-
-def _leave_to_the_parent() -> None:
-    """In the child of a fork: it sends nothing that its parent took, and takes nothing more for these producers."""
-    for producer in _unclosed:
-        producer.refuse()
-    _unclosed.clear()
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)
-
-
-@atexit.register
-def _close_all() -> None:
-    """Wait for the records of producers that nobody has closed, as kafka-python does."""
-    for producer in [*_unclosed]:
-        try:
-            producer.loop.run(producer.close(EXIT_FLUSH_S))
-        except ExceptionGroup as failures:
-            logger.error("at the end of the process, %s: %s", failures, "; ".join(map(str, failures.exceptions)))
-
-
-def _see_to_the_end_of_a_child() -> None:
-    """Processes of multiprocessing that were forked end without atexit."""
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is not None and multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, _close_all, exitpriority=0)
 
 
 class Producer(Facade, Generic[K, V]):
@@ -333,11 +300,6 @@ class Producer(Facade, Generic[K, V]):
             config, key_serializer=key_serializer, value_serializer=value_serializer, clock=clock, network=network
         )
         return cls._around(made)
-
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self._client in _unclosed:
-            message = "unclosed Producer: its records are sent all the same, and the process waits for them at its end"
-            warn(message, ResourceWarning, source=self)
 
     close = blocking(AsyncProducer[K, V].close)
     send = blocking(AsyncProducer[K, V].send)
