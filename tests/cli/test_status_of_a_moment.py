@@ -156,6 +156,10 @@ def test_internal_partitions_that_are_well_have_one_line() -> None:
     assert rows(said) == [f"{OFFSETS_TOPIC}-49", "orders-0"]
     assert f"{OFFSETS_TOPIC}: 49 partitions fully replicated; `odradek cluster status {OFFSETS_TOPIC}`" in said
     assert len(rows(status_text(status, every_partition=True))) == 51
+    dead = [replace(each, isr=[1], leader_id=number % 2 - 1) for number, each in enumerate(well)]
+    said = status_text(replace(status, partitions=[*dead, orders]))
+    assert rows(said) == ["orders-0"]
+    assert f"{OFFSETS_TOPIC}: 49 partitions, 49 not fully replicated, 25 without a leader; `odradek" in said
 
 
 def test_partitions_that_others_lead_are_counted_where_all_is_well() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek import Consumer, CorruptRecords, Producer
-from odradek.cli.clusters.health import problems_of
+from odradek.cli.clusters.health import one_for_each_topic, problems_of
 from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster
@@ -58,10 +58,10 @@ def test_followers_of_a_leader_that_cannot_use_its_replica_are_not_blamed() -> N
     led_by_2 = PartitionStatus("orders", 1, 2, 5, isr=[2], assigned=[2, 1, 3])
     (problem,) = problems_of(led_by_2, [2])
     assert problem.startswith("broker 2 cannot use its replica of orders-1")
-    assert problems_of(led_by_2, [])[-1] == "orders-1 is under-replicated: not in sync: [1, 3]"
-    assert problems_of(led_by_2, [1])[-1] == "orders-1 is under-replicated: not in sync: [3]"
+    assert problems_of(led_by_2, [])[-1] == "orders-1: under-replicated, not in sync: [1, 3]"
+    assert problems_of(led_by_2, [1])[-1] == "orders-1: under-replicated, not in sync: [3]"
     leaderless = PartitionStatus("orders", 1, -1, 5, isr=[2], assigned=[2, 1, 3])
-    assert problems_of(leaderless, []) == ["orders-1 has no leader; last in sync: [2]"]
+    assert problems_of(leaderless, []) == ["orders-1: no leader; last in sync: [2]"]
 
 
 async def read_until_refused(bootstrap: str) -> int:
@@ -156,3 +156,16 @@ def test_who_waits_for_a_damaged_leader_is_not_blamed() -> None:
     """Nobody can catch up with it."""
     led_by_2 = PartitionStatus("orders", 1, 2, 5, isr=[2], assigned=[2, 1, 3])
     assert problems_of(led_by_2, [], leads_damaged=True) == []
+
+
+def test_what_is_the_same_of_many_partitions_is_one_sentence() -> None:
+    """A dead broker is behind in fifty partitions of `__consumer_offsets`, which would hide the topic of interest."""
+    behind = [PartitionStatus("offsets", number, 1, 4, [1], [1, 2]) for number in range(50)]
+    orders = PartitionStatus("orders", 3, 1, 4, [1], [1, 2])
+    told = [(each, problems_of(each, [])[0]) for each in [*behind, orders]]
+    told += [(orders, sentence) for sentence in problems_of(orders, [2])]
+    assert one_for_each_topic(told) == [
+        "offsets, partitions 0, 1, 2, 3, 4 and 45 more: under-replicated, not in sync: [2]",
+        "orders-3: under-replicated, not in sync: [2]",
+        *problems_of(orders, [2]),
+    ]

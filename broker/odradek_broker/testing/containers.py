@@ -15,6 +15,7 @@ import warnings
 from types import TracebackType
 from typing import Self
 
+from odradek_broker.config.settings import ConfigError
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.testing.cluster import Cluster
 from odradek_broker.testing.layout import OWN_SETTINGS, as_text, unused_settings
@@ -41,7 +42,11 @@ class KafkaContainer:
         name = key.removeprefix(KAFKA).lower().replace("_", ".")
         if not key.startswith(KAFKA) or key in NO_SETTINGS:
             return self
-        if name in OWN_SETTINGS or unused_settings({name: str(value)}):
+        try:
+            unused = unused_settings({name: str(value)})
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {str(error).removeprefix('command line: ')}") from None
+        if name in OWN_SETTINGS or unused:
             warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
         else:
             self._settings |= as_text({name: value})

@@ -19,7 +19,8 @@ from odradek.cli.tree import CommandTree
 
 HELP = "A small Kafka that can be broken on purpose and proves what survived."
 EPILOG = (
-    f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_COMMAND_CONFIG, ODRADEK_HOME, ODRADEK_DEBUG=1, NO_COLOR."
+    f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_COMMAND_CONFIG, ODRADEK_HOME, ODRADEK_KAFKA_PORT, "
+    "ODRADEK_DEBUG=1, NO_COLOR."
 )
 
 HELP_OPTIONS = ("-h", "--help")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
 from odradek.cli.checkup.replicas import Unusable, ask_for_trouble, ask_for_unusable, says, says_damaged, says_full
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
+from odradek.cli.terminal.screen import first_of
 
 if TYPE_CHECKING:
     from odradek_proto.transport.ports import Network
@@ -43,6 +44,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
         if broker["state"] != "up":
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
     problems += [says_full(broker, count) for broker, count in sorted(full.items())]
+    told: list[tuple[PartitionStatus, str]] = []
     for partition in partitions:
         tp = TopicPartition(partition.topic, partition.partition)
         problems += [
@@ -50,7 +52,10 @@ async def check_health(admin: Admin) -> dict[str, Any]:
             for broker, where in sorted(damaged.get(tp, {}).items())
         ]
         leads_damaged = partition.leader_id in damaged.get(tp, {})
-        problems += problems_of(partition, unusable.get(tp, ()), leads_damaged=leads_damaged)
+        told += [
+            (partition, each) for each in problems_of(partition, unusable.get(tp, ()), leads_damaged=leads_damaged)
+        ]
+    problems += one_for_each_topic(told)
     return {
         "healthy": not problems,
         "problems": problems,
@@ -69,10 +74,27 @@ def problems_of(partition: PartitionStatus, unusable: Sequence[int], *, leads_da
         awaited = f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
         if not partition.isr and not partition.awaited:  # whoever led last has lost its disk (R-140)
             awaited = "nobody is waited for: only an unclean election (`odradek topic elect --unclean`) can give it one"
-        found.append(f"{partition.name} has no leader; {awaited}")
+        found.append(f"{partition.name}: no leader; {awaited}")
     elif missing and partition.leader_id not in unusable and not leads_damaged:  # else nobody can catch up
-        found.append(f"{partition.name} is under-replicated: not in sync: {missing}")
+        found.append(f"{partition.name}: under-replicated, not in sync: {missing}")
     return found
+
+
+def one_for_each_topic(told: Sequence[tuple[PartitionStatus, str]]) -> list[str]:
+    """What is the same of several partitions of a topic, as one sentence; of `problems_of`, in its order."""
+    alike: dict[tuple[str, str], list[PartitionStatus]] = {}
+    for partition, sentence in told:
+        alike.setdefault((partition.topic, sentence.removeprefix(partition.name)), []).append(partition)
+    return [
+        (partitions[0].name if len(partitions) == 1 else f"{topic}, partitions {first_of(_numbers(partitions))}") + rest
+        if rest.startswith(":")
+        else rest
+        for (topic, rest), partitions in alike.items()
+    ]
+
+
+def _numbers(partitions: Sequence[PartitionStatus]) -> list[int]:
+    return [each.partition for each in partitions]
 
 
 async def _unusable(addresses: Mapping[int, str], partitions: Sequence[PartitionStatus], network: Network) -> Unusable:

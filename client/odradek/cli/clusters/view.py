@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from odradek_proto.words import noun
@@ -16,16 +17,21 @@ WAITS: produces and fetches in the leader's purgatory"""
 LEGEND_OF_KNOWN = "; leader knows: the LEO of each follower's last fetch"
 LEADER_KNOWS = "leader knows"
 SHOWN_BEHIND_MS = 1_000
+MOST_INTERNAL = 3  # partitions of internal topics that have rows of their own if they are not well
 KAFKA_LISTENERS = ("KAFKA", "PLAINTEXT")  # how listeners for Kafka's clients are called, as a rule
 
 
 def status_text(status: ClusterStatus, *, every_partition: bool = False) -> str:
     """The whole status: controller, brokers, and per partition LEO and HW of every replica.
 
-    Partitions of internal topics that are well have one line together, unless every partition is wanted.
+    Partitions of internal topics have one line together, unless every partition is wanted; a few that are not well are
+    shown beside it.
     """
     blocks = [_heading(status), _brokers(status)]
-    folded = [] if every_partition else [each for each in status.partitions if each.internal and each.fully_replicated]
+    internal = [] if every_partition else [each for each in status.partitions if each.internal]
+    folded = [each for each in internal if each.fully_replicated]
+    if len(internal) - len(folded) > MOST_INTERNAL:
+        folded = internal
     shown = [each for each in status.partitions if each not in folded]
     if shown:
         blocks.append(rows := partitions_table(replace(status, partitions=shown)))
@@ -33,11 +39,19 @@ def status_text(status: ClusterStatus, *, every_partition: bool = False) -> str:
     if all(each.internal for each in status.partitions):
         blocks.append("no topics yet: odradek topic create NAME")
     for topic in dict.fromkeys(each.topic for each in folded):
-        count = sum(each.topic == topic for each in folded)
-        what = f"{count} {noun(count, 'partition')} fully replicated"
-        blocks.append(f"{topic}: {what}; `odradek cluster status {topic}` shows them")
+        blocks.append(f"{topic}: {_together(topic, folded)}; `odradek cluster status {topic}` shows them")
     blocks += _imbalance(status)
     return "\n\n".join(blocks)
+
+
+def _together(topic: str, folded: Sequence[PartitionStatus]) -> str:
+    of_topic = [each for each in folded if each.topic == topic]
+    count, well = len(of_topic), sum(each.fully_replicated for each in of_topic)
+    if count == well:
+        return f"{count} {noun(count, 'partition')} fully replicated"
+    leaderless = sum(each.leaderless for each in of_topic)
+    without = f", {leaderless} without a leader" if leaderless else ""
+    return f"{count} partitions, {count - well} not fully replicated{without}"
 
 
 def _imbalance(status: ClusterStatus) -> list[str]:

@@ -56,36 +56,40 @@ def reset_offsets(
         raise CommandFailed("--execute and --dry-run: only one of them", exit_code=USAGE)
     place = None if offset is None else parse_start(offset)
 
-    async def work(admin: Admin) -> list[dict[str, Any]]:
-        rows = await _plan(admin, bootstrap, group, words, place, shift)
+    async def work(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
+        rows, notes = await _plan(admin, bootstrap, group, words, place, shift)
         if execute:
             from odradek_proto.topics import TopicPartition
 
             moved = {TopicPartition(row["topic"], row["partition"]): row["new"] for row in rows}
             await admin.alter_consumer_group_offsets(group, moved)
-        return rows
+        return rows, notes
 
-    rows = ask(bootstrap, timeout, work)
+    rows, notes = ask(bootstrap, timeout, work)
     screen.show_rows(rows, HEADINGS)
+    for note in notes:
+        screen.say(note)
     if not execute:
         screen.say("nothing was changed: --execute does it")
 
 
 async def _plan(
     admin: Admin, bootstrap: str | None, group: str, words: Sequence[str] | None, place: Start | None, shift: int | None
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row per partition, and a note for each whose log does not have the offset."""
     committed = await admin.list_consumer_group_offsets(group)
     partitions = await chosen(admin, words) if words else sorted(committed)
     if not partitions:
         raise CommandFailed(f"group {group!r} has committed nothing", hint="name topics: it begins with them then")
-    rows = []
+    rows, notes = [], []
     for tp, (begin, end, there) in (await places(bootstrap, partitions, place or Start("end"))).items():
         before = committed[tp].offset if tp in committed else None
         if shift is not None:
             if before is None:
                 raise CommandFailed(f"{tp}: nothing is committed that could be shifted", hint="-o says a place")
             there = before + shift
-        rows.append(
-            {"topic": tp.topic, "partition": tp.partition, "committed": before, "new": min(max(there, begin), end)}
-        )
-    return rows
+        new = min(max(there, begin), end)
+        if new != there:
+            notes.append(f"{tp}: the log has no offset {there}, only {begin} to {end}: {new} instead")
+        rows.append({"topic": tp.topic, "partition": tp.partition, "committed": before, "new": new})
+    return rows, notes

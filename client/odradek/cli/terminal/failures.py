@@ -126,5 +126,7 @@ def _on_a_line(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'orders'?`, or nothing when no known name is near."""
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = near or [each for each in names if name and each.startswith(f"{name}-")]
     return f"; did you mean {near[0]!r}?" if near else ""

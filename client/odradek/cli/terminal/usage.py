@@ -47,11 +47,16 @@ HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what i
     "--to-offset": ("--offset",),
     "--to-datetime": ("--offset",),
     "--from-beginning": ("--offset",),
+    "--port": ("--bootstrap-server",),
 }
 
 
 PLACES: Final = {"--to-earliest": "beginning", "--to-latest": "end", "--to-offset": "N", "--to-datetime": "@TIME",
                  "--from-beginning": "beginning"}  # fmt: skip
+
+ARGUMENTS: Final = {"--topic": ("TOPIC", "NAME"), "--topics": ("TOPIC", "NAME"), "--group": ("GROUP",)}
+REMEDIES: Final = {"--version": "`odradek version`",
+                   "--port": "ODRADEK_KAFKA_PORT=PORT: the first one for Kafka's clients"}  # fmt: skip
 
 
 def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
@@ -84,14 +89,16 @@ def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
 
 def _habit(option: str, context: Any) -> str | None:
     """What to type instead of an option that other commands have under this name, if it has a counterpart here."""
-    if option == "--version":
-        return "`odradek version`"
-    here = [name for each in context.command.get_params(context) for name in each.opts] if context is not None else []
+    parameters = context.command.get_params(context) if context is not None else []
+    here = [name for each in parameters for name in each.opts]
     meant = next((name for name in HABITS.get(option, ()) if name in here), None)
-    if meant is None:
-        return None
-    place = PLACES.get(option)
-    return f"{meant}, if that is what you mean" if place is None else f"{meant} {place}"
+    if meant is not None:
+        place = PLACES.get(option)
+        return f"{meant}, if that is what you mean" if place is None else f"{meant} {place}"
+    arguments = " ".join(each.metavar or "" for each in parameters if each.param_type_name == "argument")
+    if any(name in arguments for name in ARGUMENTS.get(option, ())):
+        return f"`{context.command_path} {arguments}`"
+    return REMEDIES.get(option)
 
 
 def _meant(option: str, near: str | None) -> str:
