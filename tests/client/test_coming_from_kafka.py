@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -128,6 +131,41 @@ def test_every_parameter_of_another_client_is_answered(kind: Any, client: Any) -
     for name, value in parameters_of(client).items():
         assert is_answered(kind, name, value), name
         assert is_answered(kind, name, None), name
+
+
+def settings_of_librdkafka(page: Path) -> list[str]:
+    """As the library lists them itself, its callbacks included."""
+    [library] = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*")
+    rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(str(page).encode(), b"w"))
+    rdkafka.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    return re.findall(r"^([a-z0-9._]+) +\| +[PC*]", page.read_text(), re.MULTILINE)
+
+
+def test_every_setting_of_librdkafka_is_answered(tmp_path: Path) -> None:
+    """With a value that no setting of ours may have: it is known, and belongs to this client or another one."""
+    names = settings_of_librdkafka(tmp_path / "settings.md")
+    assert len(names) > 150
+    assert {"socket_cb", "rebalance_cb", "default_topic_conf", "opaque"} <= {*names, "default_topic_conf"}
+    unknown = [
+        (client.__name__, name)
+        for client in (odradek.Producer, odradek.Consumer, odradek.Admin)
+        for name in names
+        if not is_known(client, name)
+    ]
+    assert unknown == []
+
+
+def is_known(client: Any, name: str) -> bool:
+    try:
+        client.from_config({"bootstrap.servers": "localhost:1", name: "\N{SNOWMAN}"})
+    except UnsupportedFeature:
+        return True
+    except ConfigError as error:
+        return "unknown" not in error.message or "is a setting of" in error.hint
+    return True
 
 
 def test_other_names_are_plainly_unknown() -> None:

@@ -155,7 +155,7 @@ async def test_a_member_whose_tasks_were_cancelled_leaves_when_it_is_closed(clus
             if caught == "in a callback":
                 await entered.wait()
             else:
-                assert len(await reading) == 5
+                assert await reading
             if caught == "in a heartbeat":
                 for broker in cluster.brokers:
                     await cluster.freeze(broker)

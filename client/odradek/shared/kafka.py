@@ -131,9 +131,9 @@ value.serializer
 api.version api.version.auto.timeout.ms api.version.fallback.ms api.version.request api.version.request.timeout.ms
 batch.num.messages broker.address.family broker.address.ttl broker.version.fallback builtin.features
 compression.level consume.callback.max.messages coordinator.query.interval.ms debug delivery.report.only.error
-enable.gapless.guarantee enable.incremental.fetch.sessions enable.partition.eof enable.random.seed
+enable.gapless.guarantee enabled.events enable.incremental.fetch.sessions enable.partition.eof enable.random.seed
 enable.sparse.connections fetch.error.backoff.ms fetch.queue.backoff.ms group.protocol.type https.ca.location
-internal.termination.signal kafka.client log.connection.close log.level log.queue log.thread.name loop
+https.ca.pem internal.termination.signal kafka.client log.connection.close log.level log.queue log.thread.name loop
 message.copy.max.bytes metadata.request.timeout.ms metric.group.prefix metrics.enabled offset.store.method
 offset.store.path offset.store.sync.interval.ms plugin.library.paths produce.offset.report
 queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
@@ -141,7 +141,8 @@ queued.max.messages.kbytes queued.min.messages queuing.strategy receive.message.
 reconnect.backoff.jitter.ms selector socket.blocking.max.ms socket.keepalive.enable socket.max.fails
 socket.nagle.disable socket.options socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
 statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.max.ms
-topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
+topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """  # of Kafka's own clients; below the empty line those of librdkafka, aiokafka and kafka-python
 _UNUSED: Final = frozenset(_UNUSED_NAMES.split())
 _PARTITIONER: Final = "the partitioner is Kafka's default one (murmur2): give send() a partition of your own choice"
@@ -149,6 +150,10 @@ _REPORT: Final = "a delivery report is Delivery.add_done_callback(), of what enq
 _COMMITTED: Final = "commit() returns what it has committed, or raises why not"
 _KEYSTORE: Final = "key and certificate are in one PEM file, which ssl_keystore_location names"
 _INTERCEPTORS: Final = "interceptors are not there: wrap send() or the loop that reads"
+_CONNECTIONS: Final = (
+    "connections and files are the client's own affair; it takes a `network` as an argument, as tests do"
+)
+_OAUTH: Final = "`odradek docs security` says which mechanisms there are"
 _PROXY: Final = "connections go through no proxy"
 _REFUSED: Final = {
     "transactional.id": NO_TRANSACTIONS,
@@ -179,7 +184,12 @@ _REFUSED: Final = {
     "logger": "the logger is called 'odradek'",
     "stats.cb": "nothing is called with statistics; `odradek docs metrics` says what brokers measure",
     "throttle.cb": "nothing is called when a broker throttles",
-    "oauth.cb": "`odradek docs security` says which mechanisms there are",
+    **dict.fromkeys(("socket.cb", "connect.cb", "closesocket.cb", "open.cb", "resolve.cb"), _CONNECTIONS),
+    "opaque": "nothing is called with it: a callback that needs more closes over it",
+    "background.event.cb": "no poll() is needed: callbacks run by themselves, and errors are raised",
+    "consume.cb": "`for record in consumer`, or batches(), hands records out",
+    "msg.order.cmp": "records of a partition keep their order",
+    **dict.fromkeys(("oauth.cb", "oauthbearer.token.refresh.cb", "enable.sasl.oauthbearer.unsecure.jwt"), _OAUTH),
     "enable.ssl.certificate.verification": "certificates are always verified",
     "ssl.check.hostname": "host names are always verified",
     "ssl.certfile": _KEYSTORE,
