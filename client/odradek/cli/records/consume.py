@@ -96,7 +96,7 @@ def consume(
     span = Span(Start("beginning")) if from_beginning else parse_span(offset)
     ends_by_itself = exit_at_end or span.end is not None
     if span.begin.kind == "end" and ends_by_itself and group is None:
-        _refuse_nothing(bootstrap, topics, f"-o {offset}" if span.end is not None else f"-o {offset} -e")
+        _refuse_nothing(bootstrap, topics, partitions, f"-o {offset}" if span.end is not None else f"-o {offset} -e")
     show = json_line if json_lines or as_json else compile_format(record_format)
     screen = Screen(quiet=quiet)
     servers = bootstrap_servers(bootstrap)
@@ -126,25 +126,19 @@ def _check(topic: str) -> None:
         ) from None
 
 
-def _refuse_nothing(bootstrap: str | None, topics: list[str], span: str) -> NoReturn:
-    """Raises `CommandFailed` for a span in which there never is a record; first for a topic that is not there."""
-    for topic in topics:
-        _require_topic(bootstrap, topic)
-    raise CommandFailed(f"{span} reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)
+def _refuse_nothing(bootstrap: str | None, topics: list[str], partitions: list[int] | None, span: str) -> NoReturn:
+    """Raises `CommandFailed` for a span in which there never is a record.
 
-
-def _require_topic(bootstrap: str | None, topic: str) -> None:
-    """Raises `CommandFailed` when the cluster can be asked and knows no such topic: that is what has to be mended."""
+    First for a topic or a partition that is not there, if a cluster can be asked: that is what has to be mended.
+    """
     from odradek import OdradekError
-    from odradek.cli.records.produce import unknown_topic
+    from odradek.cli.records.reading import check_meant
 
-    if topic.startswith("^"):
-        return
+    try:
+        servers = bootstrap_servers(bootstrap)
+    except CommandFailed:
+        servers = ""  # no cluster was named
     with suppress(OdradekError):
-        try:
-            servers = bootstrap_servers(bootstrap)
-        except CommandFailed:
-            return  # no cluster was named
-        failure, is_known = run(unknown_topic(servers, topic))
-        if not is_known:
-            raise failure
+        if servers:
+            run(check_meant(servers, topics, partitions))
+    raise CommandFailed(f"{span} reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)

@@ -55,8 +55,7 @@ class Reading:
         """Read and print; returns how many records. Raises `CommandFailed` (5) when none came within `patience`."""
         settings = {"bootstrap.servers": self._servers, "auto.offset.reset": "earliest"}
         async with Reader.from_config(settings) as consumer:
-            for topic in await topics_meant(self._servers, topics):
-                self._unplaced |= dict.fromkeys(await self._choose(consumer, topic, numbers))
+            self._unplaced |= dict.fromkeys(await partitions_meant(self._servers, consumer, topics, numbers))
             await self._place(consumer)
             placing = asyncio.create_task(self._place_the_rest(consumer))
             try:
@@ -64,13 +63,6 @@ class Reading:
             finally:
                 placing.cancel()
                 await asyncio.gather(placing, return_exceptions=True)
-
-    async def _choose(self, consumer: Reader, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
-        known = await partitions_of(self._servers, topic, consumer.partitions_for)
-        for number in numbers or ():
-            if number not in known:
-                raise CommandFailed(f"{topic} has no partition {number}; it has {len(known)}, from 0 on")
-        return [TopicPartition(topic, number) for number in numbers or known]
 
     # --- where to begin and to end ----------------------------------------------------------------------------------
 
@@ -111,7 +103,10 @@ class Reading:
     def _begin_of(self, tp: TopicPartition, offsets: Mapping[int, int]) -> int:
         begin, first, end = self._span.begin, offsets[EARLIEST], offsets[LATEST]
         if begin.kind == "offset" and not first <= begin.number <= end:
-            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {begin.number}")
+            raise CommandFailed(
+                f"{tp} has offsets {first} to {end}, not {begin.number}",
+                hint="-o beginning and -o -10 fit every log; `odradek topic offsets` shows where each begins and ends",
+            )
         return place_of(begin, offsets)
 
     def _end_of(self, offsets: Mapping[int, int]) -> int:
@@ -187,6 +182,29 @@ def place_of(place: Start, offsets: Mapping[int, int]) -> int:
         case _:
             at_time = offsets[place.number]
             return at_time if at_time >= 0 else end
+
+
+async def partitions_meant(
+    servers: str, consumer: Reader, topics: list[str], numbers: list[int] | None
+) -> list[TopicPartition]:
+    """Those of these topics, all or with these numbers. Raises `CommandFailed` for what is not there."""
+    meant = []
+    for topic in await topics_meant(servers, topics):
+        known = await partitions_of(servers, topic, consumer.partitions_for)
+        for number in numbers or ():
+            if number not in known:
+                raise CommandFailed(
+                    f"{topic} has no partition {number}; it has {len(known)}, from 0 on",
+                    hint=f"`odradek topic describe {topic}` shows its partitions",
+                )
+        meant += [TopicPartition(topic, number) for number in numbers or known]
+    return meant
+
+
+async def check_meant(servers: str, topics: list[str], numbers: list[int] | None) -> None:
+    """Raises `CommandFailed` when something of it is not there."""
+    async with Reader(servers) as consumer:
+        await partitions_meant(servers, consumer, topics, numbers)
 
 
 async def topics_meant(servers: str, words: list[str]) -> list[str]:
