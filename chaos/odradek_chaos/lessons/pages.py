@@ -116,6 +116,8 @@ def _lost(audited: Audited) -> str:
 def _legend(lesson: Lesson) -> Iterator[tuple[str, str]]:
     """The signs that this lesson may show."""
     yield from LEGEND
+    if any(step.commands.split()[-1] in ("hold", "late") for step in lesson.steps):
+        yield "···", "a message that is on its way"
     if lesson.shows.remote:
         yield "▲2", "below the leader's log: the log end offset that it knows of broker 2"
 

@@ -131,11 +131,11 @@ class Exchange:
             return
         self._ask(question, words, lose)
 
-    def do_deliver(self, number: str) -> None:
-        """What is held arrives: the request, or the answer."""
+    def do_deliver(self, number: str, *words: str) -> None:
+        """What is held arrives: the request, whose answer may be held then, or the answer."""
         question = self._late.pop(int(number), None)
         if question is not None:
-            self._ask(question, (), "")
+            self._ask(question, words, "")
             return
         question, reply = self._held.pop(int(number))
         self._arrive(question, reply)

@@ -8,7 +8,7 @@ produce 0 m1 lose=answer                     its producer never hears of it
 fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
                                              on the way, `late`: the question is; `wait` lets it wait for data
 fetch 1 last=9                               the same, and it says that its newest epoch is 9
-deliver 1                                    what is held arrives
+deliver 1 [hold]                             what is held arrives; `hold`: the answer to it is held
 settle                                       fetches and ISR changes until nothing moves
 controller [0] [error=NAME] [lose=answer] [keep]   the controller answers broker 0 (the leader), whose AlterPartition
                                              waits; `keep`: the others do not see the change

@@ -45,18 +45,32 @@ LEADER_EPOCHS = Lesson(
         ),
         Step(
             "The question",
-            "Broker 1 comes back as a follower with m1, a2, a3. Its newest epoch is 0.",
-            "Left, it asks by a request of its own: where does epoch 0 end? Right, its first fetch names the epoch. "
-            "Both times the leader says: at 1, since its epoch 1 begins there.",
+            "Broker 1 comes back as a follower with m1, a2, a3. Its newest epoch is 0, and it asks.",
+            "Left it has a request of its own for that: where does epoch 0 end? Right, its first fetch names the "
+            "epoch. It does not know yet that two of its records are nowhere else.",
             """
             start 1
-            fetch 1
+            fetch 1 late
             """,
         ),
         Step(
+            "The answer",
+            "Broker 2 looks at where its epochs began: 0 at offset 0, 1 at offset 1.",
+            "So epoch 0 ends at 1, where epoch 1 begins: there the logs part. Of broker 1's log it needs nothing but the "
+            "epoch for this.",
+            "deliver 1 hold",
+        ),
+        Step(
+            "The cut",
+            "The answer arrives.",
+            "Broker 1 cuts all that is behind the end of epoch 0: a2 and a3, which were never committed. Its own high "
+            "watermark does not matter.",
+            "deliver 1",
+        ),
+        Step(
             "The fetch",
-            "Broker 1 has cut its log to 1, and fetches from there.",
-            "What it cut was never committed. It gets b2, and notes that epoch 1 begins at 1.",
+            "Broker 1 fetches from 1 on, where its log ends now.",
+            "It gets b2 of epoch 1, and notes that epoch 1 begins at 1.",
             "fetch 1",
         ),
         Step(
