@@ -101,3 +101,12 @@ def test_no_command_puts_a_plural_behind_any_number() -> None:
         f"{path.name}: {said}" for path in sources() for said in plurals_of_any_number(ast.parse(path.read_text()))
     ]
     assert sorted(found) == sorted(NEVER_ONE)
+
+
+SHOWN = re.compile(rf"(?<!of )(?<!acks=)(?<![-.,\d])\b1{COUNTED.pattern.removeprefix('^')}")
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.stem)
+def test_no_page_shows_a_plural_of_one(page: Path) -> None:
+    """What pages show of commands is what these print: a page that was not changed with its command is found."""
+    assert [found[0] for found in SHOWN.finditer(page.read_text())] == []

@@ -56,8 +56,8 @@ LEADER_EPOCHS = Lesson(
         Step(
             "The answer",
             "Broker 2 looks at where its epochs began: 0 at offset 0, 1 at offset 1.",
-            "So epoch 0 ends at 1, where epoch 1 begins: there the logs part. Of broker 1's log it needs nothing but the "
-            "epoch for this.",
+            "So epoch 0 ends at 1, where epoch 1 begins: there the logs part. That is all it has "
+            "to know of broker 1's log: its newest epoch.",
             "deliver 1 hold",
         ),
         Step(
