@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from tests.waiting import until
 PATIENCE_S = 900  # for one command on a busy machine
 HEALTH = re.compile(r"odradek (?:doctor|server health|cluster health)\b|python -m odradek_broker\.commands\.probe\b")
 """Commands that say how things are at their moment, and wait two or three seconds for an answer."""
+FOR_KAFKA = "127.0.0.1:9092"
+"""Where Kafka's clients find the first cluster of a machine; that of a page has a port of its own."""
 EXPORT = re.compile(r"^export (\w+)=(\S*)$", re.MULTILINE)
 
 
@@ -40,6 +43,7 @@ class Session:
         self._log_directories = log_directories
         self._variables: dict[str, str] = {}
         self._cluster = False
+        self._for_kafka = FOR_KAFKA
         self._environment: Mapping[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ODRADEK_", "KAFKA_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -55,6 +59,8 @@ class Session:
         if "beside a cluster" in block.notes and not self._cluster:
             self._cluster = True
             self._must("odradek cluster up -d --timeout 120 --data beside")
+            [listed] = json.loads(self.type("odradek cluster list --json").output)
+            self._for_kafka = listed["kafka_bootstrap"]
             for topic in ("orders -p 3", "payments -p 1"):  # again if its answer was lost
                 order = f"odradek topic create --if-not-exists {topic}"
                 until(partial(self.type, order), lambda typed: typed.code == 0)
@@ -63,7 +69,7 @@ class Session:
     def run(self, block: Block) -> list[Typed]:
         """All commands of a block, up to the first that fails, or its program."""
         if block.program:
-            (self.directory / "program.py").write_text(block.program)
+            (self.directory / "program.py").write_text(block.program.replace(FOR_KAFKA, self._for_kafka))
             return [self.type("python program.py")]
         done = []
         directory = self.directory if "in the checkout" not in block.notes else ROOT
