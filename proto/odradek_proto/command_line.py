@@ -3,9 +3,12 @@ this user has started on this machine."""
 
 from __future__ import annotations
 
+import errno
 import os
 from enum import StrEnum
+from io import RawIOBase
 from pathlib import Path
+from stat import S_ISFIFO
 from typing import Final
 
 FINE: Final = 0
@@ -15,6 +18,8 @@ FINDINGS: Final = 3
 UNREACHABLE: Final = 4
 TIMED_OUT: Final = 5
 INTERRUPTED: Final = 130
+
+LARGEST_SMALL_FILE = 64 << 20
 
 COMMAND_CONFIG: Final = "ODRADEK_COMMAND_CONFIG"
 CURRENT: Final = "current"  # in `home`: a directory a line, that of the default cluster first
@@ -43,6 +48,34 @@ class OutputFormat(StrEnum):
 def home() -> Path:
     """Where odradek keeps what it knows of this user's clusters."""
     return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
+
+
+def read_small(path: Path) -> bytes:
+    """A file that a person has written. Raises `OSError`, also for a device without end and for a pipe without writer.
+
+    Of a pipe that somebody writes into, as of `<(command)`, all is waited for.
+    """
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            first = file.read(1)  # None: there is a writer, who has written nothing yet
+            if first == b"":
+                raise OSError(errno.EPIPE, "it is a pipe, and nobody writes into it", str(path))
+        else:
+            first = b""
+        os.set_blocking(file.fileno(), True)
+        data = (first or b"") + read_up_to(file, LARGEST_SMALL_FILE)
+    if len(data) > LARGEST_SMALL_FILE:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST_SMALL_FILE >> 20} MiB", str(path))
+    return data
+
+
+def read_up_to(file: RawIOBase, limit: int) -> bytes:
+    """All that there is, or somewhat more than `limit` bytes."""
+    parts, size = [], 0
+    while size <= limit and (part := file.read(1 << 20)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
 
 
 def cluster_directories() -> list[Path]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -454,3 +456,56 @@ def test_why_there_was_no_answer_in_time_is_asked_on_the_same_loop(
     with pytest.raises(command_line.CommandFailed, match=r"not done after 0\.2 seconds: somebody"):
         cluster.ask(odradek_bootstrap, 0.2, never)
     assert (asked, len(set(loops))) == ([""], 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("doctor -b localhost:1 --config", command_line.UNREACHABLE),
+        ("server run --config", command_line.USAGE),
+        ("user set u -b localhost:1 --password-file", command_line.USAGE),
+        ("topic reassign -b localhost:1 --file", command_line.USAGE),
+        ("audit live -b localhost:1 --command-config", command_line.USAGE),
+        ("audit run --replica 1=. --replica 2=.. --history", command_line.USAGE),
+    ],
+)
+def test_no_file_is_waited_for_that_never_ends(odradek: Run, tmp_path: Path, words: str, code: int) -> None:
+    """A pipe into which nobody writes, and a device without end."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for endless in (pipe, "/dev/zero"):
+        outcome = odradek(*words.split(), str(endless))
+        assert outcome.code == code, outcome
+        said = outcome.out + outcome.err
+        assert str(endless) in said
+        assert "try: " in said
+        assert "unexpected" not in said
+
+
+def test_a_pipe_that_is_written_is_read_to_its_end(tmp_path: Path) -> None:
+    """As of `<(command)`, also before the first byte is there."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # without one nobody can open it to write
+    with open(pipe, "wb") as writer:
+        data = b"a=1\n" * 50_000  # more than a pipe holds
+
+        def write() -> None:
+            with writer:
+                writer.write(data)
+
+        with ThreadPoolExecutor() as pool:
+            reading = pool.submit(command_line.read_small, pipe)
+            pool.submit(write).result()
+            assert reading.result() == data
+    os.close(reader)
+
+
+def test_a_link_to_itself_is_no_replica(odradek: Run, tmp_path: Path) -> None:
+    """And an archive without a place, or with a package that is not there, is told what to try."""
+    (loop := tmp_path / "loop").symlink_to(loop)
+    outcome = odradek("log", "diff", str(loop), str(tmp_path))
+    assert (outcome.code, outcome.err.splitlines()[0]) == (command_line.USAGE, f"odradek: there is nothing at {loop}")
+    for words in (("--out", "/dev/null"), ("--out", str(tmp_path / "out"), "--with", "not-there")):
+        outcome = odradek("audit", "package", *words)
+        assert outcome.code == 1
+        assert "Errno" not in outcome.err
+        assert "  try: " in outcome.err

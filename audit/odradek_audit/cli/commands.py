@@ -190,8 +190,10 @@ def package(
     in_json.set(as_json)
     try:
         inside = write_package(out, also or [])
-    except (NotInstalled, OSError) as error:
-        stop(str(error), EXIT_FAILED)
+    except NotInstalled as error:
+        stop(str(error), EXIT_FAILED, hint=error.hint)
+    except OSError as error:
+        stop(f"--out {out}: {error.strerror or error}", EXIT_FAILED, hint="name a directory that you may write to")
     if as_json:
         typer.echo(json.dumps({"directory": str(out), "packages": inside}))
     else:
@@ -292,6 +294,8 @@ def _history(paths: Sequence[Path]) -> Path | None:
         )
     path = paths[0]
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it is read more than once
+            stop(f"--history {path}: it is a pipe or a device", hint="put it into a file of its own")
         with path.open("rb") as file:
             file.read(1)
             return path

@@ -12,6 +12,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek_proto.command_line import read_small
 from odradek_proto.security.scram import MECHANISMS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -59,9 +60,10 @@ IN_THE_CLEAR = Security()
 def security_from(path: Path) -> Security:
     """The settings of a file; paths in it may be relative to it. Raises `BadSettings`."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_small(path).decode().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadSettings(f"{path}: cannot be read: {why}") from error
     pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
     said = {name.strip(): value.strip() for name, _, value in pairs}
     user = {name: re.sub(r"\\(.)", r"\1", value) for name, value in JAAS.findall(said.get("sasl.jaas.config", ""))}

@@ -32,7 +32,11 @@ _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class NotInstalled(ValueError):
-    """A package that the archive should have is not installed here."""
+    """A package that the archive should have is not installed here. `hint` says what to try."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def write_package(folder: Path, also: Sequence[str] = ()) -> list[str]:
@@ -90,14 +94,14 @@ def _distributions(names: Sequence[str]) -> list[metadata.Distribution]:
         wanted, marker = waiting.pop()
         match = _NAME.match(wanted)
         if match is None:
-            raise NotInstalled(f"{wanted!r} is no name of a package")
+            raise NotInstalled(f"{wanted!r} is no name of a package", hint="as pip has it, for example pyarrow")
         name = match[0].lower().replace("_", "-")
         if name in found or name in ON_EVERY_EXECUTOR or "extra" in marker:
             continue
         if not _is_installed(name):
             if marker:  # for another Python or system
                 continue
-            raise NotInstalled(f"{name} is not installed here: pip install {name}")
+            raise NotInstalled(f"{name} is not installed here", hint=f"pip install {name}")
         found[name] = metadata.distribution(name)
         waiting += [(line.partition(";")[0], line.partition(";")[2]) for line in found[name].requires or ()]
     return [found[name] for name in sorted(found)]

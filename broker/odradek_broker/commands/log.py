@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sized
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +123,7 @@ def diff(
     from odradek_broker.commands.log_checks import diff_directories
     from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
-    if first.resolve() == second.resolve():
+    if realpath(first) == realpath(second):  # a link to itself is its own place: it is no directory, and told so
         raise CommandFailed(f"{first} is named twice", hint="name the other replica's directory", exit_code=USAGE)
     pairs = _pairs(first, second)
     in_use = warn_of_brokers_at_work([each for pair in pairs for each in pair])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from odradek_proto.command_line import read_small
+
 from odradek_broker.config.assignors import parse_assignors
 from odradek_broker.config.environment import from_environment, setting_of
 from odradek_broker.config.listeners import check_listeners
@@ -121,7 +123,7 @@ def load(
 def read_file(path: Path) -> dict[str, str]:
     """Dotted names and their text from a `.properties` or `.toml` file. Raises `ConfigError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

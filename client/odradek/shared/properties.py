@@ -6,6 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+from odradek_proto.command_line import read_small
+
 from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, nearest
 from odradek.shared.errors import ConfigError, UnsupportedFeature
 from odradek.shared.kafka import SAME, settle_foreign
@@ -22,7 +24,7 @@ def security_from(path: Path) -> Security:
     Raises `ConfigError`, also for a name that nobody knows: a misspelt `ssl.` setting would be a connection without.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_small(path).decode().splitlines()]
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

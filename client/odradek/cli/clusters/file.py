@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from odradek_proto.command_line import STATE_FILE, CommandFailed
+from odradek_proto.command_line import STATE_FILE, CommandFailed, read_small
 
 
 def exists(directory: Path) -> bool:
@@ -22,7 +22,7 @@ def exists(directory: Path) -> bool:
 
 def addresses(file: Path) -> list[str]:
     """Where its brokers listen. Raises `OSError`, or `CommandFailed` for a file that says no addresses."""
-    content = file.read_bytes()
+    content = read_small(file)
     try:
         found = [node["grpc"] for node in json.loads(content)["nodes"]]
         if found and all(isinstance(address, str) and ":" in address for address in found):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from odradek_proto.command_line import USAGE, CommandFailed
+from odradek_proto.command_line import USAGE, CommandFailed, read_small
 
 from odradek.cli.clusters.commands import ask
 from odradek.cli.terminal.confirming import confirm
@@ -113,7 +113,7 @@ def _password(name: str, file: Path | None) -> str:
             raise CommandFailed(said, hint="--password-file FILE; - is standard input", exit_code=USAGE)
         return str(typer.prompt(f"password of {name}", hide_input=True, confirmation_prompt=True, err=True))
     try:
-        text = sys.stdin.readline() if str(file) == "-" else file.read_text()
+        text = sys.stdin.readline() if str(file) == "-" else read_small(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise CommandFailed(

@@ -49,7 +49,8 @@ def explain(error: BaseException) -> Explained:
     if isinstance(code, int):
         return Explained(str(error), str(getattr(error, "hint", "")), code)
     if isinstance(error, OSError) and error.filename is not None:
-        return Explained(f"{error.filename}: {error.strerror}", "", FAILED)
+        hint = "name a place that is there, and that you may use"
+        return Explained(f"{error.filename}: {error.strerror}", hint, FAILED)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = "standard output goes to a full disk: write it elsewhere"
         return Explained(f"cannot write: {error.strerror}", hint, FAILED)

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek_proto.command_line import USAGE, CommandFailed
+from odradek_proto.command_line import USAGE, CommandFailed, read_small
 from odradek_proto.words import noun
 
 from odradek.cli.terminal.failures import did_you_mean
@@ -47,7 +47,7 @@ def read_plan(path: Path) -> Plan:
     from odradek_proto.topics import TopicPartition
 
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(read_small(path))
     except OSError as error:
         raise unreadable("--file", path, error) from None
     except ValueError as error:
