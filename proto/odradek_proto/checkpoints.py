@@ -26,6 +26,7 @@ REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"  # high w
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"  # below: offsets may be missing
+FLUSHED_OFFSET_CHECKPOINT: Final = "flushed-offset-checkpoint"  # of the metadata log alone, beside it
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"

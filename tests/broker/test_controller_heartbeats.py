@@ -184,7 +184,8 @@ def test_who_is_eligible_from_before_leads_only_where_that_still_counts(elr_enab
     """R-147 takes no leader away without giving another: eligible replicas may be left from a setting of before."""
     settings = replace(SETTINGS, elr_enable=elr_enable)
     image = image_of([1, 2, 3])
-    add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2]), **{"min.insync.replicas": "2"})
+    add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2]))
+    image.topic_configs["orders"] = {"min.insync.replicas": "2"}
     sessions = sessions_of(image)
     for witness in (2, 3):
         write(image, process_heartbeat(image, settings, sessions, beat(witness, unreachable=[1]), 0).records)

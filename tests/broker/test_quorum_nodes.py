@@ -22,6 +22,8 @@ from odradek_proto.transport.ports import CallContext
 from tests.broker.quorum_simulation.single import NOW, core_with, of
 
 CLUSTER_ID = "a-test-cluster"
+LOG = "/data/__cluster_metadata-0"
+LACKS = "metadata_log_lacks_records"
 
 
 class Told:
@@ -306,3 +308,87 @@ def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
     assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), Send) == []
     assert core.leader_id == 2
     assert of(core.on_time(NOW + 100), Send) == [send]
+
+
+def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_nobody_that_lacks_it() -> None:
+    """Of three voters 3 never had the record, and 1 has it no more: those two are no majority for anything (R-217)."""
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(5_000)
+        quorum.machines[3].kill()
+        await quorum.sleep(5_000)
+        (leader,) = (each for each in quorum.leaders() if each != 3)
+        quorum.on(leader, lambda: quorum.nodes[leader].append([b"one"]))
+        await quorum.sleep(1_000)
+        assert quorum.told[1].records == quorum.told[2].records == [b"one"]
+        for node_id in (1, 2):
+            quorum.machines[node_id].kill()
+        path = f"{LOG}/00000000000000000000.log"
+        disk = quorum.machines[1].disk
+        disk.flip(path, disk.read(path).rindex(b"one"))
+        quorum.start(1)
+        quorum.start(3)
+        await quorum.sleep(20_000)
+        assert (quorum.nodes[1].is_leader, quorum.nodes[3].is_leader) == (False, False)
+        ((said, facts),) = [(each, facts) for each, event, facts in quorum.events if event == LACKS]
+        assert (said, facts["leo"], facts["promised"]) == (1, 2, 3)
+        quorum.start(2)
+        await quorum.sleep(5_000)
+        assert quorum.nodes[2].is_leader
+        assert [told.records for told in quorum.told.values()] == [[b"one"]] * 3
+        assert [each for each, event, _ in quorum.events if event == "voter_caught_up"][-1] == 1
+        quorum.machines[1].kill()
+        await quorum.sleep(100)
+        quorum.start(1)
+        await quorum.sleep(5_000)
+        assert sum(event == LACKS for _, event, _ in quorum.events) == 1, "it has everything, and says nothing more"
+
+    Quorum().run(story)
+
+
+def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_says_so() -> None:
+    """Nobody has more. What is torn by a loss of power, and was never flushed, is not said."""
+
+    async def story(quorum: Quorum) -> None:
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        quorum.on(1, lambda: quorum.nodes[1].append([b"one"]))
+        await quorum.sleep(1_000)
+        quorum.machines[1].kill()
+        quorum.machines[1].disk.power_loss()
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        assert quorum.leaders() == [1]
+        assert LACKS not in [event for _, event, _ in quorum.events]
+        quorum.machines[1].kill()
+        path = f"{LOG}/00000000000000000000.log"
+        disk = quorum.machines[1].disk
+        disk.flip(path, disk.read(path).rindex(b"one"))
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        assert quorum.leaders() == [1]
+        assert LACKS in [event for _, event, _ in quorum.events]
+
+    Quorum(machines=1).run(story)
+
+
+@pytest.mark.parametrize("content", [b"", b"x\n", b"0\n1\n__cluster_metadata 0 9999\n"])
+def test_a_flushed_offset_that_is_wrong_costs_no_more_than_trust(content: bytes) -> None:
+    """One that cannot be read says nothing, one that says too much makes the voter ask the others."""
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(5_000)
+        quorum.machines[1].kill()
+        quorum.machines[1].disk.file(f"{LOG}/flushed-offset-checkpoint").data[:] = content
+        quorum.start(1)
+        await quorum.sleep(5_000)
+        lacks = [facts["promised"] for _, event, facts in quorum.events if event == LACKS]
+        assert lacks == [9999] * (b"9999" in content)
+        assert len({node.log_end_offset for node in quorum.nodes.values()}) == 1
+        assert len(quorum.leaders()) == 1
+
+    Quorum().run(story)

@@ -82,7 +82,7 @@ class Story:
             self.files.makedirs("/data")
             self.files.fsync_dir("/")
         self.opened = open_quorum_log(self.files, "/data", load, 0, SETTINGS)
-        self.opened.set_damaged_aside()
+        self.opened.take_over()
         self.log, self.snapshots = self.opened.log, self.opened.snapshots
         self.promised = max(self.promised, self.log.state.log_end_offset)
         return self.opened
@@ -97,6 +97,7 @@ class Story:
 
     def flush(self) -> None:
         self.promised = self.log.flush()
+        self.log.flushed(self.promised)
 
     def take(self) -> None:
         write_snapshot(self.files, self.snapshots, self.log.state.log_end_offset)
@@ -132,6 +133,7 @@ class Story:
             found += batch.records
         assert found == [value(offset) for offset in range(len(found))]
         assert len(found) == state.log_end_offset >= self.promised
+        assert not opened.lost
         ends = [each.id.end_offset for each in opened.kept]
         assert state.log_start_offset == 0 or state.log_start_offset in ends, "M-6"
         assert all(start >= state.log_start_offset for start in ends)

@@ -270,6 +270,7 @@ SMALL_FILES: Final[dict[str, Callable[[bytes], Iterator[Row]]]] = {
     formats.REPLICATION_OFFSET_CHECKPOINT: _offsets,
     formats.RECOVERY_POINT_CHECKPOINT: _offsets,
     formats.LOG_START_OFFSET_CHECKPOINT: _offsets,
+    formats.FLUSHED_OFFSET_CHECKPOINT: _offsets,
     formats.LEADER_EPOCH_CHECKPOINT: _epochs,
     formats.PARTITION_METADATA: _partition_metadata,
     formats.META_PROPERTIES: _meta_properties,

@@ -139,6 +139,10 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "snapshot_taken": _info("snapshot of the metadata at {end_offset}, {bytes} bytes"),
         "metadata_log_start_moved": _debug("metadata log starts at {to} now"),
         "log_cut_in_recovery": _info("metadata log cut at {leo}, {bytes} bytes dropped: {reason}"),
+        "metadata_log_lacks_records": _error(
+            "the metadata log ends at {leo} and had records up to {promised} once: this voter elects nobody without "
+            "the votes of all others, until it has fetched everything that is committed"
+        ),
         "snapshot_set_aside": _warning("snapshot of the metadata at {end_offset} set aside: {reason}"),
         "snapshot_fetch_began": _info("fetches the snapshot of the metadata at {end_offset} from {leader}"),
         "snapshot_fetch_failed": _info("snapshot at {end_offset} of {leader} given up: {reason}"),

@@ -14,9 +14,9 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.quorum.messages import QuorumState, Snapshot, SnapshotId
 from odradek_broker.runtime.counters import Counters, measured
-from odradek_broker.runtime.quorum.log import METADATA_PARTITION
 from odradek_broker.runtime.quorum.opening import Load, OpenedQuorumLog
 from odradek_broker.runtime.quorum.state_file import write_quorum_state
+from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.errors import NO_ROOM
 from odradek_broker.storage.metadata_snapshots import SnapshotWriter
 
@@ -73,6 +73,7 @@ class QuorumDisk:
         offset = await self._files.offload(flush)
         again, self._flush_again = self._flush_again, False
         self.flushing = False
+        self.log.flushed(offset)
         self._on_flushed(offset)
         state = self.log.state
         if again and not self.flushing and not self.leaving and state.flushed_offset < state.log_end_offset:

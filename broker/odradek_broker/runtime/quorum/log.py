@@ -19,7 +19,6 @@ from odradek_proto.records import (
     leader_change_value,
     read_header,
 )
-from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import ReplicaLog, WriteEpochs
@@ -31,10 +30,11 @@ from odradek_broker.core.quorum.messages import (
     SnapshotId,
     TruncateLog,
 )
+from odradek_broker.runtime.quorum.flushed_end import FlushedEnd
+from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.recovery import Recovery
 
-METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 READ_BYTES = 1 << 20  # at once, while committed records are handed out
 
@@ -55,8 +55,11 @@ class CommittedBatch(Value, frozen=True):
 class QuorumLog:
     """Carries out what the core says of its log. Methods that say "blocking" are for `Files.offload`."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, flushed_end: FlushedEnd) -> None:
+        """`flushed_end` is told of flushes, and before each cut."""
         self._log = log
+        self._flushed_end = flushed_end
+        log.on_cut = lambda _, end: flushed_end.fall(end)
 
     @property
     def recovery(self) -> Recovery:
@@ -134,6 +137,15 @@ class QuorumLog:
         """Make everything durable that has been written; returns up to which offset. Blocking."""
         return self._log.flush()
 
+    def flushed(self, offset: int) -> None:
+        """On the loop, where the log is cut: what `flush` has returned. Raises `OSError`."""
+        self._flushed_end.rise(min(offset, self._log.end_offset))
+
     def close(self, *, complete: bool) -> None:
         """Blocking. With `complete` the rest is written first; it is no more than help, every opening recovers."""
-        self._log.close(clean=complete and self._log.failed is None)
+        complete = complete and self._log.failed is None
+        try:
+            self._log.close(clean=complete)
+        finally:
+            complete = complete and self._log.failed is None
+            self._flushed_end.close(self._log.end_offset if complete else None)

@@ -51,12 +51,12 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.quorum.commits import QuorumCommits
 from odradek_broker.runtime.quorum.description import describe_quorum
 from odradek_broker.runtime.quorum.disk import QuorumDisk
-from odradek_broker.runtime.quorum.log import METADATA_PARTITION
 from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Token
 from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSettings
 from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
+from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.errors import ROOM_BYTES, is_no_room
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "QuorumStatus"]
@@ -150,7 +150,7 @@ class QuorumNode:
             if opened.lost:
                 state = replace(state, catching_up=True)
                 write_quorum_state(files, f"{directory}/{METADATA_PARTITION}", state, self._config.voters)
-            opened.set_damaged_aside()
+            opened.take_over()
             return opened, state
 
         opened, state = await self._files.offload(open_all)
@@ -189,6 +189,9 @@ class QuorumNode:
         if recovery.cut_offset is not None:
             cut = {"leo": recovery.cut_offset, "bytes": recovery.cut_bytes, "reason": recovery.reason}
             self._event("log_cut_in_recovery", "R-234", cut)
+        if opened.lost:
+            facts = {"leo": opened.log.state.log_end_offset, "promised": opened.promised}
+            self._event("metadata_log_lacks_records", "R-217", facts)
         for snapshot, reason in opened.damaged:
             self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
 

@@ -15,7 +15,9 @@ from odradek_proto.formats import LOG_SUFFIX, parse_segment_file_name
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
-from odradek_broker.runtime.quorum.log import METADATA_PARTITION, METADATA_TOPIC_ID, QuorumLog
+from odradek_broker.runtime.quorum.flushed_end import FlushedEnd
+from odradek_broker.runtime.quorum.log import METADATA_TOPIC_ID, QuorumLog
+from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
@@ -33,8 +35,8 @@ class MetadataIncomplete(StorageError):
 class OpenedQuorumLog:
     """`state` is what the last of `kept` holds, None when there is none; `damaged` cannot be read, with reasons.
 
-    `lost` says that the log ends below a damaged snapshot: this node has said that it has more. Whoever opened it first
-    makes that durable, and then calls `set_damaged_aside`.
+    `promised` is how far this node may have said to have everything: the end of a damaged snapshot, or of what it had
+    flushed once. `lost`: the log ends below. Whoever opened it first makes that durable, and then calls `take_over`.
     """
 
     log: QuorumLog
@@ -42,12 +44,15 @@ class OpenedQuorumLog:
     kept: list[Snapshot]
     state: object | None
     damaged: list[tuple[SnapshotId, str]]
-    lost: bool = False
+    flushed: FlushedEnd
+    promised: int
+    lost: bool
 
-    def set_damaged_aside(self) -> None:
-        """From here on the next start does not find them. Blocking."""
+    def take_over(self) -> None:
+        """From here on the next start finds no damaged snapshots, and no other end than that of now. Blocking."""
         for snapshot, _ in self.damaged:
             self.snapshots.set_aside(snapshot)
+        self.flushed.begin(self.log.state.log_end_offset)
 
 
 def open_quorum_log(
@@ -85,14 +90,16 @@ def open_quorum_log(
         clean=False,
         wall_ms=wall_ms,
     )
-    lost = any(snapshot.end_offset > log.end_offset for snapshot, _ in damaged)
+    flushed = FlushedEnd(files, directory)
+    promised = max((flushed.found, *(snapshot.end_offset for snapshot, _ in damaged)))
     if kept:
         _fit(log, kept)
         snapshots.drop_below(kept[0].end_offset)
     log.flush()
     log.state.flushed_offset = log.state.log_end_offset
     described = [snapshots.describe(each) for each in kept]
-    return OpenedQuorumLog(QuorumLog(log), snapshots, described, state, damaged, lost)
+    lost = promised > log.end_offset
+    return OpenedQuorumLog(QuorumLog(log, flushed), snapshots, described, state, damaged, flushed, promised, lost)
 
 
 def _first_base(files: Files, directory: str) -> int | None:

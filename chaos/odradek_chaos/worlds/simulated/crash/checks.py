@@ -250,7 +250,7 @@ def _check_quorum(opened: OpenedQuorumLog) -> Found:
     for snapshot, reason in opened.damaged:
         yield f"snapshot {snapshot.end_offset}-{snapshot.epoch} is damaged: {reason}"
     if opened.lost:
-        yield "the log ends below a damaged snapshot"
+        yield "the log ends below a damaged snapshot, or below what was flushed"
     if not opened.kept and start > 0:
         yield f"the log starts at {start} without a snapshot"
 

@@ -224,7 +224,7 @@ class QuorumDriver(Driver):
         files = self.new_files()
         LogDirectory.open(files, ROOT, node_id=1, cluster_id="c", wall_ms=WALL_MS, rng=random.Random(1))
         self.opened: OpenedQuorumLog = open_quorum_log(files, ROOT, _load, WALL_MS, self.settings)
-        self.opened.set_damaged_aside()
+        self.opened.take_over()
         self.log, self.snapshots = self.opened.log, self.opened.snapshots
         self.vote_state = read_quorum_state(files, f"{ROOT}/{METADATA}")
         self.flushed = self.log.state.log_end_offset
@@ -251,6 +251,7 @@ class QuorumDriver(Driver):
 
     def flush(self) -> None:
         self.flushed = self.log.flush()
+        self.log.flushed(self.flushed)
         self.mark("flush")
 
     def truncate(self, offset: int) -> None:
