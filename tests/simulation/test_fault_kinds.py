@@ -170,3 +170,13 @@ def test_a_full_disk_ends_nobody_and_costs_nothing() -> None:
     assert worlds[0].cluster.crashes == []
     waited = {moment.event for moment in result.timeline.moments if "partition" not in moment.facts}
     assert "disk_has_room" in waited, "of its begin the full disk keeps no line"
+
+
+@pytest.mark.parametrize("seed", [4, 7])  # without the checkpoint they lose committed metadata
+def test_a_voter_that_lost_flushed_metadata_elects_nobody_that_lacks_them(seed: int) -> None:
+    """It says so at its start, and counts again when it has fetched everything (R-217)."""
+    result = run_seed(seed, Options(faults_ms=6_000, nemeses=("flip-metadata", "kill", "cut")))
+    assert not result.findings, result.report()
+    told = [moment.event for moment in result.timeline.moments]
+    assert 0 < told.count("metadata_log_lacks_records") <= result.faults["flip-metadata"]
+    assert told.count("voter_caught_up") > told.count("metadata_log_lacks_records")

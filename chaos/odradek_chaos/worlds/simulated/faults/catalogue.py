@@ -18,6 +18,7 @@ from odradek_chaos.worlds.simulated.faults.damage import (
     FlipCopy,
     FlipIndex,
     FlipLog,
+    FlipMetadata,
     NewDisk,
     StaleCheckpoint,
     TornTail,
@@ -101,6 +102,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     LyingFsync,
     FlipAny,
     NewDisk,
+    FlipMetadata,
     ForgedPeer,
     AlternateLeaders,
 )

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from odradek_proto.headers import LENGTH_END
+from odradek_proto.headers import HEADER_SIZE, LENGTH_END
 
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.inodes import Directory
 from odradek_chaos.worlds.simulated.faults.choices import DAMAGE, DOWN, MS, arguments
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.world.copies import has_caught_up
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 EPOCHS = "leader-epoch-checkpoint"
+CRC_BEGIN = 17  # of a batch: the CRC, and behind it all that it covers
 UNCOVERED = (*range(8), *range(12, 16))  # bytes of a batch's header
 AT_FULL_PACE = 5  # strikes of a kind that makes a broker copy everything
 
@@ -263,12 +265,42 @@ OF_LOST_METADATA = (  # what a majority had committed, and some of it did not ke
     "metadata-high-watermark-never-falls",
     "metadata-images-equal",
 )
-QUORUM_STATE = f"{LOG_DIRECTORY}/__cluster_metadata-0/quorum-state"
+METADATA_DIRECTORY = f"{LOG_DIRECTORY}/__cluster_metadata-0"
 
 
-def has_caught_up(disk: SimDisk) -> bool:
-    """Whether a voter has proved that it has what was committed, so that its votes count."""
-    return disk.find(QUORUM_STATE) is not None and b'"catchingUp"' not in disk.read(QUORUM_STATE)
+class FlipMetadata(Damage):
+    """A voter comes back with a damaged metadata log, and lacks what it may have acknowledged.
+
+    The next one is struck when it has caught up: of a second loss before nothing is promised (R-217). Only bytes that
+    the CRC covers: nothing else tells that an epoch was another one.
+    """
+
+    name = "flip-metadata"
+    owed = Owed.ALWAYS
+    does = "kills a voter and flips a bit of its metadata log, once all voters have caught up"
+    deadly = True
+    drawn = False
+    takes = DAMAGE
+
+    def target(self) -> int:
+        return self.rng.choice(self.cluster.shape.voters)
+
+    async def act(self, choice: Choice) -> None:
+        if self.world.copies.voters_are_sound():
+            await super().act(choice)
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
+        paths = [path for path, _ in disk.walk(METADATA_DIRECTORY) if path.endswith(".log")]
+        found = [path for path in paths if len(disk.file(path).data) >= HEADER_SIZE]
+        if not found:
+            return False
+        data = disk.file(path := found[-1]).data
+        starts = [each for each in batch_starts(data) if len(data) - each >= HEADER_SIZE]
+        place = int(places[0] * len(starts))
+        begin, end = starts[place] + CRC_BEGIN, [*starts, len(data)][place + 1]
+        disk.flip(path, begin + int(places[1] * (end - begin)), int(places[2] * 8))
+        self.world.copies.voter_damaged(broker_id)
+        return True
 
 
 class NewDisk(Damage):

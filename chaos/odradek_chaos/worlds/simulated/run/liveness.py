@@ -78,6 +78,7 @@ def break_one_for_ever(world: World, way: str = "") -> int:
         not expendable
         or undecided(world.state, world.cluster)
         or world.exemptions.damaged
+        or not world.copies.voters_are_sound()
         or world.quiescence.is_reserved
         or not world.expectations.recovers
     ):

@@ -118,5 +118,7 @@ class LogWatch(logging.Handler):
     def _is_of_damage(self, record: logging.LogRecord) -> bool:
         """What a broker finds at a start that it lacks, a torn tail too, is judged by what follows from it."""
         event = getattr(record, "event", "")
-        found = event == "corruption_found" and getattr(record, "broker", 0) in self._copies.struck
-        return found or event == "log_lacks_records"
+        broker_id, copies = getattr(record, "broker", 0), self._copies
+        found = event == "corruption_found" and broker_id in copies.struck
+        lacks = event == "metadata_log_lacks_records" and broker_id in copies.struck_voters
+        return found or lacks or event == "log_lacks_records"
