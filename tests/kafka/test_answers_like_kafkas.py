@@ -13,6 +13,7 @@ import pytest
 from odradek_broker.testing import Cluster
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import Codec
 
 from tests.kafka.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Raw, framed, header, string
 
@@ -161,3 +162,16 @@ def test_a_waiting_fetch_holds_the_metadata_behind_it(odradek_cluster: Cluster, 
         reading.join()
     assert [(answer or b"")[:4] for answer in answers] == [struct.pack(">i", 1), struct.pack(">i", 2)]
     assert b"v" in (answers[0] or b"")
+
+
+def test_acks_0_that_fails_after_it_waited_in_line_closes_the_connection(odradek_cluster: Cluster) -> None:
+    """Kafka closes on every failure of acks=0; a compressed batch waits for a thread before it is refused."""
+    odradek_cluster.create_topic("compact", configs={"cleanup.policy": "compact"})
+    leader = odradek_cluster.kafka_addresses[odradek_cluster.leader_of("compact")]
+    sound = encode_batch([(0, b"k", b"v", ())], codec=Codec.GZIP)
+    without_a_key = encode_batch([(0, None, b"v", ())], codec=Codec.GZIP)
+    with Raw(leader) as raw:
+        raw.send(framed(produce_v3(b"compact", sound, 0)))
+        assert raw.ask(produce_v3(b"compact", sound, 1)) is not None
+        raw.send(framed(produce_v3(b"compact", without_a_key, 0)))
+        assert raw.receive() is None

@@ -249,7 +249,7 @@ class KafkaConnection:
             slot.throttle_ms = throttle.owed(context)
             if key == PRODUCE:
                 slot.throttle_ms = max(slot.throttle_ms, throttle.produced(context, len(frame)))
-        request = Request(key, version, reader, context, self.client, reserve, release, slot.throttle_ms)
+        request = Request(key, version, reader, context, self.client, reserve, release, slot.throttle_ms, self._hang_up)
         self._slots.append(slot)
         started = self._shared.time()
 

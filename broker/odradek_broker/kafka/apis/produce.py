@@ -84,6 +84,10 @@ def _refusal_of(partition: ProducedPartition, version: int) -> ErrorCode | None:
     return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if zstd_is_too_new else None
 
 
+def _why(told: ProduceAnswer) -> str:
+    return f"Produce with acks=0 failed: {told.error.name}: {told.message}"
+
+
 class _Answers:
     """What the partitions of one request are told, until the last one has been."""
 
@@ -97,6 +101,8 @@ class _Answers:
             for topic in produced.topics
         ]
         self._done = done
+        self._hang_up = request.hang_up
+        self._all_asked = False
         self._endpoints = endpoints
         self._told: dict[tuple[int, int], ProduceAnswer] = {}
         self._left = sum([len(indexes) for _, _, indexes in self._topics])
@@ -105,16 +111,19 @@ class _Answers:
         def take(told: ProduceAnswer) -> None:
             self._told[topic_number, number] = told
             self._left -= 1
-            if not self._left and self._acks != 0:
+            if self._acks == 0:  # only what failed is told, now or after it has waited in line
+                if self._all_asked:
+                    self._hang_up(_why(told))
+            elif not self._left:
                 self._answer()
 
         return take
 
     def all_asked(self) -> None:
-        """With acks=0 whatever failed has said so by now."""
+        self._all_asked = True
         if self._acks == 0:
             for told in self._told.values():
-                raise HangUp(f"Produce with acks=0 failed: {told.error.name}: {told.message}")
+                raise HangUp(_why(told))
             self._done(None)
         elif not any(indexes for _, _, indexes in self._topics):
             self._answer()

@@ -53,6 +53,7 @@ class Request:
     reserve: Callable[[int], int] = lambda size: size  # of so many bytes of record batches the answer may have these
     release: Callable[[], None] = lambda: None  # its frame counts no longer: what was read is bounded by who keeps it
     throttle_ms: int = 0  # for how long its client has exceeded a quota: the answer says so, and nothing is read
+    hang_up: Callable[[str], None] = lambda reason: None  # what `HangUp` does, for what fails when `start` has returned
 
     def read(self) -> Message:
         """The body as `schemas.py` defines it. Raises `HangUp` when it is malformed."""
