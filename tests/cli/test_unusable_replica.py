@@ -127,7 +127,8 @@ def test_no_reader_stops_at_a_damaged_batch_that_another_replica_has(odradek: Ru
 
 def test_the_broker_whose_disk_is_full_is_named(odradek: Run, tmp_path: Path) -> None:
     """As long as it is; metadata know nothing of it."""
-    with Cluster(3, directory=tmp_path / "cluster") as cluster:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": 600_000}  # which would find that there is room
+    with Cluster(3, directory=tmp_path / "cluster", settings=settings) as cluster:
         cluster.create_topic("orders", partitions=2)
         node = cluster._cluster._member(2).node
         assert node is not None

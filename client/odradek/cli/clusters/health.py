@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
+from odradek.cli.checkup.clocks import ask_for_clocks, says_apart
 from odradek.cli.checkup.replicas import Unusable, ask_for_trouble, ask_for_unusable, says, says_damaged, says_full
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
 from odradek.cli.terminal.screen import first_of
@@ -32,8 +33,10 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     try:
         brokers = await asyncio.gather(*(_probe(broker, network) for broker in described))
         answering = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}
-        unusable, (damaged, full) = await asyncio.gather(
-            _unusable(answering, partitions, network), ask_for_trouble(network, answering, PROBE_TIMEOUT_MS)
+        unusable, (damaged, full), clocks = await asyncio.gather(
+            _unusable(answering, partitions, network),
+            ask_for_trouble(network, answering, PROBE_TIMEOUT_MS),
+            ask_for_clocks(network, answering, PROBE_TIMEOUT_MS),
         )
     finally:
         await network.close()
@@ -44,6 +47,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
         if broker["state"] != "up":
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
     problems += [says_full(broker, count) for broker, count in sorted(full.items())]
+    problems += says_apart(clocks)
     told: list[tuple[PartitionStatus, str]] = []
     for partition in partitions:
         tp = TopicPartition(partition.topic, partition.partition)
