@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from random import Random
-from typing import TypeVar
 
 import pytest
 from odradek import Admin, Consumer, Producer
@@ -17,7 +16,7 @@ from odradek_broker.runtime.quorum.state_file import QUORUM_STATE, read_quorum_s
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, GRPC_PORT, LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.faults.forgery import INT_MAX, INTS, LONGS, Forger
+from odradek_chaos.worlds.simulated.faults.forgery import INT_MAX, INTS, LONGS, SESSION, Forger
 from odradek_chaos.worlds.simulated.faults.strangers import known_of
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
@@ -25,9 +24,8 @@ from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import NetworkError, Stream
-from odradek_proto.v1 import broker_pb2, controller_messages
+from odradek_proto.v1 import broker_pb2
 
-T = TypeVar("T")
 VOTERS = (1, 2, 3)
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = BrokerSettings(min_insync_replicas=2, broker_heartbeat_interval_ms=500, broker_session_timeout_ms=2500)
@@ -105,34 +103,18 @@ class Story:
 
     async def _forge(self, ports: NodePorts) -> None:
         """Calls by themselves, and words on streams that are kept open for a while."""
-        streams = [await self._session(ports, broker) for broker in VOTERS]
-        streams += [await self._replication(ports, broker) for broker in VOTERS]
+        streams = [await self._replication(ports, broker) for broker in VOTERS]
         for _ in range(MESSAGES):
             forged = self.forger.message(known_of(self.cluster))
             address = f"{self.cluster.machines[forged.node].name}:{CONTROLLER_PORT}"
+            if forged.method == SESSION:
+                streams.append(await self._say(ports, address, forged.method, forged.request))
+                continue
             with contextlib.suppress(NetworkError):  # an election is under way; a handler that failed is in the log
                 await ports.network.call(address, forged.method, forged.request, 3_000)
         for stream in streams:
             if stream is not None:
                 stream.close()
-
-    async def _session(self, ports: NodePorts, broker: int) -> Stream | None:
-        """Heartbeats in a broker's name; what is right in them is told to everybody who reads the metadata log."""
-        image = self.cluster.newest_image()
-        known = image.brokers[self.rng.choice(VOTERS)]
-        heartbeat = controller_messages.Heartbeat(
-            broker_id=known.broker_id,
-            broker_epoch=self._often(known.broker_epoch, *LONGS),
-            incarnation_id=self._often(known.incarnation_id, b"", bytes(16)),
-            current_metadata_offset=self._often(image.offset, 0, *LONGS),
-            want_fence=self.rng.random() < 0.5,
-            want_shut_down=self.rng.random() < 0.5,
-        )
-        message = self.rng.choice((heartbeat.SerializeToString(), b"\xff\xff"))
-        return await self._say(ports, f"b{broker}:{CONTROLLER_PORT}", "/odradek.v1.Controller/Session", message)
-
-    def _often(self, right: T, *others: T) -> T:
-        return right if self.rng.random() < 0.7 else self.rng.choice(others)
 
     async def _replication(self, ports: NodePorts, broker: int) -> Stream | None:
         """Fetches in a follower's name, from where nobody can be: those acknowledge nothing."""
@@ -213,3 +195,5 @@ def test_a_forged_peer_among_other_faults(seed: int) -> None:
     result = run_seed(seed, Options(faults_ms=3_000, nemeses=("forged-peer", "kill", "cut"), core="never"))
     assert result.findings == []
     assert result.faults["forged-peer"] > 5
+    messages = [message for each in result.injections for message in each.choice.get("messages", ())]
+    assert any(method == SESSION for _, method, _ in messages)

@@ -2,8 +2,9 @@
 right, a little wrong, or as large as they get.
 
 A stranger without credentials can say exactly what a peer would say. What only credentials can tell apart is left out
-here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, and a registration
-in the name of a broker that is down. Whatever is left may disturb for a moment, and must change nothing for good.
+here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, the end of a copy as
+its broker reports it, and a registration in the name of a broker that is down. Whatever is left may disturb for a
+moment, and must change nothing for good.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from odradek_proto.messages import Request
 from odradek_proto.v1 import controller_messages, quorum_pb2
 
 QUORUM, CONTROLLER = "/odradek.v1.Quorum/", "/odradek.v1.Controller/"
+SESSION = CONTROLLER + "Session"  # a stream; all others are calls
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 INTS = (-(2**31), -1, 0, 1, 2**30, INT_MAX - 1, INT_MAX)
 LONGS = (-(2**63), *INTS, 2**31, 2**62, LONG_MAX)
@@ -36,7 +38,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Forged:
-    """One request, for the CONTROLLER listener of a node."""
+    """One request, or the first message on a stream, for the CONTROLLER listener of a node."""
 
     node: int
     method: str
@@ -60,6 +62,7 @@ class Forger:
             self._alter_partition,
             self._allocate,
             self._forward,
+            self._session,
         )
         method, message = self._rng.choice(kinds)(known)
         request = message.SerializeToString()
@@ -76,6 +79,9 @@ class Forger:
     def _long(self, right: int) -> int:
         found = self._rng.choice((right, right, right - 1, right + 1, right + 1_000, *LONGS))
         return min(max(found, -LONG_MAX - 1), LONG_MAX)
+
+    def _often(self, right: int) -> int:
+        return right if self._rng.random() < 0.8 else self._long(right)
 
     def _node(self, known: Known) -> int:
         return self._rng.choice((*known.nodes, *known.nodes, GHOST, -1, INT_MAX))
@@ -106,10 +112,11 @@ class Forger:
         )
 
     def _fetch(self, known: Known) -> tuple[str, Request]:
-        """As an observer; or as a voter from an epoch or an offset that there is not, which acknowledges nothing."""
+        """As an observer; or as a voter that acknowledges nothing: it may have lost its disk, or names an epoch or an
+        offset that there is not."""
         epoch, offset = self._int(known.epoch), self._long(known.end_offset)
-        replica = self._node(known)
-        if replica in known.nodes and offset >= 0:
+        replica, catching_up = self._node(known), self._rng.random() < 0.2
+        if replica in known.nodes and offset >= 0 and not catching_up:
             epoch = self._rng.choice((-1, INT_MAX, 0))
         return QUORUM + "Fetch", quorum_pb2.QuorumFetchRequest(
             cluster_id=known.cluster_id,
@@ -120,14 +127,17 @@ class Forger:
             max_wait_ms=self._int(500),
             max_bytes=self._int(1_000),
             high_watermark=self._long(known.end_offset),
-            catching_up=self._rng.random() < 0.2,
-            voted_for_leader=self._rng.random() < 0.2,
+            catching_up=catching_up,
+            voted_for_leader=not (catching_up and replica in known.nodes) and self._rng.random() < 0.2,
         )
 
     def _fetch_snapshot(self, known: Known) -> tuple[str, Request]:
+        """As a voter only if it counts for nothing yet."""
+        catching_up = self._rng.random() < 0.5
         return QUORUM + "FetchSnapshot", quorum_pb2.FetchSnapshotRequest(
             cluster_id=known.cluster_id,
-            replica_id=self._rng.choice((GHOST, -1, INT_MAX)),
+            replica_id=self._node(known) if catching_up else self._rng.choice((GHOST, -1, INT_MAX)),
+            catching_up=catching_up,
             current_leader_epoch=self._int(known.epoch),
             snapshot=quorum_pb2.SnapshotId(end_offset=self._long(known.end_offset), epoch=self._int(known.epoch)),
             position=self._long(0),
@@ -180,6 +190,34 @@ class Forger:
         epoch = self._long(-1 if registration is None else registration.broker_epoch)
         return CONTROLLER + "AllocateProducerIds", controller_messages.AllocateProducerIdsRequest(
             broker_id=broker, broker_epoch=epoch
+        )
+
+    def _session(self, known: Known) -> tuple[str, Request]:
+        """A heartbeat in a broker's name. Of copies it never says in the right leader epoch where they end."""
+        broker, copies = self._node(known), []
+        registration = known.image.brokers.get(broker)
+        for topic in known.image.topics.values():
+            for number in sorted(topic.partitions):
+                epoch = self._int(topic.partitions[number].leader_epoch)
+                copies.append(
+                    controller_messages.ReplicaReport(
+                        topic_id=topic.topic_id,
+                        partition=number,
+                        leader_epoch=INT_MAX if epoch == topic.partitions[number].leader_epoch else epoch,
+                        last_epoch=self._int(topic.partitions[number].leader_epoch),
+                        log_end_offset=self._long(0),
+                        damaged=self._rng.random() < 0.5,
+                    )
+                )
+        return SESSION, controller_messages.Heartbeat(
+            broker_id=broker,
+            broker_epoch=self._often(-1 if registration is None else registration.broker_epoch),
+            incarnation_id=b"" if registration is None or self._rng.random() < 0.2 else registration.incarnation_id,
+            current_metadata_offset=self._often(known.image.offset),
+            want_fence=self._rng.random() < 0.3,
+            want_shut_down=self._rng.random() < 0.3,
+            replicas=self._rng.sample(copies, self._rng.randint(0, min(2, len(copies)))),
+            unreachable=[self._node(known) for _ in range(self._rng.choice((0, 1, 3)))],
         )
 
     def _forward(self, known: Known) -> tuple[str, Request]:

@@ -7,12 +7,13 @@ from random import Random
 
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, SimCluster
 from odradek_chaos.worlds.simulated.faults.choices import MESSAGES, arguments
-from odradek_chaos.worlds.simulated.faults.forgery import Forger, Known
+from odradek_chaos.worlds.simulated.faults.forgery import SESSION, Forger, Known
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.world.world import World
 
 STRANGER = "stranger"
 AT_ONCE = 5  # messages of one injection
+STREAM_MS = 500  # how long its streams stand
 
 
 class ForgedPeer(Nemesis):
@@ -37,9 +38,12 @@ class ForgedPeer(Nemesis):
     async def act(self, choice: Choice) -> None:
         for node, method, request in choice["messages"]:
             self.world.faults.fault(self.name, node, method=method.rpartition("/")[2])
-            self.cluster.fabric.tell(
-                STRANGER, f"{self.machine(node)}:{CONTROLLER_PORT}", method, bytes.fromhex(request)
-            )
+            address, fabric = f"{self.machine(node)}:{CONTROLLER_PORT}", self.cluster.fabric
+            if method == SESSION:
+                stream = await fabric.say(STRANGER, address, method, bytes.fromhex(request))
+                self.world.faults.mend(STREAM_MS, stream.close)
+            else:
+                fabric.tell(STRANGER, address, method, bytes.fromhex(request))
             await asyncio.sleep(0.001)
 
 

@@ -174,6 +174,23 @@ class SimFabric:
 
         self.send(source, machine, arrive)
 
+    async def say(self, source: str, peer: str, method: str, message: bytes) -> SimStream:
+        """The first message on a stream to whoever listens at `peer` when it arrives; nobody waits for answers."""
+        machine = self.machine_of(peer)
+        stream = self.connect(source, machine, source, peer)
+
+        def arrive() -> None:
+            server = self.listeners.get(peer)
+            handler = server.handlers.streams.get(method) if server is not None else None
+            if server is None or handler is None:
+                stream.other.close()
+            else:
+                server.accept(method, handler, stream.other, CallContext(source), lambda: None)
+
+        stream.push(arrive)
+        await stream.send(message)
+        return stream
+
     def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
         """Two ends that know each other; returns the client's."""
         near = SimStream(
