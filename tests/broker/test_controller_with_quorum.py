@@ -38,6 +38,10 @@ class Wiring:
         assert self.member is not None
         self.member.feed.on_commit(base_offset, epoch, records)
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        assert self.member is not None
+        self.member.feed.on_control(end_offset, epoch)
+
     def on_leader(self, epoch: int) -> None:
         assert self.member is not None
         self.member.controller.on_leader(epoch)

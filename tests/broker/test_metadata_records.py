@@ -149,6 +149,8 @@ def test_brokers_see_what_the_controller_decided(seed: int, batch_size: int) -> 
             check_invariants(operator.ahead)
         if not values:
             continue
+        if offset > feed.image.offset:
+            feed.on_control(offset, 3)
         feed.on_commit(offset, 3, values)
         assert feed.image == operator.ahead
         expected, delta = differences(before, feed.image), deltas[-1]

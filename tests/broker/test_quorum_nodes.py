@@ -32,6 +32,7 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.records: list[bytes] = []
+        self.end_offset = 0
 
     def freeze(self) -> Callable[[], Iterator[bytes]]:
         records = tuple(self.records)
@@ -42,10 +43,14 @@ class Told:
 
     def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
         assert isinstance(state, list)
-        self.records = state
+        self.records, self.end_offset = state, end_offset
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         self.records += records
+        self.end_offset = base_offset + len(records)
+
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        self.end_offset = end_offset
 
     def on_leader(self, epoch: int) -> None:
         self.calls.append(f"leads {epoch}")
@@ -135,6 +140,27 @@ def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
         await quorum.sleep(20_000)
         (ours,) = (node_id for node_id in quorum.leaders() if node_id != 3)
         assert quorum.told[ours].calls == ["leads 1"]
+
+    Quorum().run(story)
+
+
+def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it() -> None:
+    """Also when a leader's first record, which changes nothing, is the last one that is committed.
+
+    A broker that had begun with such a snapshot was ahead of its controller, which did not unfence it.
+    """
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(3_000)
+        (first,) = quorum.leaders()
+        quorum.machines[first].kill()
+        del quorum.nodes[first]
+        await quorum.sleep(5_000)
+        assert len(quorum.leaders()) == 1
+        for node_id, node in quorum.nodes.items():
+            assert quorum.told[node_id].end_offset == node.quorum_status.high_watermark >= 2
 
     Quorum().run(story)
 

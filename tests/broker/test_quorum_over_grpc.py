@@ -48,6 +48,9 @@ class Listener:
         self.records += records
         self.told.set()
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        pass
+
     def on_leader(self, epoch: int) -> None:
         self.leads = True
         self.told.set()

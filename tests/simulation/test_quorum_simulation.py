@@ -84,6 +84,10 @@ class Witness:
         if appended is not None:
             self._world.acknowledged[base_offset] = appended
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        assert end_offset > self.next_offset
+        self.next_offset = end_offset
+
     def on_leader(self, epoch: int) -> None:
         assert self.leads is None
         self.leads = epoch

@@ -87,6 +87,9 @@ class _QuorumListener:
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         self.feed.on_commit(base_offset, epoch, records)
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        self.feed.on_control(end_offset, epoch)
+
     def on_leader(self, epoch: int) -> None:
         if self.controller is not None:
             self.controller.on_leader(epoch)

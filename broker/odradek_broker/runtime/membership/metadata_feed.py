@@ -39,6 +39,16 @@ class MetadataFeed:
             delta.add(apply(self.image, decode(value), base_offset + index, epoch))
         self._tell(delta)
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        """Nothing changes but how far the log was read.
+
+        A snapshot taken now ends here, and the heartbeats of a broker that begins with it must not be ahead of what
+        the controller has read.
+        """
+        assert end_offset > self.image.offset, (end_offset, self.image.offset)
+        self.image.offset, self.image.epoch = end_offset, epoch
+        self._tell(MetadataDelta())
+
     def _tell(self, delta: MetadataDelta) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(self.image, delta)

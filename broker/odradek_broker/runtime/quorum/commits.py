@@ -34,6 +34,8 @@ class QuorumCommits:
             self.applied, self.timestamp = SnapshotId(batch.next_offset, batch.epoch), batch.timestamp
             if batch.records:
                 self._listener.on_commit(batch.base_offset, batch.epoch, batch.records)
+            else:
+                self._listener.on_control(batch.next_offset, batch.epoch)
         return size
 
     def freeze(self) -> Callable[[], Iterator[bytes]]:

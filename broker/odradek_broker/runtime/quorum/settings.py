@@ -79,6 +79,9 @@ class QuorumListener(Protocol):
         Control records are left out, but they take offsets: `base_offset` may jump.
         """
 
+    def on_control(self, end_offset: int, epoch: int) -> None:
+        """Control records below the high watermark end here: the state is the same, and as new as a snapshot of it."""
+
     def on_leader(self, epoch: int) -> None:
         """This node leads, and everything in front of its epoch has been handed to `on_commit`."""
 
