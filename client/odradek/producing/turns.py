@@ -9,23 +9,17 @@ from types import TracebackType
 from typing import Self
 
 
-class Turns:
-    """A queue of callers. False while nobody waits."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Turn] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+class Turns(deque["Turn"]):
+    """A queue of callers. A deque, since every record asks whether anybody waits."""
 
     def next(self) -> Turn:
         """The place of a new caller, behind all others: to be used with `with`."""
-        return Turn(self._waiting)
+        return Turn(self)
 
     def look(self) -> None:
         """What the first one waits for may have come."""
-        if self._waiting:
-            self._waiting[0].event.set()
+        if self:
+            self[0].event.set()
 
 
 class Turn:
@@ -33,7 +27,7 @@ class Turn:
 
     __slots__ = ("_queue", "event")
 
-    def __init__(self, queue: deque[Turn]) -> None:
+    def __init__(self, queue: Turns) -> None:
         self._queue = queue
         self.event = asyncio.Event()
 
@@ -55,5 +49,4 @@ class Turn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._queue.remove(self)
-        if self._queue:
-            self._queue[0].event.set()
+        self._queue.look()
