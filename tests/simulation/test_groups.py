@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from odradek_chaos.worlds.simulated.checks.groups import GENERATION_FELL, OFFSET_FELL, ONE_OWNER, OVER, GroupHistory
+from odradek_broker.core.groups import reconciliation
+from odradek_broker.core.groups.commit_queue import CommitQueue
+from odradek_chaos.worlds.simulated.checks.groups import (
+    GENERATION_FELL,
+    OFFSET_FELL,
+    ONE_OWNER,
+    OVER,
+    UNCOMMITTED,
+    GroupHistory,
+)
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.errors import ErrorCode
@@ -24,6 +33,21 @@ def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
     assert result.commits_of_consumers > 0
     if seed == SEEDS[0]:
         assert run_seed(seed, options).trace_hash == result.trace_hash
+
+
+def test_what_is_answered_before_it_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K-43: no failover is needed to see that the commit is in no committed batch when its client hears of it."""
+    reply = CommitQueue.reply
+    monkeypatch.setattr(CommitQueue, "reply", lambda queue, token, answer, after=0: reply(queue, token, answer))
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT_FAULTS_MS))
+    assert {finding.check for finding in result.findings} == {UNCOMMITTED}
+
+
+def test_a_partition_that_is_written_to_two_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K-59: in the log, whatever the two make of it."""
+    monkeypatch.setattr(reconciliation, "_where", lambda partitions, keep: partitions)
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT_FAULTS_MS))
+    assert {finding.check for finding in result.findings} == {ONE_OWNER}
 
 
 def test_what_must_not_happen_is_found() -> None:

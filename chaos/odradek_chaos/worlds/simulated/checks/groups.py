@@ -10,15 +10,21 @@ from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 
+from odradek_chaos.worlds.simulated.checks.committed_groups import CommittedGroup
+
 ONE_OWNER, GENERATION_FELL, OFFSET_FELL = "group-one-owner", "group-generation-rises", "group-offset-monotone"
-OVER = "group-over-is-refused"
+OVER, UNCOMMITTED = "group-over-is-refused", "group-visible-committed"
 
 
 class GroupHistory:
-    """Of one group. Generations and offsets count from answers alone: what nobody was told may be lost."""
+    """Of one group. Generations and offsets count from answers alone: what nobody was told may be lost.
 
-    def __init__(self, report: Callable[[str, str], None]) -> None:
+    And what somebody was told is committed by then, so that no failover takes it back.
+    """
+
+    def __init__(self, report: Callable[[str, str], None], committed: CommittedGroup | None = None) -> None:
         self._report = report
+        self._committed = committed
         self.generation_id = -1  # the newest that a member has synced in
         self.offsets: dict[int, int] = {}  # by partition: the largest that was acknowledged or read
         self.commits = 0
@@ -31,6 +37,9 @@ class GroupHistory:
             self._report(GENERATION_FELL, f"{member} synced in {generation_id}, others in {newest_asked} before")
         if generation_id > self.generation_id:
             self.generation_id = generation_id
+            committed = None if self._committed is None else self._committed.generation()
+            if committed is not None and committed < generation_id:
+                self._report(UNCOMMITTED, f"{member} synced in {generation_id}, and {committed} is committed")
         for partition in owned:
             owner = self._owners.setdefault((generation_id, partition), member)
             if owner != member:
@@ -38,7 +47,7 @@ class GroupHistory:
 
     def on_committed(self, partition: int, offset: int) -> None:
         self.commits += 1
-        self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
+        self._on_offset(partition, offset)
 
     def on_late_commit(self, member: str, error: ErrorCode) -> None:
         """What was said to a commit of a generation that is over, or of a process that was replaced (K-50)."""
@@ -50,4 +59,11 @@ class GroupHistory:
         """`least` is the largest that anybody had been told of when it asked."""
         if offset < least:
             self._report(OFFSET_FELL, f"{member} reads offset {offset} of partition {partition}, it was {least} before")
-        self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
+        self._on_offset(partition, offset)
+
+    def _on_offset(self, partition: int, offset: int) -> None:
+        if offset > self.offsets.get(partition, -1):
+            self.offsets[partition] = offset
+            committed = None if self._committed is None else self._committed.offset(partition)
+            if committed is not None and committed < offset:
+                self._report(UNCOMMITTED, f"offset {offset} of partition {partition} is told, {committed} committed")

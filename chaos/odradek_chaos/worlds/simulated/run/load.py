@@ -19,7 +19,8 @@ from odradek.shared.errors import BootstrapError, BrokerError, CorruptRecords, O
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.workload import Ledger, Writer
-from odradek_chaos.worlds.simulated.checks.groups import GroupHistory
+from odradek_chaos.worlds.simulated.checks.committed_groups import CommittedGroup
+from odradek_chaos.worlds.simulated.checks.groups import ONE_OWNER, GroupHistory
 from odradek_chaos.worlds.simulated.cluster.cluster import KAFKA_PORT
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
@@ -57,10 +58,7 @@ class Load:
         self._programs: dict[str, Program] = {}  # of machines
         self._members: dict[str, Member] = {}
         self._consumers: dict[str, GroupConsumer] = {}
-        self.group = GroupHistory(lambda check, sentence: world.findings.report(check, sentence, partition=GROUP))
-        self.consumers = GroupHistory(
-            lambda check, sentence: world.findings.report(check, sentence, partition=OF_CONSUMERS)
-        )
+        self.group, self.consumers = (_history_of(world, group_id) for group_id in (GROUP, OF_CONSUMERS))
         self._lives: Counter[str] = Counter()  # of clients that were crashed
         world.faults.on_client_crash = self.crash
         self.states = CompactedStates(world, self._start)
@@ -372,6 +370,14 @@ class Load:
 
     async def _run(self, name: str, program: Program) -> None:
         await self._start(name, program).wait()
+
+
+def _history_of(world: World, group_id: str) -> GroupHistory:
+    def report(check: str, sentence: str) -> None:
+        world.findings.report(check, sentence, partition=group_id)
+
+    committed = CommittedGroup(world.state, group_id, lambda sentence: report(ONE_OWNER, sentence))
+    return GroupHistory(report, committed)
 
 
 def _is_of_damage(error: Exception) -> bool:
