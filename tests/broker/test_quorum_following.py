@@ -21,7 +21,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, read_header
 from odradek_proto.values import replace
 
-from tests.broker.quorum_simulation.single import NOW, core_with, leader_with, of
+from tests.broker.quorum_core import NOW, core_with, leader_with, of
 
 
 def follower(high_watermark: int = 0) -> tuple[QuorumCore, Send]:

@@ -25,7 +25,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_simulation.single import NEVER_EARLY, NOW, core_with, fetch, fetched, leader_with, of
+from tests.broker.quorum_core import NEVER_EARLY, NOW, core_with, fetch, fetched, leader_with, of
 
 FETCH_TIMEOUT_MS = 2_000
 CHECK_QUORUM_MS = 3_000  # 1.5 fetch timeouts

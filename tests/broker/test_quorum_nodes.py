@@ -3,272 +3,133 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any
 
 import pytest
 from odradek_broker.core.quorum.messages import QuorumState, Send, Vote
-from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum.node import QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
 from odradek_broker.runtime.quorum.state_file import OtherVoters
 from odradek_broker.runtime.quorum.wire import decode_answer, encode_request
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.kernel.process import Process
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext
 
-from tests.broker.quorum_simulation.single import NOW, core_with, of
+from tests.broker.quorum_core import NOW, core_with, of
+from tests.broker.quorum_world import CLUSTER_ID, QuorumWorld
 
-CLUSTER_ID = "a-test-cluster"
 LOG = "/data/__cluster_metadata-0"
 LACKS = "metadata_log_lacks_records"
-
-
-class Told:
-    """A listener that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.records: list[bytes] = []
-        self.end_offset = 0
-
-    def freeze(self) -> Callable[[], Iterator[bytes]]:
-        records = tuple(self.records)
-        return lambda: iter(records)
-
-    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> object:
-        return list(records)
-
-    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
-        assert isinstance(state, list)
-        self.records, self.end_offset = state, end_offset
-
-    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
-        self.records += records
-        self.end_offset = base_offset + len(records)
-
-    def on_control(self, end_offset: int, epoch: int) -> None:
-        self.end_offset = end_offset
-
-    def on_leader(self, epoch: int) -> None:
-        self.calls.append(f"leads {epoch}")
-
-    def on_resigned(self, epoch: int) -> None:
-        self.calls.append(f"resigned {epoch}")
-
-    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
-        pass
-
-
-class Quorum:
-    """Machines 1 to n, each with a node that is given by its settings."""
-
-    def __init__(self, machines: int = 3, seed: int = 7) -> None:
-        self.loop = SimLoop(seed)
-        fabric = SimFabric(self.loop, self.loop.fork_rng("fabric"))
-        self.machines = {i: SimNode(f"node{i}", self.loop, fabric) for i in range(1, machines + 1)}
-        self.addresses = {i: f"node{i}:{7000 + i}" for i in self.machines}
-        self.nodes: dict[int, QuorumNode] = {}
-        self.told: dict[int, Told] = {}
-        self.processes: dict[int, Process] = {}
-        self.events: list[tuple[int, str, Mapping[str, object]]] = []
-        self.failures: dict[int, BaseException | None] = {}  # of nodes that have stopped; a story takes out its own
-
-    def start(self, node_id: int, voters: Sequence[int] = (1, 2, 3), cluster_id: str = CLUSTER_ID) -> None:
-        settings = QuorumSettings(node_id, cluster_id, {voter: self.addresses[voter] for voter in voters})
-
-        async def main(ports: NodePorts) -> None:
-            ports.files.makedirs("/data")
-            self.processes[node_id] = self.loop.current_process()
-            told = self.told[node_id] = Told()
-            node = self.nodes[node_id] = QuorumNode(
-                settings,
-                clock=ports.clock,
-                network=ports.network,
-                files=ports.files,
-                log_directory="/data",
-                listener=told,
-                on_event=lambda event, facts: self.events.append((node_id, event, facts)),
-            )
-            await ports.network.serve(self.addresses[node_id], node.handlers())
-            await node.start()
-            await asyncio.wait([node.failed])
-            await node.stop()
-            self.failures[node_id] = node.failed.exception()
-
-        self.machines[node_id].start(main)
-
-    def run(self, story: Callable[[Quorum], Coroutine[Any, Any, None]]) -> None:
-        """The story; no node may have failed in it."""
-        self.loop.run(self._told(story), limit_s=120)
-        self.loop.close()
-        for node_id, machine in self.machines.items():
-            assert machine.failure is None, (node_id, machine.failure)
-        assert (self.loop.unhandled, self.failures) == ([], {})
-
-    async def _told(self, story: Callable[[Quorum], Coroutine[Any, Any, None]]) -> None:
-        await story(self)
-        for machine in self.machines.values():
-            machine.kill()
-        await self.sleep(10)
-
-    async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
-
-    def on(self, node_id: int, call: Callable[[], object]) -> None:
-        """Call something as the node's own process."""
-        process = self.processes[node_id]
-        self.loop.call_soon(call, context=self.loop.context_of(process))
-
-    def leaders(self) -> list[int]:
-        return [node_id for node_id, node in self.nodes.items() if node.is_leader]
 
 
 def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
     """Its machine has got the address of our third voter. It leads an epoch 1, too, and says so with its refusal."""
 
-    async def story(quorum: Quorum) -> None:
+    async def story(quorum: QuorumWorld) -> None:
         quorum.start(3, voters=(3,), cluster_id="another-cluster")
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
         assert quorum.leaders() == [3]
-        quorum.start(1)
-        quorum.start(2)
-        await quorum.sleep(20_000)
+        quorum.start(1, 2)
+        await quorum.clock.sleep(20_000)
         (ours,) = (node_id for node_id in quorum.leaders() if node_id != 3)
-        assert quorum.told[ours].calls == ["leads 1"]
+        assert quorum.witnesses[ours].calls == ["leads 1"]
 
-    Quorum().run(story)
-
-
-def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it() -> None:
-    """Also when a leader's first record, which changes nothing, is the last one that is committed.
-
-    A broker that had begun with such a snapshot was ahead of its controller, which did not unfence it.
-    """
-
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(3_000)
-        (first,) = quorum.leaders()
-        quorum.machines[first].kill()
-        del quorum.nodes[first]
-        await quorum.sleep(5_000)
-        assert len(quorum.leaders()) == 1
-        for node_id, node in quorum.nodes.items():
-            assert quorum.told[node_id].end_offset == node.quorum_status.high_watermark >= 2
-
-    Quorum().run(story)
+    QuorumWorld().run(story)
 
 
 def test_a_node_whose_voters_were_changed_does_not_start() -> None:
     """Its role was moved to another machine, without its disk: old and new voters could each elect a leader."""
 
-    async def story(quorum: Quorum) -> None:
+    async def story(quorum: QuorumWorld) -> None:
         quorum.start(1, voters=(1,))
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
         assert quorum.leaders() == [1]
         quorum.machines[1].kill()
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
         quorum.start(1, voters=(2,))
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         assert isinstance(quorum.machines[1].failure, OtherVoters)
         quorum.machines[1].failure = None
 
-    Quorum(machines=2).run(story)
+    QuorumWorld(2).run(story)
 
 
 def test_a_node_without_room_takes_no_part_until_there_is() -> None:
     """Not even as the only voter does it end: what it had promised is there, what found no room is in no log (R-86)."""
 
-    async def story(quorum: Quorum) -> None:
+    async def story(quorum: QuorumWorld) -> None:
         quorum.start(1, voters=(1,))
-        await quorum.sleep(1_000)
-        disk, node, told = quorum.machines[1].disk, quorum.nodes[1], quorum.told[1]
-        quorum.on(1, lambda: node.append([b"one"]))
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
+        disk, node, witness = quorum.machines[1].disk, quorum.nodes[1], quorum.witnesses[1]
+        quorum.append(1, b"one")
+        await quorum.clock.sleep(1_000)
         disk.quota = disk.used + 10
-        quorum.on(1, lambda: node.append([b"more than there is room for"]))
-        await quorum.sleep(60_000)
-        assert (node.no_room, node.leader_id, told.calls) == (True, -1, ["leads 1", "resigned 1"])
+        quorum.append(1, b"more than there is room for")
+        await quorum.clock.sleep(60_000)
+        assert (node.no_room, node.leader_id, witness.calls) == (True, -1, ["leads 1", "resigned 1"])
         disk.quota = None
-        await quorum.sleep(3_000)
-        assert (node.no_room, quorum.leaders(), told.records) == (False, [1], [b"one"])
-        quorum.on(1, lambda: node.append([b"two"]))
-        await quorum.sleep(1_000)
-        assert told.records == [b"one", b"two"]
+        await quorum.clock.sleep(3_000)
+        assert (node.no_room, quorum.leaders(), witness.records) == (False, [1], [b"one"])
+        quorum.append(1, b"two")
+        await quorum.clock.sleep(1_000)
+        assert witness.records == [b"one", b"two"]
         disk.quota = disk.used
-        quorum.on(1, lambda: node.append([b"more than there is room for"]))
-        await quorum.sleep(100)
+        quorum.append(1, b"more than there is room for")
+        await quorum.clock.sleep(100)
         assert node.no_room
         await node.stop()
         disk.quota = None
-        await quorum.sleep(10_000)
+        await quorum.clock.sleep(10_000)
         assert quorum.leaders() == [], "it was stopped meanwhile"
 
-    Quorum(machines=1).run(story)
+    QuorumWorld(1).run(story)
 
 
 def test_a_node_that_was_never_started_can_be_stopped() -> None:
     """The start of a process ends so when one of its addresses is taken."""
 
-    async def main(ports: NodePorts) -> None:
-        node = QuorumNode(
-            QuorumSettings(1, CLUSTER_ID, {1: "node1:7001"}),
-            clock=ports.clock,
-            network=ports.network,
-            files=ports.files,
-            log_directory="/data",
-            listener=Told(),
-        )
-        await node.stop()
+    async def story(quorum: QuorumWorld) -> None:
+        async def main(ports: NodePorts) -> None:
+            await quorum.new_node(QuorumSettings(1, CLUSTER_ID, quorum.addresses), ports).stop()
 
-    async def story(quorum: Quorum) -> None:
         quorum.machines[1].start(main)
-        await quorum.sleep(100)
+        await quorum.clock.sleep(100)
 
-    Quorum(machines=1).run(story)
+    QuorumWorld(1).run(story)
 
 
 def test_the_others_go_on_without_a_leader_whose_disk_is_full() -> None:
     """And it has everything soon after there is room, but for what it wrote alone."""
 
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(5_000)
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(5_000)
         (full,) = quorum.leaders()
         disk = quorum.machines[full].disk
         disk.quota = disk.used + 10
-        quorum.on(full, lambda: quorum.nodes[full].append([b"more than there is room for"]))
-        await quorum.sleep(5_000)
+        quorum.append(full, b"more than there is room for")
+        await quorum.clock.sleep(5_000)
         (leader,) = quorum.leaders()
         assert leader != full
-        quorum.on(leader, lambda: quorum.nodes[leader].append([b"a"]))
-        await quorum.sleep(1_000)
-        assert quorum.told[full].records == []
+        quorum.append(leader, b"a")
+        await quorum.clock.sleep(1_000)
+        assert quorum.witnesses[full].records == []
         disk.quota = None
-        await quorum.sleep(5_000)
-        assert [told.records for told in quorum.told.values()] == [[b"a"]] * 3
+        await quorum.clock.sleep(5_000)
+        assert [witness.records for witness in quorum.witnesses.values()] == [[b"a"]] * 3
         assert quorum.leaders() == [leader]
 
-    Quorum().run(story)
+    QuorumWorld().run(story)
 
 
 def test_a_metadata_log_that_was_cut_is_said_and_comes_back() -> None:
     """The node has it from the leader again; without a word nobody would know that its disk changes bytes."""
 
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(5_000)
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(5_000)
         (leader,) = quorum.leaders()
-        quorum.on(leader, lambda: quorum.nodes[leader].append([b"a"]))
-        await quorum.sleep(1_000)
+        quorum.append(leader, b"a")
+        await quorum.clock.sleep(1_000)
         damaged = quorum.machines[min({1, 2, 3} - {leader})]
         damaged.kill()
         segment = "/data/__cluster_metadata-0/00000000000000000000.log"
@@ -276,22 +137,21 @@ def test_a_metadata_log_that_was_cut_is_said_and_comes_back() -> None:
         damaged.disk.flip(segment, size - 1)
         node_id = int(damaged.name.removeprefix("node"))
         quorum.start(node_id)
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         (facts,) = (facts for who, event, facts in quorum.events if (who, event) == (node_id, "log_cut_in_recovery"))
         assert facts["leo"] == 1
         assert "the CRC is not" in str(facts["reason"])
-        assert quorum.told[node_id].records == [b"a"]
+        assert quorum.witnesses[node_id].records == [b"a"]
 
-    Quorum().run(story)
+    QuorumWorld().run(story)
 
 
 def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     """R-218: bytes that are no message, and an epoch that cannot be. Ten times as many make one more line."""
 
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(5_000)
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(5_000)
         before = {node_id: node.epoch for node_id, node in quorum.nodes.items()}
         forged = Vote(2**31 - 1, 3, 0, 0, pre_vote=False)
         method, data = encode_request(forged, CLUSTER_ID)
@@ -301,7 +161,7 @@ def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog
             assert answer.error is ErrorCode.INVALID_REQUEST
         assert before == {node_id: node.epoch for node_id, node in quorum.nodes.items()}
 
-    Quorum().run(story)
+    QuorumWorld().run(story)
     lines = [record.getMessage() for record in caplog.records if "stranger:1" in record.getMessage()]
     said = "Vote from stranger:1: refused, INVALID_REQUEST: Vote of epoch 2147483647, where the epoch is 1"
     assert [line.partition("Quorum/")[2] for line in lines] == [said, f"{said} (10 of these so far)"]
@@ -336,19 +196,37 @@ def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
     assert of(core.on_time(NOW + 100), Send) == [send]
 
 
+def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it() -> None:
+    """Also when a leader's first record, which changes nothing, is the last one that is committed.
+
+    A broker that had begun with such a snapshot was ahead of its controller, which did not unfence it.
+    """
+
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(3_000)
+        (first,) = quorum.leaders()
+        quorum.machines[first].kill()
+        await quorum.clock.sleep(5_000)
+        assert len(quorum.leaders()) == 1
+        for node_id in quorum.running:
+            assert quorum.witnesses[node_id].next_offset == quorum.nodes[node_id].quorum_status.high_watermark >= 2
+
+    QuorumWorld().run(story)
+
+
 def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_nobody_that_lacks_it() -> None:
     """Of three voters 3 never had the record, and 1 has it no more: those two are no majority for anything (R-217)."""
 
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(5_000)
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(5_000)
         quorum.machines[3].kill()
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         (leader,) = (each for each in quorum.leaders() if each != 3)
-        quorum.on(leader, lambda: quorum.nodes[leader].append([b"one"]))
-        await quorum.sleep(1_000)
-        assert quorum.told[1].records == quorum.told[2].records == [b"one"]
+        quorum.append(leader, b"one")
+        await quorum.clock.sleep(1_000)
+        assert quorum.witnesses[1].records == quorum.witnesses[2].records == [b"one"]
         for node_id in (1, 2):
             quorum.machines[node_id].kill()
         path = f"{LOG}/00000000000000000000.log"
@@ -356,36 +234,36 @@ def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_nobody_t
         disk.flip(path, disk.read(path).rindex(b"one"))
         quorum.start(1)
         quorum.start(3)
-        await quorum.sleep(20_000)
+        await quorum.clock.sleep(20_000)
         assert (quorum.nodes[1].is_leader, quorum.nodes[3].is_leader) == (False, False)
         ((said, facts),) = [(each, facts) for each, event, facts in quorum.events if event == LACKS]
         assert (said, facts["leo"], facts["promised"]) == (1, 2, 3)
         quorum.start(2)
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         assert quorum.nodes[2].is_leader
-        assert [told.records for told in quorum.told.values()] == [[b"one"]] * 3
+        assert [each.records for each in quorum.witnesses.values()] == [[b"one"]] * 3
         assert [each for each, event, _ in quorum.events if event == "voter_caught_up"][-1] == 1
         quorum.machines[1].kill()
-        await quorum.sleep(100)
+        await quorum.clock.sleep(100)
         quorum.start(1)
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         assert sum(event == LACKS for _, event, _ in quorum.events) == 1, "it has everything, and says nothing more"
 
-    Quorum().run(story)
+    QuorumWorld().run(story)
 
 
 def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_says_so() -> None:
     """Nobody has more. What is torn by a loss of power, and was never flushed, is not said."""
 
-    async def story(quorum: Quorum) -> None:
+    async def story(quorum: QuorumWorld) -> None:
         quorum.start(1, voters=(1,))
-        await quorum.sleep(1_000)
-        quorum.on(1, lambda: quorum.nodes[1].append([b"one"]))
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
+        quorum.append(1, b"one")
+        await quorum.clock.sleep(1_000)
         quorum.machines[1].kill()
         quorum.machines[1].disk.power_loss()
         quorum.start(1, voters=(1,))
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
         assert quorum.leaders() == [1]
         assert LACKS not in [event for _, event, _ in quorum.events]
         quorum.machines[1].kill()
@@ -393,28 +271,27 @@ def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_says_s
         disk = quorum.machines[1].disk
         disk.flip(path, disk.read(path).rindex(b"one"))
         quorum.start(1, voters=(1,))
-        await quorum.sleep(1_000)
+        await quorum.clock.sleep(1_000)
         assert quorum.leaders() == [1]
         assert LACKS in [event for _, event, _ in quorum.events]
 
-    Quorum(machines=1).run(story)
+    QuorumWorld(1).run(story)
 
 
 @pytest.mark.parametrize("content", [b"", b"x\n", b"0\n1\n__cluster_metadata 0 9999\n"])
 def test_a_flushed_offset_that_is_wrong_costs_no_more_than_trust(content: bytes) -> None:
     """One that cannot be read says nothing, one that says too much makes the voter ask the others."""
 
-    async def story(quorum: Quorum) -> None:
-        for node_id in (1, 2, 3):
-            quorum.start(node_id)
-        await quorum.sleep(5_000)
+    async def story(quorum: QuorumWorld) -> None:
+        quorum.start()
+        await quorum.clock.sleep(5_000)
         quorum.machines[1].kill()
         quorum.machines[1].disk.file(f"{LOG}/flushed-offset-checkpoint").data[:] = content
         quorum.start(1)
-        await quorum.sleep(5_000)
+        await quorum.clock.sleep(5_000)
         lacks = [facts["promised"] for _, event, facts in quorum.events if event == LACKS]
         assert lacks == [9999] * (b"9999" in content)
         assert len({node.log_end_offset for node in quorum.nodes.values()}) == 1
         assert len(quorum.leaders()) == 1
 
-    Quorum().run(story)
+    QuorumWorld().run(story)

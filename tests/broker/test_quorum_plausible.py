@@ -29,7 +29,7 @@ from odradek_broker.core.quorum.plausible import BURST, REFILL_MS, TRUSTED_EPOCH
 from odradek_broker.core.quorum.roles import Follower
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_simulation.single import NOW, core_with, leader_with, of
+from tests.broker.quorum_core import NOW, core_with, leader_with, of
 
 RAISING = [
     lambda epoch: Vote(epoch, 2, 0, 0, pre_vote=False),

@@ -35,8 +35,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
-from tests.broker.quorum_simulation.node import METADATA
-from tests.broker.quorum_simulation.single import NOW, fetch, fetched, of
+from tests.broker.quorum_core import METADATA, NOW, fetch, fetched, of
 
 AT_10, AT_20 = SnapshotId(10, 2), SnapshotId(20, 4)
 KEPT = (Snapshot(AT_10, 1_000, 5_000), Snapshot(AT_20, 1_500, 9_000))

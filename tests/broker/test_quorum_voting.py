@@ -27,7 +27,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.roles import Candidate, Follower, Prospective, Resigned, Unattached
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_simulation.single import NOW, core_with, leader_with, of, vote
+from tests.broker.quorum_core import NOW, core_with, leader_with, of, vote
 
 
 def with_log(state: QuorumState) -> QuorumCore:

@@ -6,51 +6,36 @@ Those in this directory are about partitions; controller, quorum and groups have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from odradek_chaos.stage.stage import Stage
+from odradek_chaos.stage.transcript import Transcript
 
 from tests.scripts.controller.controller_stage import ControllerStage
 from tests.scripts.groups.group_stage import GroupStage
 from tests.scripts.quorum.stage import QuorumStage
 
-Run = Callable[[str], Sequence[object]]  # a command, and what it makes replicas or nodes say, each a line
-Tail = Callable[[], list[str]]  # what is shown when a block ends
-
-
-def on_partitions() -> tuple[Run, Tail]:
-    return Stage().run, list
-
-
-def on_the_controller() -> tuple[Run, Tail]:
-    return ControllerStage().run, list
-
-
-def on_groups() -> tuple[Run, Tail]:
-    return GroupStage().run, list
-
-
-def on_the_quorum() -> tuple[Run, Tail]:
-    stage = QuorumStage()
-    return stage.run, stage.states
-
-
-STAGES = {".": on_partitions, "controller": on_the_controller, "quorum": on_the_quorum, "groups": on_groups}
+STAGES: dict[str, Callable[[], Stage | Transcript]] = {
+    ".": Stage,
+    "controller": ControllerStage,
+    "quorum": QuorumStage,
+    "groups": GroupStage,
+}
 AT_LEAST = {".": 50, "controller": 9, "quorum": 5, "groups": 12}
 HERE = Path(__file__).parent
 STORIES = [(subject, path) for subject in STAGES for path in sorted((HERE / subject).glob("*.txt"))]
 
 
-def replay(text: str, run: Run, tail: Tail) -> str:
+def replay(text: str, stage: Stage | Transcript) -> str:
     """The story as it happens now: the same comments and commands, with the output of today's code."""
     blocks = []
     for block in text.strip().split("\n\n"):
         told = block.split("\n---", 1)[0]
         commands = [line for line in told.splitlines() if line and not line.startswith("#")]
-        said = [str(line) for command in commands for line in run(command)]
-        blocks.append("\n".join([told, "---", *said, *tail()]) if commands else told)
+        said = [str(line) for command in commands for line in stage.run(command)]
+        blocks.append("\n".join([told, "---", *said]) if commands else told)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -58,7 +43,7 @@ def replay(text: str, run: Run, tail: Tail) -> str:
 def test_story_happens_as_it_is_told(subject: str, path: Path, request: pytest.FixtureRequest) -> None:
     """A transcript repeats itself line by line."""
     written = path.read_text()
-    happened = replay(written, *STAGES[subject]())
+    happened = replay(written, STAGES[subject]())
     if request.config.getoption("--rewrite", default=False):
         path.write_text(happened)
         return

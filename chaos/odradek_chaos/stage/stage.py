@@ -60,6 +60,7 @@ from odradek_chaos.stage.disk import Disk
 from odradek_chaos.stage.metadata import ORDERS, TOPIC_ID, Brokers
 from odradek_chaos.stage.node import Node
 from odradek_chaos.stage.said import CONTROLLER, Answered, Elected, Evidence, Failed, Fate, Message, Said, State, ids
+from odradek_chaos.stage.transcript import numbers, options
 
 START_MS = 1_000  # the time at which a story begins
 TURNS = 8  # of the loop, after which what was said by a step has been heard
@@ -87,8 +88,7 @@ class Stage(Clients):
 
     async def _execute(self, line: str) -> None:
         name, *words = line.split()
-        plain = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
+        plain, named = options(words)
         done: Awaitable[None] | None = getattr(self, f"do_{name}")(*plain, **named)
         if inspect.isawaitable(done):
             await done
@@ -123,27 +123,27 @@ class Stage(Clients):
         isr: str = "",
         elr: str = "off",
     ) -> None:
-        numbers = tuple(map(int, brokers.split(","))) if "," in brokers else tuple(range(int(brokers)))
-        members = tuple(int(each) for each in isr.split(",")) if isr else numbers
+        replicas = numbers(brokers) if "," in brokers else tuple(range(int(brokers)))
+        members = numbers(isr) or replicas
         settings = PartitionSettings(min_insync_replicas=int(min_isr), replica_lag_time_max_ms=int(lag))
         policy = policy_for(TruncationMode(mode))
         self._settings = replace(self._settings, elr_enable=elr == "on", min_insync_replicas=int(min_isr))
         log_settings = LogSettings(accept_straddling=policy.appends_straddling_batch)
-        self.brokers = Brokers(numbers)
-        self.registration = PartitionRegistration(numbers, members, numbers[0], 0, 0)
-        for number in numbers:
+        self.brokers = Brokers(replicas)
+        self.registration = PartitionRegistration(replicas, members, replicas[0], 0, 0)
+        for number in replicas:
             disk = Disk(number, log_settings, self._loop)
             self.nodes[number] = Node(number, settings, policy, self._clock, disk, self._say)
         self._publish()
 
-    def _publish(self, *, only: Sequence[int] | None = None) -> None:
-        """Every running broker sees the metadata; at the beginning all are started."""
+    def _publish(self, *, only: Sequence[int] = ()) -> None:
+        """Every running broker, or just these, sees the metadata; at the beginning all are started."""
         first = not self._shown
         for node in self.nodes.values():
-            if (node.running or first) and (only is None or node.number in only):
+            if (node.running or first) and (not only or node.number in only):
                 node.take(self.registration, self.brokers)
         for node in self.nodes.values():
-            if node.running and (only is None or node.number in only):
+            if node.running and (not only or node.number in only):
                 node.here.on_brokers_changed()
 
     def _change(self, **changes: object) -> None:
@@ -177,9 +177,9 @@ class Stage(Clients):
             self._say(Elected(new.leader, new.leader_epoch, tuple(new.isr), eligible, new.leader == old.leader))
         self.registration, self._before = new, old
 
-    def do_crash(self, numbers: str, power: str = "") -> None:
-        for number in numbers.split(","):
-            node = self.nodes[int(number)]
+    def do_crash(self, brokers: str, power: str = "") -> None:
+        for number in numbers(brokers):
+            node = self.nodes[number]
             self._hang_up(node)
             said = list(self._said)
             node.stop()
@@ -200,7 +200,7 @@ class Stage(Clients):
         self.nodes[who].broker_epoch = self._next_broker_epoch
         self.nodes[who].take(self.registration, self.brokers)
         self._apply(elect_leaderless(self._image(), self._settings, unfenced=who))
-        self._publish(only=_numbers(only))
+        self._publish(only=numbers(only))
 
     def do_fence(self, number: str) -> None:
         """R-134, R-135."""
@@ -220,7 +220,7 @@ class Stage(Clients):
         """A clean election; with `only`, just these brokers hear of it."""
         assert int(number) in self.registration.isr, (number, self.registration)
         self._change(leader=int(number))
-        self._publish(only=_numbers(only))
+        self._publish(only=numbers(only))
 
     def do_unclean(self, number: str) -> None:
         """R-133: the new leader is the whole ISR."""
@@ -344,10 +344,6 @@ def _is_told_of_settling(said: Said) -> bool:
     acknowledged = isinstance(said, Answered) and said.error is ErrorCode.NONE
     cut = isinstance(said, Evidence) and said.event == "truncated"
     return acknowledged or cut or isinstance(said, Failed)
-
-
-def _numbers(only: str) -> list[int] | None:
-    return [int(each) for each in only.split(",")] if only else None
 
 
 def _answer_text(response: controller_messages.AlterPartitionResponse, *, epochs: bool) -> str:

@@ -37,6 +37,7 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.unfit_leaders import unfit_brokers
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import apply
+from odradek_chaos.stage.transcript import Transcript, numbers
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages, metadata_messages
 from odradek_proto.values import replace
@@ -44,37 +45,23 @@ from odradek_proto.values import replace
 CLUSTER = "c"
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part)
-
-
 def endpoints(broker_id: int, port: str = "9092") -> dict[str, str]:
     return {"GRPC": f"b{broker_id}:{port}"}
 
 
-class ControllerStage:
-    """One story. `run` executes a command and returns what was said, then every state line that is new."""
+class ControllerStage(Transcript):
+    """One story. Brokers and partitions have state lines."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.settings = ControllerSettings(node_id=1, cluster_id=CLUSTER)
         self.image = MetadataImage(offset=200, epoch=1, cluster_id=CLUSTER)
         self.table = SessionTable(self.settings)
-        self.now_ms = 0
         self.lives: dict[int, int] = {}
         self.reassigns = False  # the story is about replica lists
-        self._said: list[str] = []
-        self._shown: dict[str, str] = {}
 
-    def run(self, line: str) -> list[str]:
-        name, *words = line.split()
-        self._said = []
-        getattr(self, f"do_{name}")(*words)
+    def settled(self) -> None:
         self.look()
-        for key, state in self.states():
-            if self._shown.get(key) != state:
-                self._shown[key] = state
-                self._said.append(f"{key} {state}")
-        return self._said
 
     def states(self) -> list[tuple[str, str]]:
         lines = []
@@ -129,26 +116,23 @@ class ControllerStage:
         for effect in effects:
             match effect:
                 case Dial(broker_id, _):
-                    self._said.append(f"{self.now_ms} dial b{broker_id}")
+                    self.say(f"dial b{broker_id}")
                 case Fence(broker_id, reason):
-                    self._said.append(f"{self.now_ms} fence b{broker_id}: {reason.value}")
+                    self.say(f"fence b{broker_id}: {reason.value}")
                     self.write(fence_broker(self.image, self.settings, broker_id).records)
                 case SuspectSelf(broker_id, silent, unfenced):
-                    self._said.append(
-                        f"{self.now_ms} suspects itself: b{broker_id} among {silent} of {unfenced} silent"
-                    )
+                    self.say(f"suspects itself: b{broker_id} among {silent} of {unfenced} silent")
 
-    def do_cluster(self, *words: str) -> None:
-        options = dict(word.split("=") for word in words)
+    def do_cluster(self, *, brokers: str, early: str = "", old: str = "", elr: str = "", grace: str = "") -> None:
         self.settings = ControllerSettings(
             node_id=1,
             cluster_id=CLUSTER,
-            early_fencing=options.get("early") != "no",
-            fast_restart_keeps_isr=options.get("old") == "yes",
-            elr_enable=options.get("elr") == "yes",
-            session_grace_ms=int(options.get("grace", self.settings.session_grace_ms)),
+            early_fencing=early != "no",
+            fast_restart_keeps_isr=old == "yes",
+            elr_enable=elr == "yes",
+            session_grace_ms=int(grace or self.settings.session_grace_ms),
         )
-        for broker_id in numbers(options["brokers"]):
+        for broker_id in numbers(brokers):
             incarnation, at = self.incarnation(broker_id), endpoints(broker_id)
             self.image.brokers[broker_id] = BrokerRegistration(
                 broker_id, 100 + broker_id, incarnation, at, fenced=False
@@ -158,12 +142,11 @@ class ControllerStage:
         for broker_id in self.image.brokers:
             self.do_stream(str(broker_id))
 
-    def do_topic(self, name: str, *words: str) -> None:
+    def do_topic(self, name: str, *words: str, min: str = "") -> None:
         topic = self.image.topics[name] = TopicImage(name, name.encode().ljust(16))
         self.image.topic_names[topic.topic_id] = name
-        if words[-1].startswith("min="):
-            self.image.topic_configs[name] = {"min.insync.replicas": words[-1].removeprefix("min=")}
-            words = words[:-1]
+        if min:
+            self.image.topic_configs[name] = {"min.insync.replicas": min}
         for number, replicas in enumerate(numbers(word) for word in words if word != "/"):
             topic.partitions[number] = PartitionRegistration(replicas, replicas, replicas[0], 0, 0)
 
@@ -179,19 +162,17 @@ class ControllerStage:
         dial = Dial(int(broker), self.incarnation(int(broker), whose))
         self.carry_out(self.table.dial_answered(self.image, dial, found == "refused", self.now_ms))
 
-    def do_beat(self, broker: str, *wishes: str) -> None:
+    def do_beat(self, broker: str, *wishes: str, epoch: str = "", unreachable: str = "", **copies: str) -> None:
         known = self.image.brokers[int(broker)]
-        epochs = [int(each.removeprefix("epoch=")) for each in wishes if each.startswith("epoch=")]
-        cannot_reach = [each.removeprefix("unreachable=") for each in wishes if each.startswith("unreachable=")]
         heartbeat = controller_messages.Heartbeat(
             broker_id=known.broker_id,
-            broker_epoch=epochs[0] if epochs else known.broker_epoch,
+            broker_epoch=int(epoch or known.broker_epoch),
             incarnation_id=self.incarnation(known.broker_id),
             current_metadata_offset=self.image.offset,
             want_fence="fence" in wishes,
             want_shut_down="shutdown" in wishes,
-            replicas=[self.report(each) for each in wishes if ":" in each],
-            unreachable=numbers(",".join(cannot_reach)),
+            replicas=[self.report(copy, said) for copy, said in copies.items()],
+            unreachable=numbers(unreachable),
             disk_full="full" in wishes,
         )
         decision = process_heartbeat(self.image, self.settings, self.table, heartbeat, self.now_ms)
@@ -201,9 +182,8 @@ class ControllerStage:
         self._said.append(f"answer to b{broker}: {', '.join(said) or 'fine'}")
         self.write(decision.records)
 
-    def report(self, text: str) -> controller_messages.ReplicaReport:
-        """Of `orders-0=4:16!`: the last epoch is 4, the log end offset 16, and the copy is damaged."""
-        copy, said = text.split("=")
+    def report(self, copy: str, said: str) -> controller_messages.ReplicaReport:
+        """Of `orders-0` and `4:16!`: the last epoch is 4, the log end offset 16, and the copy is damaged."""
         topic, _, partition = copy.rpartition("-")
         last_epoch, end = said.rstrip("!").split(":")
         return controller_messages.ReplicaReport(
@@ -215,17 +195,16 @@ class ControllerStage:
             damaged=said.endswith("!"),
         )
 
-    def do_register(self, broker: str, *words: str) -> None:
+    def do_register(self, broker: str, *words: str, previous: str = "-1", port: str = "9092") -> None:
         broker_id, again = int(broker), "again" in words
-        said = dict(word.split("=") for word in words if "=" in word)
         valid = self.table.has_valid_session(broker_id, self.now_ms)
         self.lives[broker_id] += not again
         request = controller_messages.RegisterBrokerRequest(
             broker_id=broker_id,
             cluster_id=CLUSTER,
             incarnation_id=self.incarnation(broker_id),
-            endpoints=endpoints(broker_id, said.get("port", "9092")),
-            previous_broker_epoch=int(said.get("previous", "-1")),
+            endpoints=endpoints(broker_id, port),
+            previous_broker_epoch=int(previous),
         )
         decision = register_broker(self.image, self.settings, request, session_valid=valid)
         if decision.answer.error_code:
@@ -241,9 +220,9 @@ class ControllerStage:
         self.image.epoch += 1
         self.table.take_over(self.image, self.now_ms)
 
-    def do_isr(self, topic: str, number: str, members: str, *words: str) -> None:
+    def do_isr(self, topic: str, number: str, members: str, **instead: str) -> None:
         partition = self.image.topics[topic].partitions[int(number)]
-        said = {name: int(value) for name, value in (word.split("=") for word in words)}
+        said = {name: int(value) for name, value in instead.items()}
         sender = said.get("by", partition.leader)
         epochs = {i: known.broker_epoch for i, known in self.image.brokers.items()}
         asked = [controller_messages.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)]

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Iterator
 
 from odradek_broker.core.groups import records
 from odradek_broker.core.groups.classic import ClassicGroup
@@ -64,6 +65,7 @@ from odradek_broker.core.groups.messages import (
 )
 from odradek_broker.core.groups.records import ClassicRecord, OffsetRecord
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
+from odradek_chaos.stage.transcript import Transcript
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
@@ -111,12 +113,12 @@ class Client:
         return self.said.get("instance")
 
 
-class GroupStage:
-    """One story. `run` executes a command and returns what was said, then the lines of groups that changed."""
+class GroupStage(Transcript):
+    """One story. Groups have state lines."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.settings = GroupSettings()
-        self.now_ms = 0
         self.group_id = "g"
         self.clients: dict[str, Client] = {}
         self.committed: list[CoordinatorRecord] = []
@@ -124,24 +126,11 @@ class GroupStage:
         self._ids = itertools.count(1)
         self._calls = itertools.count(1)
         self._holds = False
-        self._said: list[str] = []
-        self._shown: dict[str, str] = {}
         self._last_call: dict[str, object] = {}
         self.shard = self._load()
 
-    def run(self, line: str) -> list[str]:
-        name, *words = line.split()
-        self._said = []
-        getattr(self, f"do_{name}")(*words)
-        lines = {group_id: self.describe(group) for group_id, group in self.shard.groups.items()}
-        for group_id in sorted(lines.keys() | self._shown.keys()):
-            now = lines.get(group_id, "is gone")
-            if self._shown.get(group_id) != now:
-                self._shown[group_id] = now
-                self._said.append(f"{group_id} {now}")
-            if group_id not in lines:
-                del self._shown[group_id]
-        return self._said
+    def states(self) -> Iterator[tuple[str, str]]:
+        return ((group_id, self.describe(self.shard.groups[group_id])) for group_id in sorted(self.shard.groups))
 
     def describe(self, group: ClassicGroup) -> str:
         members = group.members.values()
@@ -171,9 +160,6 @@ class GroupStage:
             if not self._holds:
                 self.do_written()
 
-    def say(self, text: str) -> None:
-        self._said.append(f"{self.now_ms} {text}")
-
     def on_answer(self, who: str, call: str, answer: Answer) -> None:
         client = self.clients.get(who)
         if isinstance(answer, JoinGroupAnswer) and client is not None:
@@ -188,16 +174,15 @@ class GroupStage:
 
     # --- Members ----------------------------------------------------------------------------------------------------
 
-    def do_settings(self, *words: str) -> None:
-        self.settings = replace(self.settings, **{name: int(value) for name, value in options(words)[1].items()})
+    def do_settings(self, **said: str) -> None:
+        self.settings = replace(self.settings, **{name: int(value) for name, value in said.items()})
         self.shard = self._load()
 
     def do_group(self, group_id: str = "") -> None:
         self.group_id = group_id
 
-    def do_join(self, name: str, *words: str) -> None:
+    def do_join(self, name: str, *flags: str, **said: str) -> None:
         client = self.client(name)
-        flags, said = options(words)
         client.said.update(said)
         said = client.said
         if "fresh" in flags:
@@ -218,9 +203,8 @@ class GroupStage:
         )
         self.call(name, request)
 
-    def do_sync(self, name: str, *words: str) -> None:
+    def do_sync(self, name: str, **said: str) -> None:
         client = self.client(name)
-        _, said = options(words)
         assignments = {self.clients[key].member_id: text.encode() for key, text in said.items() if key in self.clients}
         generation_id, member_id = identity(client, said)
         request = SyncGroup(
@@ -234,15 +218,14 @@ class GroupStage:
         )
         self.call(name, request)
 
-    def do_heartbeat(self, name: str, *words: str) -> None:
+    def do_heartbeat(self, name: str, **said: str) -> None:
         client = self.client(name)
-        self.call(name, Heartbeat(self.group_id, *identity(client, options(words)[1]), client.instance_id))
+        self.call(name, Heartbeat(self.group_id, *identity(client, said), client.instance_id))
 
-    def do_leave(self, *words: str) -> None:
-        names, said = options(words)
+    def do_leave(self, *names: str, instance: str = "") -> None:
         leaving = [LeavingMember(self.clients[name].member_id, self.clients[name].instance_id) for name in names]
-        if "instance" in said:
-            leaving.append(LeavingMember("", said["instance"]))
+        if instance:
+            leaving.append(LeavingMember("", instance))
         self.call(names[0] if names else "admin", LeaveGroup(self.group_id, tuple(leaving)))
 
     def do_give_up(self, name: str) -> None:
@@ -250,9 +233,8 @@ class GroupStage:
 
     # --- Offsets and groups -----------------------------------------------------------------------------------------
 
-    def do_commit(self, name: str, *words: str) -> None:
+    def do_commit(self, name: str, **said: str) -> None:
         client = self.clients.get(name, Client(name))
-        _, said = options(words)
         offsets = []
         for key, text in said.items():
             if "-" in key:
@@ -277,8 +259,7 @@ class GroupStage:
     def do_describe(self) -> None:
         self.call("admin", DescribeGroup(self.group_id))
 
-    def do_list(self, *words: str) -> None:
-        said = options(words)[1]
+    def do_list(self, **said: str) -> None:
         states, types = (tuple(each for each in said.get(name, "").split(",") if each) for name in ("states", "types"))
         self.call("admin", ListGroups(states, types))
 
@@ -325,12 +306,6 @@ class GroupStage:
         self.shard = shard
         self.carry_out(shard.on_loaded(self.now_ms))
         return shard
-
-
-def options(words: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    """Plain words, and those with a `=`."""
-    pairs = [word.partition("=") for word in words]
-    return [key for key, sign, _ in pairs if not sign], {key: value for key, sign, value in pairs if sign}
 
 
 def identity(client: Client, said: dict[str, str]) -> tuple[int, str]:

@@ -20,10 +20,12 @@ probe 2 3 epoch=1 [Vote Fetch]    node 2 is handed what node 3 would say, with i
 
 Said is what changes a node (transitions, high watermarks, leaders that it hears of), and who asks whom for a vote: `->`
 arrives, `-x` is lost, `..` is held. A question that is asked again in the same words, because nothing came back, is
-said once per block. Times are ms since the block began.
+said once per command.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from odradek_broker.core.partition.messages import Transition
@@ -48,59 +50,48 @@ from odradek_broker.core.quorum.messages import (
     VoteAnswer,
 )
 from odradek_broker.core.quorum.roles import Candidate
+from odradek_chaos.stage.transcript import Transcript
 
-from tests.broker.quorum_simulation.node import Node, QuorumFault
-from tests.broker.quorum_simulation.world import Call
-from tests.scripts.quorum.wire import ARRIVES, IS_HELD, IS_LATE, IS_LOST, ToldWorld, name_of
+from tests.scripts.quorum.node import Node, QuorumFault
+from tests.scripts.quorum.world import ARRIVES, IS_HELD, IS_LATE, IS_LOST, Call, QuorumWorld, name_of
 
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
 
-class QuorumStage:
-    """One story's quorum. `run` executes a command and returns what was said; `states` shows every node."""
+class QuorumStage(Transcript):
+    """One story's quorum. A node's state line is what it is, its epoch, its log."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._world = self._new_world(3, 0, 0, {})
-        self._said: list[str] = []
-        self._since_ms = 0
         self._asked: dict[tuple[int, int], str] = {}  # what was last asked from whom to whom, and not answered yet
         self._probe: Call | None = None
         self._answer: Answer | None = None  # to the probe
 
-    def run(self, line: str) -> list[str]:
-        name, *words = line.split()
-        self._said = []
-        getattr(self, f"_on_{name}")(*words)
-        return self._said
+    def say(self, text: str) -> None:
+        self.now_ms = self._world.now_ms
+        super().say(text)
 
-    def states(self) -> list[str]:
-        """One line per node: what it is, its epoch, its log. A block ends with them, and its clock."""
-        self._since_ms, self._asked = self._world.now_ms, {}
-        lines = []
+    def settled(self) -> None:
+        self._asked = {}
+
+    def states(self) -> Iterator[tuple[str, str]]:
+        """A node is shown as soon as it has an epoch."""
         for node_id, node in self._world.nodes.items():
-            if node.core is None:
-                state = node.disk.state
-                lines.append(f"n{node_id} down epoch={state.epoch} leo={node.disk.end_offset}")
-                continue
-            core, log = node.core, node.core.log
-            role = type(core.role).__name__.lower()
-            known = core.role.high_watermark if isinstance(core.role, Leader) else log.high_watermark
-            high = "none" if known is None else str(known)
-            kept = ",".join(str(each.end_offset) for each in node.disk.snapshots)
-            cut = f" start={log.log_start_offset} snapshots={kept}" if kept else ""
-            lines.append(f"n{node_id} {role} epoch={core.state.epoch} leo={log.log_end_offset} hw={high}{cut}")
-        return lines
+            epoch = node.disk.state.epoch if node.core is None else node.core.state.epoch
+            if epoch or f"n{node_id}" in self._shown:
+                yield f"n{node_id}", f"{_role(node)} epoch={epoch} {_log(node)}"
 
     def _saw(self, node: Node, effect: Effect) -> None:
-        who = f"{self._now()} n{node.node_id}"
+        who = f"n{node.node_id}"
         match effect:
             case Transition():
                 facts = " ".join(f"{key}={_plain(value)}" for key, value in effect.facts.items() if key != "node")
-                self._said.append(f"{who} {effect.event} {facts} [{effect.rule}]")
+                self.say(f"{who} {effect.event} {facts} [{effect.rule}]")
             case HighWatermarkAdvanced():
-                self._said.append(f"{who} high watermark {effect.old} => {effect.new}")
+                self.say(f"{who} high watermark {effect.old} => {effect.new}")
             case LeaderChanged(leader_id=-1):
-                self._said.append(f"{who} knows no leader, epoch {effect.epoch}")
+                self.say(f"{who} knows no leader, epoch {effect.epoch}")
             case Reply() | ReplyRecords() if effect.token is self._probe:
                 self._answer = effect.answer
 
@@ -116,104 +107,99 @@ class QuorumStage:
         if isinstance(answer, VoteAnswer) or fate in (IS_HELD, IS_LATE):
             arrow, late = (ARRIVES, "late ") if fate == IS_LATE else (fate, "")
             text = f"{late}{name_of(request)}Reply {_content(answer)}"
-            self._said.append(f"{self._now()} n{answers} {arrow} n{asks} {text}")
+            self.say(f"n{answers} {arrow} n{asks} {text}")
 
     def _ask(self, asks: int, answers: int, vote: Vote, fate: str) -> None:
         text = f"{name_of(vote)} epoch={vote.epoch} last={vote.last_epoch} end={vote.end_offset}"
-        arrow = f"{self._now()} n{asks} {fate} n{answers} "
+        arrow = f"n{asks} {fate} n{answers} "
         if fate != IS_LOST or self._asked.get((asks, answers)) != text:
-            self._said.append(arrow + text)
+            self.say(arrow + text)
         self._asked[asks, answers] = text
 
-    def _now(self) -> str:
-        return f"{self._world.now_ms - self._since_ms:>4}"
-
-    def _new_world(self, voters: int, observers: int, seed: int, config: dict[str, int]) -> ToldWorld:
-        world = ToldWorld(voters, observers, seed=seed, config=config, listener=self._heard)
+    def _new_world(self, voters: int, observers: int, seed: int, config: dict[str, int]) -> QuorumWorld:
+        world = QuorumWorld(voters, observers, seed=seed, config=config, listener=self._heard)
         world.on_effect = self._saw
         return world
 
     # --- commands ---
 
-    def _on_quorum(self, *words: str) -> None:
-        options = {"voters": 3, "observers": 0, "seed": 1}
-        options |= {name: int(value) for name, value in (word.split("=") for word in words)}
-        config = {CONFIG[name]: value for name, value in options.items() if name in CONFIG}
-        self._world = self._new_world(options["voters"], options["observers"], options["seed"], config)
+    def do_quorum(self, *, voters: str = "3", observers: str = "0", seed: str = "1", **sizes: str) -> None:
+        config = {CONFIG[name]: int(value) for name, value in sizes.items()}
+        self._world = self._new_world(int(voters), int(observers), int(seed), config)
 
-    def _on_start(self, *node_ids: str) -> None:
+    def do_start(self, *node_ids: str) -> None:
         self._world.start(*map(int, node_ids))
 
-    def _on_crash(self, node_id: str) -> None:
+    def do_crash(self, node_id: str) -> None:
         self._world.crash(int(node_id))
 
-    def _on_lose(self, node_id: str) -> None:
+    def do_lose(self, node_id: str) -> None:
         self._world.lose_disk(int(node_id))
 
-    def _on_part(self, *node_ids: str) -> None:
+    def do_part(self, *node_ids: str) -> None:
         self._world.part(*map(int, node_ids))
 
-    def _on_heal(self) -> None:
+    def do_heal(self) -> None:
         self._world.heal()
 
-    def _on_append(self, node_id: str, *records: str) -> None:
+    def do_append(self, node_id: str, *records: str) -> None:
         try:
             offset = self._world.append(int(node_id), *(record.encode() for record in records))
         except NotLeader as error:
-            self._said.append(f"n{node_id} refuses: {error}")
+            self.say(f"n{node_id} refuses: {error}")
         else:
-            self._said.append(f"n{node_id} appended at {offset}")
+            self.say(f"n{node_id} appended at {offset}")
 
-    def _on_resign(self, node_id: str) -> None:
+    def do_resign(self, node_id: str) -> None:
         self._world.resign(int(node_id))
 
-    def _on_settle(self) -> None:
+    def do_settle(self) -> None:
         self._world.run_until(self._world.settled)
 
-    def _on_leads(self, *words: str) -> None:
+    def do_leads(self, *words: str) -> None:
         old = self._world.nodes[int(words[1])] if words else None
         if old is None:
             self._world.run_until(lambda: self._world.leader() is not None)
         else:
             self._world.run_until(self._world.replaced(old))
 
-    def _on_damage(self) -> None:
+    def do_damage(self) -> None:
         self._world.damage = True
 
-    def _on_installs(self, node_id: str) -> None:
+    def do_installs(self, node_id: str) -> None:
         node = self._world.nodes[int(node_id)]
         before = node.disk.start
         self._world.run_until(lambda: node.disk.start > before)
 
-    def _on_fetches(self, node_id: str) -> None:
+    def do_fetches(self, node_id: str) -> None:
         node = self._world.nodes[int(node_id)]
         self._world.run_until(lambda: len(node.disk.part) > 0)
 
-    def _on_run(self, duration_ms: str) -> None:
+    def do_run(self, duration_ms: str) -> None:
         self._world.run_for(int(duration_ms))
 
-    def _on_stands(self, node_id: str) -> None:
+    def do_stands(self, node_id: str) -> None:
         core = self._world.nodes[int(node_id)].core
         assert core is not None, f"n{node_id} is down"
         before = core.role
         self._world.run_until(lambda: isinstance(core.role, Candidate) and core.role is not before)
 
-    def _on_fails(self, node_id: str) -> None:
+    def do_fails(self, node_id: str) -> None:
         with pytest.raises(QuorumFault, match=f"^node {node_id}: ") as found:
             self._world.run_until(lambda: False)
         reason = str(found.value).removeprefix(f"node {node_id}: ")
-        self._said.append(f"{self._now()} n{node_id} stops for good: {reason}")
+        self.say(f"n{node_id} stops for good: {reason}")
         self._world.crash(int(node_id))
 
-    def _on_hold(self, sender: str, receiver: str, name: str) -> None:
+    def do_hold(self, sender: str, receiver: str, name: str) -> None:
         self._world.hold(int(sender), int(receiver), name)
 
-    def _on_deliver(self) -> None:
+    def do_deliver(self) -> None:
         self._world.deliver()
 
-    def _on_probe(self, receiver: str, sender: str, epoch: str, *names: str) -> None:
+    def do_probe(self, receiver: str, sender: str, *names: str, epoch: str) -> None:
         node, other = self._world.nodes[int(receiver)], self._world.nodes[int(sender)]
-        requests = _requests(other, int(epoch.removeprefix("epoch=")))
+        requests = _requests(other, int(epoch))
         for name in names or requests:
             request = requests[name]
             # Over from the beginning, so that the answer ends here and moves nobody.
@@ -221,7 +207,21 @@ class QuorumStage:
             assert node.core is not None, f"n{receiver} is down"
             node.carry_out(node.core.on_request(request, self._probe, self._world.now_ms))
             self._world.run_until(lambda: self._answer is not None)  # a vote is written down before it is told
-            self._said.append(f"n{receiver} answers {name} of n{sender}: {_told(self._answer)}")
+            self.say(f"n{receiver} answers {name} of n{sender}: {_told(self._answer)}")
+
+
+def _role(node: Node) -> str:
+    return "down" if node.core is None else type(node.core.role).__name__.lower()
+
+
+def _log(node: Node) -> str:
+    if node.core is None:
+        return f"leo={node.disk.end_offset}"
+    role, log = node.core.role, node.core.log
+    known = role.high_watermark if isinstance(role, Leader) else log.high_watermark
+    kept = ",".join(str(each.end_offset) for each in node.disk.snapshots)
+    cut = f" start={log.log_start_offset} snapshots={kept}" if kept else ""
+    return f"leo={log.log_end_offset} hw={'none' if known is None else known}{cut}"
 
 
 def _requests(sender: Node, epoch: int) -> dict[str, Request]:

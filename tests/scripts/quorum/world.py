@@ -1,7 +1,8 @@
-"""The world of a simulated quorum: time, the network, and the hand that starts, crashes and parts nodes.
+"""The world of a transcript's quorum: time, the network, and the commands that start, crash and part nodes.
 
-A message is delivered after some milliseconds, or never; its sender learns of that as of a real connection: refused
-when nobody listens, broken when the peer dies in between, timed out when the link is cut. Same seed, same history.
+A message is delivered after some milliseconds, unless its link is cut, nobody listens, or the story holds it. Its
+sender learns of that as of a real connection: refused when nobody listens, broken when the peer dies in between, timed
+out when the link is cut. Same seed, same story. Histories by seed run on whole nodes: tests/broker/quorum_world.py.
 """
 
 from __future__ import annotations
@@ -21,34 +22,21 @@ from odradek_broker.core.quorum.messages import (
     NotLeader,
     QuorumConfig,
     QuorumState,
+    Request,
     Send,
-    SnapshotId,
     Token,
     Unanswered,
+    Vote,
 )
 from odradek_proto.values import replace
 
-from tests.broker.quorum_simulation.invariants import (
-    CommittedRecordsAgree,
-    EpochNeverFalls,
-    HighWatermarkNeverFalls,
-    Invariant,
-    MajorityReachedHighWatermark,
-    OneLeaderPerEpoch,
-    SnapshotAtLogStart,
-)
-from tests.broker.quorum_simulation.node import Disk, Node, QuorumFault, StoredBatch
+from tests.scripts.quorum.node import Disk, Node, StoredBatch
 
 REQUEST_TIMEOUT_MS = 2_000  # quorum.request.timeout.ms
 
 
-@dataclass(frozen=True)
-class Faults:
-    """What the network does by itself: chances of 0 to 1 per message, delays in milliseconds."""
-
-    loss: float = 0.0
-    min_delay_ms: int = 0
-    max_delay_ms: int = 3
+MAX_DELAY_MS = 3  # of a message
+ARRIVES, IS_LOST, IS_HELD, IS_LATE = "->", "-x", "..", "late"
 
 
 @dataclass(eq=False)
@@ -62,42 +50,38 @@ class Call:
     over: bool = False
 
 
+Listener = Callable[[Call, Answer | None, str], None]  # a request or its answer, and its fate
+
+
+def name_of(request: Request) -> str:
+    """A pre-vote is a `Vote` as well."""
+    return "PreVote" if isinstance(request, Vote) and request.pre_vote else type(request).__name__
+
+
 class QuorumWorld:
-    """Some voters and observers, all down at first. Node ids count from 1; observers follow the voters."""
+    """Some voters and observers, all down at first. Node ids count from 1; observers follow the voters.
+
+    `listener` gets every message in the moment in which it arrives, or would have.
+    """
 
     def __init__(
-        self,
-        voters: int,
-        observers: int = 0,
-        *,
-        seed: int = 0,
-        faults: Faults | None = None,
-        config: Mapping[str, int] | None = None,
+        self, voters: int, observers: int, *, seed: int, config: Mapping[str, int], listener: Listener
     ) -> None:
         """`config` is what the nodes' `QuorumConfig` has besides."""
         self.rng = random.Random(seed)
-        self.faults = faults or Faults()
         self.now_ms = 0
-        self.committed = CommittedRecordsAgree()
-        self.epochs = EpochNeverFalls()
-        self.invariants: list[Invariant] = [
-            self.epochs,
-            OneLeaderPerEpoch(),
-            MajorityReachedHighWatermark(),
-            HighWatermarkNeverFalls(),
-            self.committed,
-            SnapshotAtLogStart(),
-        ]
         self.on_effect: Callable[[Node, Effect], None] = lambda node, effect: None
-        self.installs = 0  # snapshots that a node took over from another one
         self.damage = False  # the next piece of a snapshot arrives with a bit turned over
+        self._listener = listener
+        self._to_hold: tuple[int, int, str] | None = None
+        self._held: tuple[Call, Answer] | None = None
         self._cut: dict[tuple[int, int], None] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._calls: dict[Call, None] = {}
         ids = tuple(range(1, voters + 1))
         self.nodes: dict[int, Node] = {
-            node_id: Node(QuorumConfig(node_id, ids, **(config or {})), self, random.Random(self.rng.random()))
+            node_id: Node(QuorumConfig(node_id, ids, **config), self, random.Random(self.rng.random()))
             for node_id in range(1, voters + observers + 1)
         }
 
@@ -118,16 +102,12 @@ class QuorumWorld:
     def lose_disk(self, node_id: int) -> None:
         assert self.nodes[node_id].core is None, "only the disk of a node that is down can be replaced"
         self.nodes[node_id].disk = Disk(QuorumState(catching_up=True))  # as for a node that was never started
-        self.epochs.forget(node_id)
 
-    def part(self, *node_ids: int, deaf: bool = True, mute: bool = True) -> None:
-        """Cut these nodes off from the others, without a word: what they are sent, what they send, or both."""
+    def part(self, *node_ids: int) -> None:
+        """Cut these nodes off from the others: no message arrives, and none is refused."""
         for inside in node_ids:
-            for outside in self.nodes:
-                if outside not in node_ids and deaf:
-                    self._cut[outside, inside] = None
-                if outside not in node_ids and mute:
-                    self._cut[inside, outside] = None
+            for outside in (each for each in self.nodes if each not in node_ids):
+                self._cut[outside, inside] = self._cut[inside, outside] = None
 
     def heal(self) -> None:
         self._cut.clear()
@@ -145,6 +125,18 @@ class QuorumWorld:
         core = self.nodes[node_id].core
         assert core is not None
         self.nodes[node_id].carry_out(core.resign(self.now_ms))
+
+    def hold(self, sender: int, receiver: int, name: str) -> None:
+        """Keep one node's next answer to such a request of another one on its way, until it is delivered."""
+        self._to_hold = sender, receiver, name
+
+    def deliver(self) -> None:
+        """The held answer arrives, whatever has become of the link since."""
+        assert self._held is not None, "no answer is held"
+        (call, answer), self._held = self._held, None
+        assert self._is_waited_for(call), "whoever asked has given up or died"
+        self._listener(call, answer, IS_LATE)
+        self._answered(call, answer)
 
     # --- what is to be seen ---
 
@@ -222,7 +214,7 @@ class QuorumWorld:
         heapq.heappush(self._events, (self.now_ms + delay_ms, self._number, event))
 
     def _delay(self) -> int:
-        return self.rng.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
+        return self.rng.randint(0, MAX_DELAY_MS)
 
     # --- what nodes ask for ---
 
@@ -234,11 +226,6 @@ class QuorumWorld:
                 node.done(what, self.now_ms)
 
         self._after(self.rng.randint(1, 3), finish)  # an fsync of this class of machine takes 1 to 3 ms
-
-    def saw(self, node: Node, effect: Effect) -> None:
-        self.on_effect(node, effect)
-        for invariant in self.invariants:
-            invariant.check(self.nodes, node, effect)
 
     def dial(self, node: Node, peer_id: int) -> None:
         life = node.life
@@ -256,26 +243,25 @@ class QuorumWorld:
         self._after(REQUEST_TIMEOUT_MS, lambda: self._unanswered(call, Unanswered.TIMED_OUT))
         self._after(self._delay(), lambda: self._arrive(call))
 
-    def _lost(self, sender: int, receiver: int) -> bool:
-        return (sender, receiver) in self._cut or self.rng.random() < self.faults.loss
+    def _is_cut(self, sender: int, receiver: int) -> bool:
+        if (sender, receiver) in self._cut:
+            return True
+        self.rng.random()  # the seeds of the stories were chosen with one draw more for each message
+        return False
 
     def _arrive(self, call: Call) -> None:
         peer = self.nodes[call.send.peer_id]
-        if call.over or self._lost(call.sender.node_id, peer.node_id):
+        if call.over:
+            return
+        is_cut = self._is_cut(call.sender.node_id, peer.node_id)
+        self._listener(call, None, IS_LOST if is_cut or peer.core is None else ARRIVES)
+        if is_cut:
             return
         if peer.core is None:
             self._unanswered(call, Unanswered.REFUSED)
             return
         call.peer_life = peer.life
         peer.carry_out(peer.core.on_request(call.send.request, call, self.now_ms))
-
-    def installed(self, node: Node, snapshot: SnapshotId) -> None:
-        """What a snapshot brought is what was committed, all of it (M-5)."""
-        self.installs += 1
-        known = sorted(offset for offset in self.committed.committed if offset < snapshot.end_offset)
-        expected = b"".join(self.committed.committed[offset] for offset in known)
-        if node.disk.snapshots[snapshot][4:] != expected:
-            raise QuorumFault(f"node {node.node_id}: the snapshot at {snapshot.end_offset} is not what was committed")
 
     def reply(self, node: Node, token: Token, answer: Answer, batches: Sequence[StoredBatch]) -> None:
         if isinstance(answer, FetchAnswer) and batches:
@@ -285,9 +271,23 @@ class QuorumWorld:
             self.damage = False
             answer = replace(answer, data=bytes([answer.data[0] ^ 1]) + answer.data[1:])
         assert isinstance(token, Call)
-        call = token
-        if not self._lost(node.node_id, call.sender.node_id):
-            self._after(self._delay(), lambda: self._answered(call, answer))
+        if not self._is_cut(node.node_id, token.sender.node_id):
+            self._after(self._delay(), lambda: self._reply_arrives(token, answer))
+        elif self._is_waited_for(token):
+            self._listener(token, answer, IS_LOST)
+
+    def _reply_arrives(self, call: Call, answer: Answer) -> None:
+        if not self._is_waited_for(call):
+            return
+        if (call.send.peer_id, call.sender.node_id, name_of(call.send.request)) == self._to_hold:
+            self._to_hold, self._held = None, (call, answer)
+            self._listener(call, answer, IS_HELD)
+            return
+        self._listener(call, answer, ARRIVES)
+        self._answered(call, answer)
+
+    def _is_waited_for(self, call: Call) -> bool:
+        return not call.over and call.sender.life == call.sender_life and call.sender.core is not None
 
     def _answered(self, call: Call, answer: Answer) -> None:
         if self._end(call) and call.sender.core is not None:

@@ -23,9 +23,9 @@ from odradek_broker.core.quorum.messages import (
     VoteAnswer,
 )
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
 
-from tests.broker.quorum_simulation.node import METADATA
-
+METADATA = TopicPartition("__cluster_metadata", 0)
 E = TypeVar("E")
 NOW = 10_000
 NEVER_EARLY = 1_000_000  # an empty fetch waits as long as this

@@ -1,10 +1,10 @@
-"""One node of the simulated quorum: a core, a disk, and the rim that carries out effects one after the other."""
+"""One node of a transcript's quorum: a core, a disk, and effects that are carried out one after the other."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -52,14 +52,13 @@ from odradek_proto.records import (
     leader_change_value,
     read_header,
 )
-from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
 
-METADATA = TopicPartition("__cluster_metadata", 0)
+from tests.broker.quorum_core import METADATA
 
 
 class QuorumFault(AssertionError):
-    """A core found what cannot be in a sound quorum, or an invariant does not hold."""
+    """A core found a state that is impossible in a correct quorum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +82,8 @@ class Disk:
     part: bytearray = field(default_factory=bytearray)
 
     @property
-    def first_offset(self) -> int:
-        return self.batches[0].header.base_offset if self.batches else self.start
-
-    @property
     def end_offset(self) -> int:
         return self.batches[-1].header.next_offset if self.batches else self.start
-
-    @property
-    def flushed_end_offset(self) -> int:
-        return self.flushed
 
     def append(self, data: bytes, header: BatchHeader) -> None:
         assert header.base_offset == self.end_offset, (header.base_offset, self.end_offset)
@@ -191,8 +182,9 @@ class Surroundings(Protocol):
     def send(self, node: Node, send: Send) -> None: ...
     def dial(self, node: Node, peer_id: int) -> None: ...
     def reply(self, node: Node, token: Token, answer: Answer, batches: Sequence[StoredBatch]) -> None: ...
-    def saw(self, node: Node, effect: Effect) -> None: ...
-    def installed(self, node: Node, snapshot: SnapshotId) -> None: ...
+
+    on_effect: Callable[[Node, Effect], None]
+
     @property
     def now_ms(self) -> int: ...
 
@@ -250,7 +242,7 @@ class Node:
         while self._outbox and self._persisting is None and self._installing is None:
             effect = self._outbox.popleft()
             self._one(effect)
-            self._world.saw(self, effect)
+            self._world.on_effect(self, effect)
             if isinstance(effect, HighWatermarkAdvanced):
                 self._apply(effect)
 
@@ -355,7 +347,6 @@ class Node:
             assert self._installing is not None
             self.applied, self._installing = self._installing, None
             self.disk.install(self.applied)
-            self._world.installed(self, self.applied)
             self.carry_out(())
         else:
             self._flush_done(now_ms)
@@ -365,7 +356,7 @@ class Node:
         assert self._flushing is not None
         self.disk.flushed, self._flushing = self._flushing, None
         again, self._flush_again = self._flush_again, False
-        effects = self.core.on_flushed(self.disk.flushed_end_offset, now_ms)
+        effects = self.core.on_flushed(self.disk.flushed, now_ms)
         if again:
             self._flush()
         self.carry_out(effects)
