@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import itertools
 import os
@@ -20,6 +19,7 @@ from odradek_broker.local import cluster as local_cluster
 from odradek_broker.local import processes
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_broker.local.processes import HOST, is_free
+from odradek_proto.transport.lock_holders import take_lock
 
 from tests.forks import Forks
 from tests.playing import play
@@ -104,11 +104,9 @@ def ports_of_its_own() -> Generator[None, None, None]:
 def claimed_ports() -> Generator[range, None, None]:
     """The first ports of `TEST_PORTS` that no other worker has; a lock that ends with its process."""
     for first in TEST_PORTS[::PORTS_OF_A_WORKER]:
-        with Path(f"/tmp/odradek-test-ports-{os.getuid()}-{first}.lock").open("ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            yield range(first, first + PORTS_OF_A_WORKER)
+        lock = take_lock(Path(f"/tmp/odradek-test-ports-{os.getuid()}-{first}.lock"))
+        if lock is not None:
+            with lock:
+                yield range(first, first + PORTS_OF_A_WORKER)
             return
     raise OSError(f"{len(TEST_PORTS) // PORTS_OF_A_WORKER} workers of tests run already: no ports are left")

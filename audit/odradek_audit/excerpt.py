@@ -8,7 +8,7 @@ no access to the brokers' disks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from odradek_audit.words import plural
@@ -122,12 +122,9 @@ class Excerpt:
     sides: tuple[Side, ...]
     differing_in_records: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Excerpt:
-        """Undo `as_dict`, also after a way through JSON. Raises `KeyError` or `TypeError` for other fields."""
+        """Undo `asdict`, also after a way through JSON. Raises `KeyError` or `TypeError` for other fields."""
         values = dict(raw)
         values["agreeing"] = tuple(raw["agreeing"])
         values["sides"] = tuple(_side(side) for side in raw["sides"])

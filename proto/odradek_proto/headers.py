@@ -35,6 +35,7 @@ HEADER_SIZE: Final = 61
 PREFIX_SIZE: Final = 16  # base offset, batch length, partition leader epoch: outside of the CRC
 LENGTH_END: Final = 12  # the batch length counts what follows it
 CRC_START: Final = 21  # the first byte that the CRC covers
+ATTRIBUTES: Final = 22  # the lower byte of them, with the codec
 MAGIC: Final = 2
 LARGEST_BATCH: Final = 1 << 30  # segment.bytes, Kafka's default: no batch can be larger than a segment
 LAST_SEQUENCE: Final = 0x7FFFFFFF  # after it, sequence numbers start again from 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import ANONYMOUS, RequestContext
@@ -30,8 +31,9 @@ from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.frames import split_frame
+from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.transport.ports import Accept, DialResult, Handlers, Server, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -220,6 +222,27 @@ class Waiter:
         assert state.high_watermark <= state.log_end_offset == self._replica.log.end_offset  # no half-done step
         self.woken += 1
         self._wait()
+
+
+def stored(base: int, count: int = 1, epoch: int = 0) -> bytes:
+    """A batch as a leader stores it, with timestamps of 0."""
+    batch = encode_batch([(0, None, b"a", ())] * count)
+    return stamped_prefix(base, len(batch) - 12, epoch) + batch[16:]
+
+
+def fetch_answer(data: bytes = b"", *, epoch: int, offset: int = 0, **fields: Any) -> bytes:
+    """A leader's answer to the fetch of orders-0 at `offset`."""
+    header = pb.FetchAnswerHeader()
+    header.partitions.add(
+        topic="orders", partition=0, fetch_offset=offset, request_leader_epoch=epoch, size=len(data), **fields
+    )
+    return pack_frame(header.SerializeToString(), (data,))
+
+
+async def answered(world: World, leader: int, data: bytes = b"", *, epoch: int, offset: int = 0, **fields: Any) -> None:
+    """That leader's answer arrives."""
+    world.leader(leader).answers.put_nowait(fetch_answer(data, epoch=epoch, offset=offset, **fields))
+    await world.clock.sleep(1)
 
 
 def maintenance_of(world: World, settings: BrokerSettings) -> Maintenance:

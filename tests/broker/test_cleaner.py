@@ -5,10 +5,8 @@ from __future__ import annotations
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.replicas.cleaner import LogCleaner
 from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
-from odradek_proto.transport.frames import pack_frame
-from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+from tests.broker.replica_world import ME, ONE, ORDERS, World, answered, run
 from tests.playing import plays
 
 KEYED = 40  # batches with one key, behind the transaction
@@ -40,11 +38,7 @@ async def test_a_transaction_that_has_ended_holds_up_no_cleaner(world: World) ->
     """Once its marker is below the high watermark, what follows is as stable as anything (PS-09)."""
     world.image.topic_configs["orders"] = CONFIGS
     await world.learn(ONE, 0)
-    data = transaction_and_more()
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(topic="orders", partition=0, request_leader_epoch=0, size=len(data), high_watermark=2 + KEYED)
-    world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
-    await world.clock.sleep(1)
+    await answered(world, ONE, transaction_and_more(), epoch=0, high_watermark=2 + KEYED)
     replica = world.replicas.replicas[ORDERS]
     replica.log.flush()
     cleaner = LogCleaner(

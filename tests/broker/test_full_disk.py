@@ -12,11 +12,8 @@ from odradek_broker.storage.errors import ROOM_BYTES
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import stamped_prefix
-from odradek_proto.transport.frames import pack_frame
-from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, maintenance_of, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, fetch_answer, maintenance_of, run, stored
 
 BATCH = encode_batch([(0, None, b"a", ())])
 EPOCHS = "/data/orders-0/leader-epoch-checkpoint"
@@ -33,16 +30,6 @@ def describes_room(world: World) -> bool:
     """What whoever asks for the replicas is told of the disk."""
     requests = RecordRequests(replicas=world.replicas, broker_id=ME)
     return not requests.describe_replicas(CALLER).disk_full
-
-
-def answer_at(offset: int, epoch: int) -> bytes:
-    """One record of leader 1."""
-    data = stamped_prefix(offset, len(BATCH) - 12, epoch) + BATCH[16:]
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders", partition=0, fetch_offset=offset, request_leader_epoch=epoch, size=len(data), high_watermark=0
-    )
-    return pack_frame(header.SerializeToString(), (data,))
 
 
 def test_nothing_that_a_full_disk_refuses_ends_a_broker(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,13 +61,13 @@ def test_nothing_that_a_full_disk_refuses_ends_a_broker(caplog: pytest.LogCaptur
         await world.learn(ONE, 3)
         disk.quota = disk.used
         assert not describes_room(world), "before anybody tries to write"
-        world.leader(ONE).answers.put_nowait(answer_at(2, 3))
+        world.leader(ONE).answers.put_nowait(fetch_answer(stored(2, epoch=3), epoch=3, offset=2))
         await world.clock.sleep(100)
         assert world.log_end() == 2
         await checkpoints()
         disk.quota = None
         assert world.leader(ONE).asked() == [("orders", 2, 3)] * 2, "it asks again by itself"
-        world.leader(ONE).answers.put_nowait(answer_at(2, 3))
+        world.leader(ONE).answers.put_nowait(fetch_answer(stored(2, epoch=3), epoch=3, offset=2))
         await world.clock.sleep(100)
         assert world.log_end() == 3
 
@@ -103,12 +90,7 @@ def test_a_cut_that_a_full_disk_refused_is_made_when_there_is_room() -> None:
         await maintenance.checkpoint_high_watermarks()
         await world.learn(ONE, 1)
         disk.quota = disk.used
-        header = pb.FetchAnswerHeader()
-        header.partitions.add(
-            topic="orders", partition=0, fetch_offset=3, request_leader_epoch=1, diverging=True, diverging_epoch=0,
-            diverging_end_offset=1,
-        )  # fmt: skip
-        answer = pack_frame(header.SerializeToString(), ())
+        answer = fetch_answer(epoch=1, offset=3, diverging=True, diverging_epoch=0, diverging_end_offset=1)
         world.leader(ONE).answers.put_nowait(answer)
         await world.clock.sleep(100)
         assert replica.offline is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower import FIRST_DELAY_MS, FollowerPartition, Phase
+from odradek_broker.core.partition.follower import FIRST_DELAY_MS, Phase
 from odradek_broker.core.partition.messages import (
     AdvanceLogStart,
     AppendBatches,
@@ -21,15 +21,7 @@ from odradek_broker.core.partition.messages import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
 
-from tests.scripts.roles import answer, ask, events, follower, header, of_kind, replica_log, take
-
-
-def started(
-    log_end_offset: int = 0, high_watermark: int = 0, epochs: tuple[tuple[int, int], ...] = ()
-) -> FollowerPartition:
-    partition = follower(replica_log(log_end_offset, high_watermark, epochs))
-    partition.start(0)
-    return partition
+from tests.scripts.roles import answer, ask, events, follower, header, of_kind, replica_log, started, take
 
 
 def diverging(offset: int, epoch: int, end: int) -> FetchAnswer:

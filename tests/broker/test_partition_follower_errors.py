@@ -18,15 +18,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.roles import answer, ask, events, follower, header, of_kind, registration, replica_log, take
-
-
-def started(
-    log_end_offset: int = 0, high_watermark: int = 0, epochs: tuple[tuple[int, int], ...] = ()
-) -> FollowerPartition:
-    partition = follower(replica_log(log_end_offset, high_watermark, epochs))
-    partition.start(0)
-    return partition
+from tests.scripts.roles import answer, ask, events, follower, header, of_kind, registration, replica_log, started, take
 
 
 def offsets_request(partition: FollowerPartition) -> OffsetsRequest:

@@ -20,7 +20,7 @@ from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch, read_header, stamped_prefix
+from odradek_proto.records import encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
@@ -35,9 +35,11 @@ from tests.broker.replica_world import (
     TOPIC_ID,
     Waiter,
     World,
+    answered,
     fetch_requests,
     maintenance_of,
     run,
+    stored,
 )
 from tests.playing import plays
 
@@ -50,33 +52,13 @@ def epoch_of(replica: Replica) -> int:
     return replica.leader.leader_epoch
 
 
-def one_record(epoch: int) -> bytes:
-    batch = encode_batch([(0, None, b"a", ())])
-    return stamped_prefix(0, len(batch) - 12, epoch) + batch[16:]
-
-
-def answer_with(data: bytes, *, epoch: int, offset: int = 0, high_watermark: int = 0) -> bytes:
-    """What a leader sends for orders-0."""
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders",
-        partition=0,
-        fetch_offset=offset,
-        request_leader_epoch=epoch,
-        size=len(data),
-        high_watermark=high_watermark,
-    )
-    return pack_frame(header.SerializeToString(), (data,))
-
-
 @plays(run)
 async def test_what_the_old_leader_still_sends_is_not_appended(world: World) -> None:
     """The old fetcher lets go before the new one reads where to go on, whatever is on the way (R-103, PA-43)."""
     await world.learn(ONE, 0)
     assert world.leader(ONE).asked() == [("orders", 0, 0)]
     await world.learn(THREE, 1)
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert world.log_end() == 0
     assert world.leader(THREE).asked() == [("orders", 0, 1)]
     assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
@@ -89,11 +71,9 @@ async def test_the_same_leader_in_a_new_epoch_is_asked_anew(world: World) -> Non
     assert world.leader(ONE).asked() == [("orders", 0, 0)]
     await world.learn(ONE, 2)
     assert world.leader(ONE).asked() == [("orders", 0, 2)]
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert world.log_end() == 0
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(2), epoch=2))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=2), epoch=2)
     assert world.log_end() == 1
 
 
@@ -104,8 +84,7 @@ async def test_a_change_of_the_isr_alone_leaves_the_fetch_where_it_is(world: Wor
     assert world.leader(ONE).asked() == [("orders", 0, 0)]
     await world.learn(ONE, 0, isr=(ONE, ME), version=1)
     assert world.leader(ONE).said() == []
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert world.log_end() == 1
 
 
@@ -139,15 +118,13 @@ async def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
     world.replicas.leaving = leaves
     await world.learn(ONE, 0)
     await world.learn(ONE, 0, tp=BILLS, topic_id=ANOTHER_ID)
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     world.leader(ONE).said()
     world.image.brokers[ME] = replace(world.image.brokers[ME], in_controlled_shutdown=True)
     await world.learn(leader, 0 if leader == ONE else 1, isr=isr, version=1)
     said = [each.topic for header in world.leader(ONE).said() for each in header.forgotten]
     assert said == ([] if fetches else ["orders"])
-    world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1))
-    await world.clock.sleep(1)
+    await answered(world, ONE, epoch=0, offset=1)
     assert world.leader(ONE).asked() == ([("orders", 1, 0)] if fetches else [])
     assert world.log_end() == 1
 
@@ -179,8 +156,7 @@ async def test_a_replica_that_moved_away_answers_and_leaves_its_log_to_be_delete
 async def test_another_topic_of_the_same_name_gets_another_log(world: World) -> None:
     """The old log is set aside, and what it held is in no one's way (R-107)."""
     await world.learn(ONE, 0)
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert world.log_end() == 1
     await world.learn(ONE, 0, topic_id=ANOTHER_ID)
     assert world.log_end() == 0
@@ -229,11 +205,9 @@ async def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there(world:
     """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21, KAFKA-14334)."""
     await world.learn(ONE, 0)
     consumer = Waiter(world.replicas.replicas[ORDERS], follower=False)
-    world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert (world.log_end(), consumer.woken) == (1, 0)
-    world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1, high_watermark=1))
-    await world.clock.sleep(1)
+    await answered(world, ONE, epoch=0, offset=1, high_watermark=1)
     assert consumer.woken == 1
 
 
@@ -243,13 +217,8 @@ async def test_a_removed_partition_ignores_the_answer_that_was_on_its_way(world:
     await world.learn(ONE, 0)
     replica: Replica = world.replicas.replicas[ORDERS]
     await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders", partition=0, fetch_offset=0, request_leader_epoch=0, diverging=True, diverging_epoch=0
-    )
-    for frame in (answer_with(one_record(0), epoch=0), pack_frame(header.SerializeToString(), ())):
-        world.leader(ONE).answers.put_nowait(frame)
-    await world.clock.sleep(1)
+    await answered(world, ONE, stored(0), epoch=0)
+    await answered(world, ONE, epoch=0, diverging=True, diverging_epoch=0)
     assert replica.state.log_end_offset == 0
     assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
@@ -261,8 +230,7 @@ def disk_after_a_stop(records_left: int) -> SimDisk:
     directory = LogDirectory.open(files, "/data", node_id=ME, cluster_id="c", wall_ms=0, rng=random.Random(4))
     log = directory.open_log(ORDERS, TOPIC_ID, LogSettings(), wall_ms=0)
     for offset in range(3):
-        batch = encode_batch([(0, None, b"a", ())])
-        made = stamped_prefix(offset, len(batch) - 12, 0) + batch[16:]
+        made = stored(offset)
         log.append([read_header(made)], [made])
     log.state.log_end_offset = log.state.high_watermark = 3
     directory.close(clean=True)

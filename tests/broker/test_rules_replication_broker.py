@@ -30,7 +30,7 @@ from odradek_proto.formats import (
     decode_leader_epochs,
     decode_offset_checkpoint,
 )
-from odradek_proto.records import encode_batch, iter_batches, stamped_prefix
+from odradek_proto.records import encode_batch, iter_batches
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.transport.ports import NetworkError
@@ -47,9 +47,11 @@ from tests.broker.replica_world import (
     Leaders,
     Waiter,
     World,
+    answered,
     fetch_requests,
     maintenance_of,
     run,
+    stored,
 )
 from tests.playing import plays
 
@@ -97,30 +99,6 @@ def produced(world: World, value: bytes = b"a", acks: int = 1, tp: TopicPartitio
 def fetched_by(world: World, broker_id: int, offset: int, *, epoch: int = 0) -> ErrorCode:
     """A follower names its position."""
     return replica_of(world).fetch_as_follower(FollowerFetch(broker_id, 100 + broker_id, offset, epoch, -1, 0)).error
-
-
-def records(base: int, count: int, epoch: int) -> bytes:
-    """A batch as a leader stores it, with timestamps of 0."""
-    batch = encode_batch([(0, None, b"a", ())] * count)
-    return stamped_prefix(base, len(batch) - 12, epoch) + batch[16:]
-
-
-async def answered(
-    world: World, leader: int, data: bytes = b"", *, epoch: int, offset: int, high_watermark: int = 0, error: int = 0
-) -> None:
-    """What that leader answers to the fetch at `offset` arrives."""
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders",
-        partition=0,
-        fetch_offset=offset,
-        request_leader_epoch=epoch,
-        size=len(data),
-        high_watermark=high_watermark,
-        error_code=error,
-    )
-    world.leader(leader).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
-    await world.clock.sleep(1)
 
 
 def epochs_on_disk(world: World) -> list[tuple[int, int]]:
@@ -237,7 +215,7 @@ async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: i
 async def test_a_new_leader_hides_nothing_but_the_end(world: World) -> None:
     """Before the start of its epoch is committed: the earliest offset and what lies below the high watermark (R-26)."""
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0, high_watermark=1)
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0, high_watermark=1)
     await world.learn(ME, 1)
     hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
     assert await listed(world, -2) == (ErrorCode.NONE, 0)
@@ -341,7 +319,7 @@ async def test_silent_members_are_looked_for_by_the_clock(world: World) -> None:
 async def test_epochs_are_in_their_file_before_anybody_asks(world: World) -> None:
     """Of a follower with the first batch of an epoch, of a leader with its election (R-60, R-61)."""
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0)
     assert epochs_on_disk(world) == [(0, 0)]
     await world.learn(ME, 3)
     assert epochs_on_disk(world) == [(0, 0), (3, 2)]
@@ -353,7 +331,7 @@ async def test_the_end_of_an_epoch_is_that_of_the_term_that_asked(world: World) 
     leaders = asked(world)
     use(world, TruncationMode.EPOCH_REQUEST)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0)
     await world.learn(ONE, 1)
     await world.learn(THREE, 2)
     questions = [pb.OffsetsForLeaderEpochRequest.FromString(each[2]).partitions[0] for each in leaders.questions]
@@ -374,8 +352,8 @@ async def test_out_of_range_begins_anew_where_the_leader_begins(world: World) ->
     """The question is for both ends of the leader's log, as a replica and in our epoch (R-84)."""
     leaders = asked(world)
     await world.learn(ONE, 4)
-    await answered(world, ONE, records(0, 1, 4), epoch=4, offset=0)
-    await answered(world, ONE, epoch=4, offset=1, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    await answered(world, ONE, stored(0, 1, epoch=4), epoch=4, offset=0)
+    await answered(world, ONE, epoch=4, offset=1, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     ((peer, method, request, answer),) = leaders.questions
     message = pb.ListOffsetsRequest.FromString(request)
     assert (peer, method, message.replica_id) == (f"b{ONE}", LIST_OFFSETS, ME)
@@ -397,10 +375,10 @@ async def test_a_question_without_an_answer_is_asked_again(world: World, in_rang
     leaders = asked(world)
     use(world, TruncationMode.EPOCH_REQUEST if in_range else TruncationMode.FETCH)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0)
     await world.learn(ONE, 1)
     if not in_range:
-        await answered(world, ONE, epoch=1, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+        await answered(world, ONE, epoch=1, offset=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     for number in (1, 2):
         assert len(leaders.questions) == number
         answer = leaders.questions[-1][3]
@@ -421,8 +399,8 @@ async def test_the_range_of_a_log_is_that_of_the_term_that_asked(world: World) -
     """The leader changed while the question was out: nothing is cut by what the old one says (R-74, R-84)."""
     leaders = asked(world)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
-    await answered(world, ONE, epoch=0, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0)
+    await answered(world, ONE, epoch=0, offset=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     await world.learn(THREE, 1)
     response = pb.ListOffsetsResponse()
     for offset in (0, 0):
@@ -447,20 +425,9 @@ async def test_a_broken_stream_loses_no_partition(world: World) -> None:
 async def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once(world: World) -> None:
     """What the leader says of an epoch and its end is what this broker acts on (R-75, R-79)."""
     await world.learn(ONE, 1)
-    await answered(world, ONE, records(0, 1, 0) + records(1, 1, 0), epoch=1, offset=0)
+    await answered(world, ONE, stored(0) + stored(1), epoch=1, offset=0)
     world.leader(ONE).asked()
-    header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders",
-        partition=0,
-        fetch_offset=2,
-        request_leader_epoch=1,
-        diverging=True,
-        diverging_epoch=0,
-        diverging_end_offset=1,
-    )
-    world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), ()))
-    await world.clock.sleep(1)
+    await answered(world, ONE, epoch=1, offset=2, diverging=True, diverging_epoch=0, diverging_end_offset=1)
     assert (world.log_end(), replica_of(world).log.end_offset) == (1, 1)
     assert world.leader(ONE).asked() == [("orders", 1, 1)]
 
@@ -494,7 +461,7 @@ async def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_on
 def left_behind(world: World) -> Replica | None:
     """A log of two records from an earlier life of this broker is open before the metadata comes."""
     log = world.replicas._directory.open_log(ORDERS, TOPIC_ID, LogSettings(), wall_ms=world.clock.wall_ms())
-    data = records(0, 2, 0)
+    data = stored(0, 2)
     log.append([header for _, header in iter_batches(data)], [data])
     log.state.log_end_offset = 2
     log.state.epochs.assign(0, 0)
@@ -543,7 +510,7 @@ async def test_the_oldest_protocol_remembers_its_leader_from_term_to_term(world:
     """The same one leads again: nothing is cut. Another one does: cut at the high watermark (L-1)."""
     use(world, TruncationMode.HIGH_WATERMARK)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0, high_watermark=0)
+    await answered(world, ONE, stored(0, 2), epoch=-1, offset=0, high_watermark=0)
     await world.learn(-1, 1)
     await world.learn(ONE, 2)
     assert world.log_end() == 2
@@ -557,8 +524,8 @@ async def test_the_oldest_protocol_writes_a_straddling_batch(world: World, mode:
     """A batch of 1 to 3 behind a log that ends at 2 is on the disk then; today it is no answer (L-9, R-85)."""
     use(world, mode)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
-    await answered(world, ONE, records(1, 3, 0), epoch=-1, offset=2)
+    await answered(world, ONE, stored(0, 2), epoch=-1, offset=0)
+    await answered(world, ONE, stored(1, 3), epoch=-1, offset=2)
     assert world.log_end() == end
     data = b"".join(replica_of(world).log.read(0, 1_000_000, end))
     bases = [header.base_offset for _, header in iter_batches(data)]
@@ -574,15 +541,15 @@ async def test_only_the_oldest_protocols_log_takes_a_straddling_batch(
     """The log itself refuses it in every other mode, and in all modes what ends below its end (L-9, R-85)."""
     use(world, mode)
     await world.learn(ONE, 0)
-    await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
-    data = records(1, 3, 0)
+    await answered(world, ONE, stored(0, 2), epoch=-1, offset=0)
+    data = stored(1, 3)
     headers = [header for _, header in iter_batches(data)]
     if taken:
         replica_of(world).log.append(headers, [data])
     else:
         with pytest.raises(AppendOutOfOrder):
             replica_of(world).log.append(headers, [data])
-    below = records(0, 1, 0)
+    below = stored(0)
     with pytest.raises(AppendOutOfOrder):
         replica_of(world).log.append([header for _, header in iter_batches(below)], [below])
 

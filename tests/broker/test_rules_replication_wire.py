@@ -13,11 +13,11 @@ from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch, stamped_prefix
+from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, answered, fetch_requests, run, stored
 from tests.playing import plays
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
@@ -25,11 +25,6 @@ EARLIEST, MAX_TIMESTAMP = -2, -3
 
 def replica(world: World) -> Replica:
     return world.replicas.replicas[ORDERS]
-
-
-def record(base: int, epoch: int) -> bytes:
-    batch = encode_batch([(0, None, b"a", ())])
-    return stamped_prefix(base, len(batch) - 12, epoch) + batch[16:]
 
 
 def produce(world: World, timestamp_ms: int = 0) -> None:
@@ -43,20 +38,9 @@ async def test_a_follower_says_who_it_is_and_where_its_log_begins_and_ends(world
     await world.learn(ONE, 3)
     (first,) = world.leader(ONE).said()
     assert (first.replica_id, first.replica_epoch) == (ME, 100 + ME)
-    data = record(0, 2) + record(1, 3)
+    data = stored(0, epoch=2) + stored(1, epoch=3)
     for offset in (7, 0):  # the first one answers nothing that was asked
-        header = pb.FetchAnswerHeader()
-        header.partitions.add(
-            topic="orders",
-            partition=0,
-            fetch_offset=offset,
-            request_leader_epoch=3,
-            size=len(data),
-            high_watermark=2,
-            log_start_offset=1,
-        )
-        world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
-        await world.clock.sleep(1)
+        await answered(world, ONE, data, epoch=3, offset=offset, high_watermark=2, log_start_offset=1)
         assert world.log_end() == (0 if offset else 2)
     (asked,) = [each for header in world.leader(ONE).said() for each in header.partitions]
     assert (asked.topic, asked.partition, asked.topic_id) == ("orders", 0, TOPIC_ID)

@@ -139,6 +139,15 @@ def follower(
     )
 
 
+def started(
+    log_end_offset: int = 0, high_watermark: int = 0, epochs: tuple[tuple[int, int], ...] = ()
+) -> FollowerPartition:
+    """Broker 1 as a started follower of broker 0 in epoch 5, over such a log."""
+    partition = follower(replica_log(log_end_offset, high_watermark, epochs))
+    partition.start(0)
+    return partition
+
+
 def append(partition: LeaderPartition, count: int = 1, now_ms: int = 0, acks: int = 1) -> list[Effect]:
     """One batch goes through both steps of an append."""
     decision = partition.prepare_append(header(count=count), acks, now_ms, WALL_MS)

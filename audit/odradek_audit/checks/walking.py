@@ -26,13 +26,11 @@ class Compared:
 
 @dataclass
 class Stretch:
-    """Rows of both tables that differ: [row, end_row) of the replica, [other_row, other_end_row) of the reference
-    replica."""
+    """Rows that differ: [row, end_row) of the replica, from `other_row` on of the reference replica."""
 
     row: int
     other_row: int
     end_row: int = -1
-    other_end_row: int = -1
     agree_again: bool = False
     fork: tuple[int, int] | None = None
 
@@ -80,7 +78,7 @@ def differences(table: BatchTable, other: BatchTable, compared: Compared) -> lis
         compared.records += table.record_count[row]
         if table.digest(row) == other.digest(other_row):
             if current is not None:
-                current.end_row, current.other_end_row, current.agree_again = row, other_row, True
+                current.end_row, current.agree_again = row, True
                 current = None
         else:
             if current is None:
@@ -91,7 +89,7 @@ def differences(table: BatchTable, other: BatchTable, compared: Compared) -> lis
         row += last <= other_last
         other_row += other_last <= last
     if current is not None:
-        current.end_row, current.other_end_row = row_end, other_end
+        current.end_row = row_end
     return stretches
 
 

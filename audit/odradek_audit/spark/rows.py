@@ -63,7 +63,6 @@ _BATCH_TYPES: list[tuple[str, pa.DataType]] = [
     ("detail", pa.string()),
     ("crc_ok", pa.bool_()),
 ]
-BATCH_COLUMNS = tuple(name for name, _ in _BATCH_TYPES)
 BATCH_SCHEMA = pa.schema(_BATCH_TYPES)
 
 RECORD_SCHEMA = pa.schema(

@@ -9,12 +9,13 @@ Kafka's clients, and then these or none; 0 is any port.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import tempfile
 from collections.abc import Container
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from odradek_proto.transport.lock_holders import take_lock
 
 from odradek_broker.local.processes import HOST, is_free
 
@@ -72,11 +73,10 @@ def claim_row(brokers: int, kept: Container[str] = ()) -> Claim | None:
         addresses = {name: _addresses(first + row * ROW, brokers) for name, first in FIRST_PORTS.items()}
         if any(each in kept or not is_free(each) for listener in addresses.values() for each in listener):
             continue
-        with contextlib.suppress(OSError):  # somebody else's lock, or no place for one
-            place = Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-{row}.lock"
-            lock = place.open("ab")
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Claim(addresses, lock)
+        with contextlib.suppress(OSError):  # no place for a lock
+            lock = take_lock(Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-{row}.lock")
+            if lock is not None:
+                return Claim(addresses, lock)
     return None
 
 

@@ -29,7 +29,6 @@ logger = logging.getLogger(AUDIT)
 MOST_COUNTED = 10_000  # kinds of refusals that are told apart
 MOST_NAMED = 100  # names of one kind and principal that have lines of their own
 LONGEST_NAME = 256  # characters of a name that the log shows; names of topics are not longer
-REFUSAL: Final = "{} may not {} the {} {!r}"
 
 
 class Access:

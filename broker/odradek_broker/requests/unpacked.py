@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.headers import CODEC_MASK, CONTROL
+from odradek_proto.headers import ATTRIBUTES, CODEC_MASK, CONTROL
 from odradek_proto.records import (
     CodecUnavailable,
     CorruptBatch,
@@ -86,7 +86,7 @@ class UnpackedProduces:
 
 def _is_quick(batch: memoryview, settings: LogSettings) -> bool:
     limit = READ_AT_ONCE_BYTES if settings.compression is None else COMPRESSED_AT_ONCE_BYTES
-    return len(batch) <= limit and not (len(batch) > 22 and batch[22] & CODEC_MASK)
+    return len(batch) <= limit and not (len(batch) > ATTRIBUTES and batch[ATTRIBUTES] & CODEC_MASK)
 
 
 def prepared(batch: memoryview, settings: LogSettings) -> memoryview | ProduceAnswer:

@@ -8,7 +8,6 @@ end, also while its broker is down, so that nobody else is given the address of 
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import os
@@ -25,7 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
+
+from odradek_proto.transport.lock_holders import take_lock
 
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
@@ -97,7 +98,7 @@ class Layout:
 
     def __init__(self, brokers: int, directory: Path | None) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._in_use: BinaryIO | None = None
+        self._in_use: IO[bytes] | None = None
         if directory is None:
             place = _in_memory() or tempfile.gettempdir()
             _remove_abandoned(place)
@@ -142,13 +143,13 @@ class Layout:
         return cluster_id
 
 
-def _mark_as_used(directory: Path) -> BinaryIO:
+def _mark_as_used(directory: Path) -> IO[bytes]:
     """Lock the file before it has its name: nobody finds it without its lock while we live."""
     unnamed = directory / "new.lock"
-    file = open(unnamed, "wb")  # noqa: SIM115  # it is open as long as the directory is used
-    fcntl.flock(file, fcntl.LOCK_EX)
+    lock = take_lock(unnamed)
+    assert lock is not None, unnamed
     unnamed.rename(directory / IN_USE_FILE)
-    return file
+    return lock
 
 
 @cache
@@ -161,10 +162,10 @@ def _remove_abandoned(place: str) -> None:
         try:
             if found.parent.lstat().st_uid != os.geteuid() or not stat.S_ISREG(found.lstat().st_mode):
                 continue
-            with open(found, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (lock := take_lock(found)) is not None:
                 shutil.rmtree(found.parent, ignore_errors=True)
-        except OSError:  # it is used, or somebody else has just removed it
+                lock.close()
+        except OSError:  # somebody else has just removed it
             continue
 
 

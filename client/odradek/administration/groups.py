@@ -26,7 +26,6 @@ from odradek.shared.results import OffsetAndMetadata
 
 R = TypeVar("R")
 
-CONSUMERS = "consumer"  # the protocol type of consumers: their assignments can be read
 NOT_A_MEMBER = -1
 HAS_MEMBERS = "the group has members, who commit for themselves: stop them first"
 

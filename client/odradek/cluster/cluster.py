@@ -69,7 +69,6 @@ class Cluster:
         self.listeners: list[Callable[[], None]] = []
         self._auto_create = allow_auto_create_topics
         self._topics: dict[str, None] = {}
-        self._all_topics = False
         self._wanted = asyncio.Event()
         self._refreshed = asyncio.Condition()
         self._refreshes = 0  # how many are over

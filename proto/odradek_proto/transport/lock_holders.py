@@ -1,20 +1,33 @@
-"""Whether a broker is using a log directory at this moment, so that files change while they are read.
+"""Locks of files that end with their process, and which process holds that of a log directory.
 
-A running broker holds a lock on `.lock` in its log directory: odradek's by `flock`, Kafka's by `fcntl`. The file itself
-says nothing, since it stays behind. The lock is not tried: whoever holds it for a moment keeps a broker from starting,
+A running broker holds a lock on `.lock` in its log directory, and its files change while they are read: odradek's by
+`flock`, Kafka's by `fcntl`. The lock is not tried: a process that holds it for a moment keeps a broker from starting,
 and opening nothing writes nothing. The kernel's table of locks is read instead. It has the locks of processes that can
-be seen from here: not those of another machine, nor of another container. Where there is no such table nothing is said.
+be seen from here: not those of another machine, nor of another container. Without it no holder is reported.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 LOCK = ".lock"
 LOCKS = "/proc/locks"
+
+
+def take_lock(path: Path) -> IO[bytes] | None:
+    """The file, locked while it is open; None while another process has the lock. Raises `OSError`."""
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
 
 
 def holder_of(directory: Path) -> int | None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.headers import CODEC_MASK
+from odradek_proto.headers import ATTRIBUTES, CODEC_MASK
 from odradek_proto.records import HEADER_SIZE, Codec
 from odradek_proto.topics import TopicPartition
 
@@ -30,7 +30,6 @@ from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
 _LENGTH_EPOCH_MAGIC = struct.Struct(">iib")  # behind the base offset of a batch
 FIRST_WITH_ZSTD = 7  # KIP-110
-_ATTRIBUTES = 22  # the lower byte of a batch's
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 
 
@@ -80,7 +79,7 @@ def _refusal_of(partition: ProducedPartition, version: int) -> ErrorCode | None:
     length, _epoch, magic = _LENGTH_EPOCH_MAGIC.unpack_from(records, 8)
     if magic != 2 or length + _LOG_OVERHEAD < len(records):
         return ErrorCode.INVALID_RECORD
-    zstd_is_too_new = version < FIRST_WITH_ZSTD and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
+    zstd_is_too_new = version < FIRST_WITH_ZSTD and records[ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
     return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if zstd_is_too_new else None
 
 

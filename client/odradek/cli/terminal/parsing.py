@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -76,9 +77,9 @@ def check_new_topics(names: Sequence[str]) -> None:
 
 def refuse_twice(names: Sequence[str]) -> None:
     """Raises `CommandFailed` (2) for a name that was given twice: the second time something else was meant."""
-    for name in names:
-        if names.count(name) > 1:
-            raise CommandFailed(f"{name} is named twice", hint="name it once", exit_code=USAGE)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise CommandFailed(f"{twice} is named twice", hint="name it once", exit_code=USAGE)
 
 
 def check_directory(path: str) -> Path:

@@ -28,7 +28,6 @@ class GroupHistory:
         self.generation_id = -1  # the newest that a member has synced in
         self.offsets: dict[int, int] = {}  # by partition: the largest that was acknowledged or read
         self.commits = 0
-        self.late_commits = 0
         self._owners: dict[tuple[int, int], str] = {}  # by generation and partition
 
     def on_synced(self, member: str, generation_id: int, owned: tuple[int, ...], newest_asked: int) -> None:
@@ -51,7 +50,6 @@ class GroupHistory:
 
     def on_late_commit(self, member: str, error: ErrorCode) -> None:
         """What was said to a commit of a generation that is over, or of a process that was replaced (K-50)."""
-        self.late_commits += 1
         if error is ErrorCode.NONE:
             self._report(OVER, f"a commit was taken from {member}, whose generation was over when it asked")
 
