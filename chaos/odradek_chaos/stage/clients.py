@@ -1,4 +1,4 @@
-"""What producers, consumers and administrators ask on the stage, and what they are told.
+"""Requests of producers, consumers and administrators on the stage, and their responses.
 
 Every answer is the broker's own. `history` has what an audit compares with the logs.
 """
@@ -44,7 +44,7 @@ class Clients(Exchange):
         super().__init__()
         self._loop = SimLoop()
         self._clock = SimClock(self._loop, random.Random(0))
-        self._asked: list[asyncio.Task[None]] = []  # what is answered later
+        self._asked: list[asyncio.Task[None]] = []  # answered later
         self.history: list[Event] = []
 
     def do_produce(
@@ -175,14 +175,14 @@ def _client(acks: int, value: str) -> str:
 
 
 class _AtOnce:
-    """As files: what is read away from the loop is there at once."""
+    """As files: reads away from the loop complete at once."""
 
     async def offload(self, work: Callable[[], T]) -> T:
         return work()
 
 
 class _Replicas:
-    """What `RecordRequests` asks of a broker's `ReplicaManager`: its one replica."""
+    """The part of `ReplicaManager` that `RecordRequests` uses: the one replica."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -58,7 +58,7 @@ def batches_in(buffers: Iterable[Buffer]) -> list[Batch]:
 
 
 class _LosesAll(random.Random):
-    """The chance of a power loss that keeps nothing of what was not flushed."""
+    """Randomness of a power loss that keeps no unflushed data."""
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -154,7 +154,7 @@ class Disk:
         return durable[-1].header.next_offset if durable else 0
 
     def checkpointed_high_watermark(self) -> int:
-        """What the file says that a restart would read."""
+        """The file's content as a restart would read it."""
         if self._sim.find(CHECKPOINT) is None:
             return 0
         return decode_offset_checkpoint(self._sim.read(CHECKPOINT)).get(ORDERS, 0)

@@ -42,7 +42,7 @@ READ_BYTES = 1 << 20
 
 
 class Reply(NamedTuple):
-    """An answer on its way: what is said of it, what its arrival makes the follower do, and its batches."""
+    """A response on its way: its text, the follower's step at its arrival, and its batches."""
 
     text: str
     words: str
@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 class Question:
-    """A follower's request on its way, or waiting at the leader. `process` is who asked: another one hears nothing.
+    """A follower's request on its way, or waiting at the leader; only the process that sent it gets the response.
 
     `waiting` is its place in the leader's purgatory, and `named` is what `core.fetching` decides by.
     """
@@ -83,7 +83,7 @@ class Question:
 
 
 class Exchange:
-    """The brokers and what they say to each other. `Clients` and `Stage` add who else speaks."""
+    """The brokers and their messages. `Clients` and `Stage` add the other senders."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -115,7 +115,7 @@ class Exchange:
     # --- Commands --------------------------------------------------------------------------------------------------
 
     def do_fetch(self, number: str, *words: str, lose: str = "", last: str = "") -> None:
-        """One exchange between a follower and its leader, whatever the follower has to ask."""
+        """One request of a follower and its response."""
         node = self.nodes[int(number)]
         request = node.follower.next_request(node.clock.now_ms())
         if request is None:
@@ -174,7 +174,7 @@ class Exchange:
             self._arrive(question, reply)
 
     def _answer_woken(self) -> None:
-        """Those whom a leader woke read again, and record nothing a second time (R-122, R-123)."""
+        """Fetches that a leader woke read again, and record no position a second time (R-122, R-123)."""
         for number, question in list(self._waiting.items()):
             if question.woken:
                 self._look_again(number, question)
@@ -194,7 +194,7 @@ class Exchange:
         self._arrive(question, reply)
 
     def _named(self, node: Node, request: FetchRequest) -> PartitionFetch:
-        """The fetch as the leader's session has it, with what the follower was told before."""
+        """The fetch as the leader's session has it, with the bounds that the follower knows."""
         told = self._told.get(node.number, (-1, -1))
         return PartitionFetch(
             request.topic_partition,
@@ -236,7 +236,7 @@ class Exchange:
         return Reply(text, words, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
 
     def _hang_up(self, gone: Node) -> None:
-        """A process is gone, and its streams with it: nobody waits for it, or at it."""
+        """A process is gone, and its streams with it: none of its requests waits any more."""
         for number, question in list(self._waiting.items()):
             if gone in (question.node, question.target):
                 del self._waiting[number]
@@ -339,7 +339,7 @@ def _text(question: Question) -> str:
 
 
 def _sender(question: Question) -> str:
-    """The process that asks, when it is not the one that the leader's metadata know."""
+    """The sender's broker epoch, when it is not that of the leader's metadata."""
     assert question.fetch is not None
     known = question.target.brokers.broker(question.node.number)
     mine = question.fetch.replica_epoch

@@ -57,7 +57,7 @@ class EvidenceSaid(EventLog):
 
 
 class ToldReplica(Replica):
-    """The broker's replica. It says the effects of which there is no other evidence."""
+    """The broker's replica. It reports the effects of which there is no other evidence."""
 
     def __init__(self, number: int, log: Log, node: Node, say: Say) -> None:
         super().__init__(log, node)
@@ -224,10 +224,10 @@ class Node:
         self._channel.submit(proposal)
 
     def request_ready(self, replica: Replica) -> None:
-        """The story says when a follower asks."""
+        """The story decides when a follower fetches."""
 
     def after_append(self, replica: Replica) -> None:
-        """The story says what is flushed."""
+        """The story decides when the log is flushed."""
 
     def may_acknowledge_alone(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What happens on the stage, as values. As text each is one line of a transcript; a lesson finds its own words."""
+"""Events of the stage, as values. As text each is one line of a transcript; a lesson words them itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRODUCER = "producer"
 
 
 class Fate(Enum):
-    """What becomes of a message."""
+    """How a message ends."""
 
     ARRIVES = "->"
     LOST = "-x"
@@ -27,7 +27,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Told(Said):
-    """Something that is said in words, and means nothing to anybody but its reader."""
+    """Free text for the reader."""
 
     text: str
 
@@ -54,7 +54,7 @@ class Message(Said):
 
 @dataclass(frozen=True)
 class Evidence(Said):
-    """What a broker wrote down: the event, by which rule, with which facts (docs/events.md)."""
+    """A line of a broker's event log: the event, its rule and its facts (docs/events.md)."""
 
     broker: int
     event: str
@@ -95,7 +95,7 @@ class Appended(Said):
 
 @dataclass(frozen=True)
 class Failed(Said):
-    """A follower gave up."""
+    """A follower failed."""
 
     broker: int
     reason: str
@@ -106,7 +106,7 @@ class Failed(Said):
 
 @dataclass(frozen=True)
 class Answered(Said):
-    """A producer has its answer: for a batch, by the values of its records."""
+    """A producer's response for a batch, named by the values of its records."""
 
     values: str
     error: ErrorCode
@@ -144,7 +144,7 @@ class Waits(Said):
 
 @dataclass(frozen=True)
 class Consumed(Said):
-    """A consumer has its answer. `waited_ms` is None when it was not to wait."""
+    """A consumer's response. `waited_ms` is None if it did not ask for a wait."""
 
     offset: int
     error: ErrorCode
@@ -160,7 +160,7 @@ class Consumed(Said):
 
 @dataclass(frozen=True)
 class Elected(Said):
-    """The controller made another leader, or none (-1), or changed who is eligible (None: not looked at)."""
+    """The controller elected a leader, or none (-1), or changed the eligible replicas (None: not tracked)."""
 
     leader: int
     epoch: int

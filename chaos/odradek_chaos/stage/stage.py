@@ -63,12 +63,12 @@ from odradek_chaos.stage.said import CONTROLLER, Answered, Elected, Evidence, Fa
 from odradek_chaos.stage.transcript import numbers, options
 
 START_MS = 1_000  # the time at which a story begins
-TURNS = 8  # of the loop, after which what was said by a step has been heard
+TURNS = 8  # of the loop, after which all messages of a step have arrived
 LONGEST_SETTLE = 200  # rounds; a story that needs more is stuck
 
 
 class Stage(Clients):
-    """One story's cluster. `run` executes a command and returns what was said."""
+    """One story's cluster. `run` executes a command and returns its events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Stage(Clients):
         return self._clock.now_ms()
 
     async def _turn(self) -> None:
-        """Let everybody hear what has been said."""
+        """Deliver all messages."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
         self._answer_woken()
@@ -161,7 +161,7 @@ class Stage(Clients):
         return MetadataImage(brokers=brokers, topics={ORDERS.topic: topic}, topic_names=names)
 
     def _apply(self, records: Sequence[MetadataRecord]) -> None:
-        """The controller's records are committed; nobody has seen them yet."""
+        """The controller's records are committed, and not published yet."""
         image = self._image()
         for record in records:
             apply(image, record, image.offset, image.epoch)
@@ -183,7 +183,7 @@ class Stage(Clients):
             self._hang_up(node)
             said = list(self._said)
             node.stop()
-            self._said[:] = said  # who is dead answers nobody
+            self._said[:] = said  # a dead broker does not respond
             if power:
                 node.disk.lose_power()
 
@@ -217,7 +217,7 @@ class Stage(Clients):
         self._publish()
 
     def do_elect(self, number: str, *, only: str = "") -> None:
-        """A clean election; with `only`, just these brokers hear of it."""
+        """A clean election; with `only`, just these brokers get the metadata."""
         assert int(number) in self.registration.isr, (number, self.registration)
         self._change(leader=int(number))
         self._publish(only=numbers(only))
@@ -272,7 +272,7 @@ class Stage(Clients):
             self._publish()
 
     def _asking(self, number: int | None) -> Node:
-        """Who is to be answered: the broker of that number, or the leader, or whoever asks."""
+        """The broker to respond to: that of the number, or the leader, or any with a pending request."""
         asking = [node for node in self.nodes.values() if node.controller.requests]
         wanted = self.registration.leader if number is None else number
         found = next((node for node in asking if node.number == wanted), None)
@@ -282,7 +282,7 @@ class Stage(Clients):
         return found
 
     def _decide(self, request: controller_messages.AlterPartitionRequest) -> controller_messages.AlterPartitionResponse:
-        """What the controller of today's metadata says (R-54, R-55). A yes that changes something is applied."""
+        """The controller's decision by the current metadata (R-54, R-55); its records are applied."""
         decision = alter_partition(self._image(), self._settings, request)
         self._apply(decision.records)
         return decision.answer
@@ -313,7 +313,7 @@ class Stage(Clients):
                 node.here.on_time()
 
     async def do_settle(self) -> None:
-        """Let everything run until nothing moves; only the end is told, not the way."""
+        """Run until nothing changes; only the end is reported."""
         said, self._said[:] = list(self._said), []
         quiet = 0
         for _ in range(LONGEST_SETTLE):

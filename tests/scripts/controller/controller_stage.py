@@ -94,7 +94,7 @@ class ControllerStage(Transcript):
         return " eligible=" + (",".join(map(str, partition.eligible)) or "nobody") + known
 
     def incarnation(self, broker_id: int, whose: str = "") -> bytes:
-        """Of the process that asked for a registration last; `older`: of the one before it."""
+        """The incarnation id of the last process that registered; `older`: of the process before it."""
         life = self.lives.setdefault(broker_id, 0) - (whose == "older")
         assert life >= 0, f"b{broker_id} has had one process only"
         return bytes([broker_id, life]) * 8
@@ -107,7 +107,7 @@ class ControllerStage(Transcript):
             apply(self.image, record, self.image.offset, self.image.epoch)
 
     def look(self) -> None:
-        """What the session table has to say at this moment, until it has nothing more."""
+        """Carry out the session table's due effects until there are none."""
         while effects := self.table.on_time(self.image, self.now_ms):
             self.carry_out(effects)
         self.table.next_deadline_ms(self.image, self.now_ms)

@@ -160,7 +160,7 @@ class Disk:
         self.part.clear()
 
     def open(self) -> ReplicaLog:
-        """The log as recovery finds it: of the high watermark only what the newest snapshot says."""
+        """The log as recovery finds it; its high watermark is the end of the newest snapshot."""
         epochs = EpochCache()
         below = next((each.epoch for each in self.snapshots if each.end_offset == self.start), None)
         if below is not None:
@@ -176,7 +176,7 @@ class Disk:
 
 
 class Surroundings(Protocol):
-    """What a node asks of its world."""
+    """The world as a node needs it."""
 
     def later(self, node: Node, what: str) -> None: ...
     def send(self, node: Node, send: Send) -> None: ...

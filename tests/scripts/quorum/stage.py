@@ -59,12 +59,14 @@ CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "pie
 
 
 class QuorumStage(Transcript):
-    """One story's quorum. A node's state line is what it is, its epoch, its log."""
+    """One story's quorum. A node's state line has its role, epoch and log."""
 
     def __init__(self) -> None:
         super().__init__()
         self._world = self._new_world(3, 0, 0, {})
-        self._asked: dict[tuple[int, int], str] = {}  # what was last asked from whom to whom, and not answered yet
+        self._asked: dict[
+            tuple[int, int], str
+        ] = {}  # the last vote request, by sender and receiver, without a response
         self._probe: Call | None = None
         self._answer: Answer | None = None  # to the probe
 
@@ -96,7 +98,7 @@ class QuorumStage(Transcript):
                 self._answer = effect.answer
 
     def _heard(self, call: Call, answer: Answer | None, fate: str) -> None:
-        """Say what concerns votes, and an answer that is held or late."""
+        """Report votes, and responses that are held or late."""
         asks, answers = call.sender.node_id, call.send.peer_id
         request = call.send.request
         if answer is None:
@@ -202,11 +204,11 @@ class QuorumStage(Transcript):
         requests = _requests(other, int(epoch))
         for name in names or requests:
             request = requests[name]
-            # Over from the beginning, so that the answer ends here and moves nobody.
+            # Over from the beginning, so that the response changes no node.
             self._probe, self._answer = Call(other, other.life, Send(node.node_id, request), over=True), None
             assert node.core is not None, f"n{receiver} is down"
             node.carry_out(node.core.on_request(request, self._probe, self._world.now_ms))
-            self._world.run_until(lambda: self._answer is not None)  # a vote is written down before it is told
+            self._world.run_until(lambda: self._answer is not None)  # a vote is durable before its response
             self.say(f"n{receiver} answers {name} of n{sender}: {_told(self._answer)}")
 
 
@@ -225,7 +227,7 @@ def _log(node: Node) -> str:
 
 
 def _requests(sender: Node, epoch: int) -> dict[str, Request]:
-    """All that a node can say to another one in an epoch. A log cannot hold records of an epoch that is yet to come."""
+    """Every request of a node in an epoch. A log cannot have records of a future epoch."""
     assert sender.core is not None, f"n{sender.node_id} is down"
     who, log = sender.node_id, sender.core.log
     end, last = log.log_end_offset, max(log.epochs.latest_epoch, 0)
@@ -252,7 +254,7 @@ def _content(answer: Answer) -> str:
 
 
 def _told(answer: Answer | None) -> str:
-    """An answer: the error, or what it says else, and which leader and epoch it names."""
+    """A response: the error, or its content, and its leader and epoch."""
     assert answer is not None
     said = answer.error.name
     if isinstance(answer, VoteAnswer) and not answer.error:

@@ -1,7 +1,7 @@
 """The world of a transcript's quorum: time, the network, and the commands that start, crash and part nodes.
 
 A message is delivered after some milliseconds, unless its link is cut, nobody listens, or the story holds it. Its
-sender learns of that as of a real connection: refused when nobody listens, broken when the peer dies in between, timed
+sender sees it as on a real connection: refused when nobody listens, broken when the peer dies in between, timed
 out when the link is cut. Same seed, same story. Histories by seed run on whole nodes: tests/broker/quorum_world.py.
 """
 
@@ -67,7 +67,7 @@ class QuorumWorld:
     def __init__(
         self, voters: int, observers: int, *, seed: int, config: Mapping[str, int], listener: Listener
     ) -> None:
-        """`config` is what the nodes' `QuorumConfig` has besides."""
+        """`config` has further fields of the nodes' `QuorumConfig`."""
         self.rng = random.Random(seed)
         self.now_ms = 0
         self.on_effect: Callable[[Node, Effect], None] = lambda node, effect: None
@@ -85,7 +85,7 @@ class QuorumWorld:
             for node_id in range(1, voters + observers + 1)
         }
 
-    # --- the hand ---
+    # --- commands ---
 
     def start(self, *node_ids: int) -> None:
         """Start these nodes; without any, all that are down."""
@@ -93,7 +93,7 @@ class QuorumWorld:
             self.nodes[node_id].start(self.now_ms)
 
     def crash(self, node_id: int) -> None:
-        """kill -9: what was not flushed may be lost, and the kernel closes the sockets."""
+        """kill -9: unflushed batches may be lost, and the kernel closes the sockets."""
         self.nodes[node_id].crash()
         for call in list(self._calls):
             if call.send.peer_id == node_id and call.peer_life >= 0:
@@ -138,7 +138,7 @@ class QuorumWorld:
         self._listener(call, answer, IS_LATE)
         self._answered(call, answer)
 
-    # --- what is to be seen ---
+    # --- state ---
 
     @property
     def up(self) -> Mapping[int, Node]:
@@ -216,7 +216,7 @@ class QuorumWorld:
     def _delay(self) -> int:
         return self.rng.randint(0, MAX_DELAY_MS)
 
-    # --- what nodes ask for ---
+    # --- services for nodes ---
 
     def later(self, node: Node, what: str) -> None:
         life = node.life
