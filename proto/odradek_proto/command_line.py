@@ -3,6 +3,7 @@ this user has started on this machine."""
 
 from __future__ import annotations
 
+import binascii
 import errno
 import os
 from enum import StrEnum
@@ -95,3 +96,13 @@ def _lines() -> list[bytes]:
         return [line.strip() for line in (home() / CURRENT).read_bytes().splitlines() if b"\0" not in line]
     except OSError:
         return []
+
+
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Bytes as a field of JSON: text, or base64 under another name."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_b64": binascii.b2a_base64(value, newline=False).decode()}

@@ -312,9 +312,7 @@ class Cluster:
         return self.now_ms - begun
 
     async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
+        await self.loop.sleep(delay_ms)
 
     async def begin(self, leader: int = 1, assignment: Sequence[int] = (3, 2, 1)) -> None:
         """All nodes run and are unfenced, `leader` is the active controller, and there is a topic `orders`."""

@@ -69,13 +69,10 @@ class Story:
 
     async def kill(self) -> None:
         self.machine.kill()
-        await self.sleep(0.01)
+        await self.loop.sleep(10)
 
     async def as_client(self, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
-        client = self.cluster.client("client")
-        client.start(program)
-        await client.wait()
-        assert client.failure is None, client.failure
+        await self.cluster.run_client("client", program)
 
     async def make(self, ports: NodePorts) -> None:
         async with self._admin(ports) as admin:
@@ -99,13 +96,7 @@ class Story:
 
     async def until_hosted(self) -> None:
         while ORDERS not in self.cluster.hosted(NODE):
-            await self.sleep(0.05)
-
-    async def sleep(self, delay_s: float) -> None:
-        """Of the simulated clock."""
-        future = self.loop.create_future()
-        self.loop.call_later(delay_s, future.set_result, None)
-        await future
+            await self.loop.sleep(50)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """What it says; nothing before it is written for the first time."""
@@ -135,7 +126,7 @@ def test_a_checkpoint_of_a_deleted_topic_says_nothing_of_the_next_one_of_its_nam
         await story.as_client(story.make)
         await story.until_hosted()
         story.go_on.set()
-        await story.sleep(1)  # and the thread is done
+        await story.loop.sleep(1_000)  # and the thread is done
         assert story.checkpoint(name).get(ORDERS, 0) == 0
         await story.as_client(lambda ports: story.fill(ports, NEW_RECORDS))
         await story.kill()

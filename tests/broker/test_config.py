@@ -160,6 +160,19 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ("odradek.create.topics=orders,orders:3", "names the topic 'orders' twice"),
         ("odradek.create.topics=orders:1:1:retention", "a setting looks like retention.ms=60000"),
         ("odradek.create.topics=..:1:1", "odradek.create.topics: '..:1:1'"),
+        # The least values are Kafka's, and those without which a node would stand still or turn in circles.
+        ("num.partitions=0", r"num\.partitions=0 cannot work: it must be at least 1$"),
+        ("odradek.cache.bytes=-1", "at least 0$"),
+        ("broker.heartbeat.interval.ms=0", "at least 1$"),
+        ("replica.fetch.max.bytes=0", "at least 1$"),
+        ("controller.quorum.fetch.timeout.ms=0", "at least 1$"),
+        ("metadata.log.max.record.bytes.between.snapshots=0", "at least 1$"),
+        ("metadata.log.max.record.bytes.between.snapshots=-1", "at least 1$"),
+        ("node.id=2147483648", "at most 2147483647$"),
+        ("fetch.max.bytes=1023", "at least 1024$"),
+        ("log.segment.bytes=100", r"log\.segment\.bytes: .*must be at least 1048576"),
+        ("broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=2000, every broker would be fenced"),
+        ("broker.heartbeat.interval.ms=9000", "^broker.session.timeout.ms=9000 cannot work"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -> None:
@@ -184,29 +197,6 @@ def test_a_voter_has_a_listener_for_the_others(override: str) -> None:
     with pytest.raises(ConfigError, match=r"is not one of the listeners GRPC, REPLICATION.*add it to listeners"):
         load(overrides=["node.id=1", "controller.quorum.voters=1@a:1,2@b:1,3@c:1", override])
     load(overrides=["node.id=1", "controller.quorum.voters=1@a:1", override])
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("num.partitions=0", r"num\.partitions=0 cannot work: it must be at least 1$"),
-        ("odradek.cache.bytes=-1", "at least 0$"),
-        ("broker.heartbeat.interval.ms=0", "at least 1$"),
-        ("replica.fetch.max.bytes=0", "at least 1$"),
-        ("controller.quorum.fetch.timeout.ms=0", "at least 1$"),
-        ("metadata.log.max.record.bytes.between.snapshots=0", "at least 1$"),
-        ("metadata.log.max.record.bytes.between.snapshots=-1", "at least 1$"),
-        ("node.id=2147483648", "at most 2147483647$"),
-        ("fetch.max.bytes=1023", "at least 1024$"),
-        ("log.segment.bytes=100", r"log\.segment\.bytes: .*must be at least 1048576"),
-        ("broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=2000, every broker would be fenced"),
-        ("broker.heartbeat.interval.ms=9000", "^broker.session.timeout.ms=9000 cannot work"),
-    ],
-)
-def test_a_number_that_cannot_work_is_refused(override: str, message: str) -> None:
-    """The least values are Kafka's, and those without which a node would stand still or turn in circles."""
-    with pytest.raises(ConfigError, match=message):
-        load(overrides=["node.id=1", override])
 
 
 def test_every_number_has_a_range_and_its_default_lies_in_it() -> None:

@@ -28,10 +28,7 @@ async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, Replica]:
         async with Admin(cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
             await admin.create_topics([NewTopic("orders", partitions=1)])
 
-    client = cluster.client("admin")
-    client.start(create)
-    await client.wait()
-    assert client.failure is None, client.failure
+    await cluster.run_client("admin", create)
     broker = cluster.nodes[NODE].broker
     assert broker is not None
     replica = broker.replicas.replicas[ORDERS]

@@ -28,33 +28,28 @@ class Story:
     def lines(self) -> list[str]:
         return [line for line in self._caplog.messages if "leader of the quorum" in line and line.startswith("node 1 ")]
 
-    async def sleep(self, seconds: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(seconds, future.set_result, None)
-        await future
-
     async def told(self) -> None:
         for node_id in (1, 2, 3):
             self.cluster.start(node_id)
-        await self.sleep(20)
+        await self.loop.sleep(20_000)
         assert self.lines() == []
         for node_id in (2, 3):
             self.cluster.machines[node_id].kill()
-        await self.sleep(PATIENCE_MS / 1000 - 1)
+        await self.loop.sleep(PATIENCE_MS - 1_000)
         assert self.lines() == []
-        await self.sleep(20)
+        await self.loop.sleep(20_000)
         voters = ", ".join(f"{node_id} at b{node_id}:{CONTROLLER_PORT}" for node_id in (2, 3))
         assert self.lines() == [f"node 1 has known no leader of the quorum for 5 s: cannot reach the voters {voters}"]
-        await self.sleep(MINUTE_S)
+        await self.loop.sleep(MINUTE_S * 1000)
         assert len(self.lines()) == 2
         self.cluster.start(2)
-        await self.sleep(20)
+        await self.loop.sleep(20_000)
         assert self.lines()[2:][0].startswith("node 1 knows a leader of the quorum again: node ")
-        await self.sleep(2 * MINUTE_S)
+        await self.loop.sleep(2 * MINUTE_S * 1000)
         assert len(self.lines()) == 3
         for node_id in (1, 2):
             self.cluster.machines[node_id].kill()
-        await self.sleep(1)
+        await self.loop.sleep(1_000)
 
 
 @pytest.mark.parametrize("roles", ["controller", "broker,controller"])
@@ -71,10 +66,10 @@ def test_a_controller_that_never_found_the_others_says_so(caplog: pytest.LogCapt
 
     async def told() -> None:
         story.cluster.start(1)
-        await story.sleep(20)
+        await story.loop.sleep(20_000)
         assert len(story.lines()) == 1
         story.cluster.machines[1].kill()
-        await story.sleep(1)
+        await story.loop.sleep(1_000)
 
     story.loop.run(told(), limit_s=600)
     story.loop.close()

@@ -54,21 +54,13 @@ class Story:
             self.machine.disk.slow_ms = SLOW_MS
             await story()
             self.machine.kill()
-            await self.sleep(10)
+            await self.loop.sleep(10)
 
         self.loop.run(told(), limit_s=300)
         self.loop.close()
 
-    async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
-
     async def as_client(self, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
-        client = self.cluster.client("client")
-        client.start(program)
-        await client.wait()
-        assert client.failure is None, client.failure
+        await self.cluster.run_client("client", program)
 
     async def _fill(self, ports: NodePorts) -> None:
         async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
@@ -94,14 +86,14 @@ class Story:
         for _ in range(limit_ms // 50):
             if true():
                 return
-            await self.sleep(50)
+            await self.loop.sleep(50)
         raise AssertionError(f"not within {limit_ms} ms")
 
     async def largest_step(self, count: Callable[[], int], until: int) -> int:
         """The largest fall of a count between two looks, very shortly one after the other, until it is so low."""
         largest, before = 0, count()
         while before > until:
-            await self.sleep(SLOW_MS / 2)
+            await self.loop.sleep(SLOW_MS / 2)
             now = count()
             largest, before = max(largest, before - now), now
         return largest
@@ -144,7 +136,7 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
 
     async def told() -> None:
         story.machine.kill()
-        await story.sleep(10)
+        await story.loop.sleep(10)
         story.machine.disk.slow_ms = 0
         story.cluster.start(NODE)
         await story.until(lambda: TINY in story.cluster.hosted(NODE), limit_ms=5000)
@@ -198,7 +190,7 @@ def test_a_short_delay_of_a_topic_holds_at_once(deleted: str) -> None:
         await story.as_client(story.retain_nothing if deleted == "segments" else story.delete)
         part = ".deleted" if deleted == "segments" else "-delete/"
         await story.until(lambda: story.files(part) > 0, limit_ms=6000)
-        await story.sleep(11_000)
+        await story.loop.sleep(11_000)
         assert story.files(part) > 0
         await story.until(lambda: story.files(part) == 0, limit_ms=2500)
 

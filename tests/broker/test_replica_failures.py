@@ -58,7 +58,7 @@ class Story:
         await story()
         if self.machine.is_running:
             self.machine.kill()
-        await self.sleep(10)
+        await self.loop.sleep(10)
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -84,22 +84,14 @@ class Story:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            await self.sleep(5)
-
-    async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
+            await self.loop.sleep(5)
 
     async def stop(self) -> None:
         self.cluster.stop(NODE)
         await self.machine.wait()
 
     async def as_client(self, name: str, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
-        client = self.cluster.client(name)
-        client.start(program)
-        await client.wait()
-        assert client.failure is None, client.failure
+        await self.cluster.run_client(name, program)
 
     async def create_topics(self) -> None:
         async def program(ports: NodePorts) -> None:
@@ -147,7 +139,7 @@ def test_a_disk_that_refuses_stops_the_node(error: Exception) -> None:
         await story.start()
         await story.create_topics()
         story.replicas.storage_failed(story.replica(BAD), error)
-        await story.sleep(10)
+        await story.loop.sleep(10)
         assert story.cluster.nodes[NODE].failed.exception() is not None
 
     story.run(told)
@@ -179,7 +171,7 @@ def test_a_start_that_is_thrown_away_does_not_clean_up() -> None:
         network = cluster.network_of(NODE, ports)
         node = Node(cluster.settings_of(NODE), clock=ports.clock, files=ports.files, network=network)
         starting: asyncio.Task[None] = asyncio.ensure_future(node.start())
-        await story.sleep(len(moments))
+        await story.loop.sleep(len(moments))
         if not starting.done():
             moments.append(len(moments))
             coroutine: Any = starting.get_coro()

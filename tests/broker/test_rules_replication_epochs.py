@@ -9,13 +9,6 @@ from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs
 from tests.broker.log_bench import LogBench
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def test_epochs_below_the_recovery_point_come_back_too(bench: LogBench) -> None:
     """A lost file is read again from all batches, not only from those that a recovery walks through (R-61)."""
     for epoch in (0, 2):

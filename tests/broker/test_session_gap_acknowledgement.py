@@ -28,15 +28,10 @@ class Story:
     def run(self) -> None:
         async def main() -> None:
             self.cluster.start_all()
-            client = self.cluster.client("client")
-            client.start(self._program)
-            await client.wait()
-            assert client.failure is None, client.failure
+            await self.cluster.run_client("client", self._program)
             for machine in self.cluster.machines.values():
                 machine.kill()
-            dead = self.loop.create_future()
-            self.loop.call_later(0.01, dead.set_result, None)
-            await dead
+            await self.loop.sleep(10)
 
         self.loop.run(main(), limit_s=60)
         self.loop.close()

@@ -14,13 +14,6 @@ from odradek_proto.records import HEADER_SIZE, iter_batches, read_header
 from tests.broker.log_bench import DIRECTORY, START_MS, LogBench, batch, offsets, read_all
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def test_what_was_appended_is_read_from_memory_and_from_disk(bench: LogBench) -> None:
     """Both roads give the very bytes that came in."""
     written = bench.fill(12) + bench.fill(5, records=3)

@@ -26,13 +26,6 @@ from tests.broker.crashing_disk import CrashingFiles, PowerLost
 from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def lost_by_a_power_loss(bench: LogBench, suffixes: tuple[str, ...]) -> list[int]:
     """Base offsets of the files with these suffixes that a power loss would change or take."""
     directory = bench.disk.directory(DIRECTORY)

@@ -12,13 +12,6 @@ from odradek_proto.values import replace
 from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, indexes
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("how", ["missing", "torn", "wrong"])

@@ -16,13 +16,6 @@ from odradek_proto.transport.ports import File
 from tests.broker.log_bench import SMALL, START_MS, LogBench, batch
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def during_the_first_fsync(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """A flush takes its time; what the loop does meanwhile is done while the first segment is written."""
     real, acts = Segment.fsync, [act]

@@ -53,13 +53,6 @@ def memory(states: ProducerStates) -> dict[int, tuple[int, list[CachedBatch]]]:
     }
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def test_a_client_may_repeat_each_of_its_last_five_batches_after_a_clean_start(bench: LogBench) -> None:
     """R-245: five were on the wire, their answers were lost, everything was stopped cleanly. None is written again."""
     writers = Writers(bench)

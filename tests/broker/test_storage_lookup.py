@@ -13,13 +13,6 @@ from odradek_proto.records import Codec, encode_batch, read_header
 from tests.broker.log_bench import START_MS, LogBench, batch
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 @pytest.mark.parametrize("state", ["running", "clean", "recovered"])
 def test_the_first_record_at_or_after_a_timestamp(bench: LogBench, state: str) -> None:
     """Record by record, within batches and across segments."""

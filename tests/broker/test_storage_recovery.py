@@ -16,13 +16,6 @@ from odradek_proto.values import replace
 from tests.broker.log_bench import DIRECTORY, ORDERS, SMALL, START_MS, LogBench, batch, indexes, offsets, read_all
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 def test_a_new_log_is_empty_and_has_its_files(bench: LogBench) -> None:
     """One segment at the log start."""
     state = bench.log.state

@@ -16,13 +16,6 @@ from odradek_proto.records import read_header
 from tests.broker.log_bench import DIRECTORY, LogBench, batch, offsets
 
 
-@pytest.fixture
-def bench() -> LogBench:
-    made = LogBench()
-    made.open()
-    return made
-
-
 @pytest.mark.parametrize("target", range(30))
 def test_records_at_the_offset_and_above_go(bench: LogBench, target: int) -> None:
     """At every offset, across segments; what is appended then follows without a trace of what was there."""

@@ -27,16 +27,11 @@ class Cluster(SimCluster):
     def created(self) -> dict[str, TopicImage]:
         return dict(self.newest_image().topics)
 
-    async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
-
     async def until(self, condition: Callable[[], bool]) -> None:
         for _ in range(LONG_MS // 10):
             if condition():
                 return
-            await self.sleep(10)
+            await self.loop.sleep(10)
         raise AssertionError(f"still not so after {LONG_MS} ms; topics: {list(self.created())}")
 
     async def as_client(self, name: str, program: Callable[[Admin], Coroutine[Any, Any, None]]) -> None:
@@ -44,16 +39,13 @@ class Cluster(SimCluster):
             async with Admin(self.bootstrap, clock=ports.clock, network=ports.network) as admin:
                 await program(admin)
 
-        client = self.client(name)
-        client.start(run)
-        await client.wait()
-        assert client.failure is None, client.failure
+        await self.run_client(name, run)
 
     async def kill_all(self) -> None:
         for machine in self.machines.values():
             if machine.is_running:
                 machine.kill()
-        await self.sleep(10)
+        await self.loop.sleep(10)
 
 
 def play(topics: str, story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
@@ -77,7 +69,7 @@ def test_a_topic_waits_for_as_many_brokers_as_replicas() -> None:
         cluster.start(1)
         cluster.start(2)
         await cluster.until(lambda: "small" in cluster.created())
-        await cluster.sleep(LONG_MS)
+        await cluster.loop.sleep(LONG_MS)
         assert list(cluster.created()) == ["small"]
         cluster.start(3)
         await cluster.until(lambda: "orders" in cluster.created())
@@ -112,7 +104,7 @@ def test_a_topic_that_exists_is_left_as_it_is_and_settings_are_taken_over() -> N
         cluster.topics = "orders:6:3,payments:2:3:retention.ms=60000"
         cluster.start_all()
         await cluster.until(lambda: "payments" in cluster.created())
-        await cluster.sleep(LONG_MS)
+        await cluster.loop.sleep(LONG_MS)
         assert {name: len(topic.partitions) for name, topic in cluster.created().items()} == {
             "orders": 1,
             "payments": 2,

@@ -62,6 +62,13 @@ def odradek(home: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
+def bootstrap(odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch, home: Path) -> str:
+    """The cluster that commands talk to."""
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
+    return odradek_bootstrap
+
+
+@pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary directories are made."""
     (directory := tmp_path / "places").mkdir()

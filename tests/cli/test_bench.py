@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,6 @@ from tests.waiting import until
 
 Run = Callable[..., Any]
 SHARES = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")
-
-
-@pytest.fixture
-def bootstrap(odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch, home: Path) -> str:
-    """The cluster that commands talk to."""
-    monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
-    return odradek_bootstrap
 
 
 def test_all_that_is_written_is_read_and_both_are_measured(odradek: Run, bootstrap: str, odradek_topic: str) -> None:

@@ -21,13 +21,6 @@ from odradek_broker.testing import Cluster
 Run = Callable[..., Any]
 
 
-@pytest.fixture
-def bootstrap(odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch, home: Any) -> str:
-    """The cluster that commands talk to."""
-    monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
-    return odradek_bootstrap
-
-
 @contextmanager
 def classic_member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
     """One of librdkafka's, which has read a record and committed."""

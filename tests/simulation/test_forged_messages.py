@@ -14,7 +14,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.quorum.plausible import BURST, REFILL_MS
 from odradek_broker.runtime.quorum.state_file import QUORUM_STATE, read_quorum_state
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, GRPC_PORT, LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.node import Main, NodePorts
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.faults.forgery import INT_MAX, INTS, LONGS, SESSION, Forger
 from odradek_chaos.worlds.simulated.faults.strangers import known_of
@@ -54,7 +54,7 @@ class Story:
         finally:
             for machine in self.cluster.machines.values():
                 machine.kill()
-            await self.sleep(10)
+            await self.loop.sleep(10)
 
     async def _told(self) -> None:
         cluster = self.cluster
@@ -85,19 +85,10 @@ class Story:
         """Every replica follows again, without a start of its broker."""
         async with asyncio.timeout(PEACE_MS / 1000):
             while len(self.cluster.newest_image().topics["orders"].partitions[0].isr) < len(VOTERS):
-                await self.sleep(50)
+                await self.loop.sleep(50)
 
-    async def sleep(self, delay_ms: float) -> None:
-        future = self.loop.create_future()
-        self.loop.call_later(delay_ms / 1000, future.set_result, None)
-        await future
-
-    async def as_client(self, program: object) -> None:
-        assert callable(program)
-        client = self.cluster.client(f"client{len(self.cluster.clients)}")
-        client.start(program)
-        await client.wait()
-        assert client.failure is None, client.failure
+    async def as_client(self, program: Main) -> None:
+        await self.cluster.run_client(f"client{len(self.cluster.clients)}", program)
 
     # --- the stranger
 

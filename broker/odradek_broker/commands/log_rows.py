@@ -8,7 +8,6 @@ under a segment's name is such a row, too: nothing here waits for what somebody 
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from odradek_proto import formats
+from odradek_proto.command_line import text_or_base64
 from odradek_proto.headers import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
 from odradek_proto.metadata_snapshots import PART_SUFFIX, parse_snapshot_file_name
 from odradek_proto.records import CodecUnavailable, Record, decode_records
@@ -169,7 +169,7 @@ def _records(batch: bytes, header: BatchHeader, *, metadata: bool) -> Iterator[R
 
             yield {**row, **metadata_payload(record, is_control=header.is_control)}
         else:
-            yield {**row, **_text("key", record.key), **_text("payload", record.value)}
+            yield {**row, **text_or_base64("key", record.key), **text_or_base64("payload", record.value)}
 
 
 def _record_row(record: Record, sequence: int) -> Row:
@@ -181,16 +181,6 @@ def _record_row(record: Record, sequence: int) -> Row:
         "sequence": sequence,
         "headerKeys": [name for name, _ in record.headers],
     }
-
-
-def _text(name: str, value: bytes | None) -> Row:
-    """Bytes as text, or as base64 under another name."""
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_b64": base64.b64encode(value).decode("ascii")}
 
 
 def _offset_index(data: bytes) -> Iterator[Row]:

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek_proto.command_line import USAGE, CommandFailed
+from odradek_proto.command_line import USAGE, CommandFailed, text_or_base64
 
 from odradek import ConsumerRecord
 from odradek.cli.terminal.screen import as_line
@@ -72,18 +71,9 @@ def json_line(record: Record) -> bytes:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "leader_epoch": record.leader_epoch,
-        **_text("key", record.key),
-        **_text("value", record.value),
+        **text_or_base64("key", record.key),
+        **text_or_base64("value", record.value),
     }
     if record.headers:
-        facts["headers"] = [{"key": name, **_text("value", value)} for name, value in record.headers]
+        facts["headers"] = [{"key": name, **text_or_base64("value", value)} for name, value in record.headers]
     return as_line(facts).encode() + b"\n"
-
-
-def _text(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_b64": base64.b64encode(value).decode("ascii")}

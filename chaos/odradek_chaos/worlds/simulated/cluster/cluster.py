@@ -15,7 +15,7 @@ from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network
 
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.node import Main, NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 
@@ -175,6 +175,14 @@ class SimCluster:
         machine = SimNode(name, self.loop, self.fabric)
         self.clients.append(machine)
         return machine
+
+    async def run_client(self, name: str, program: Main) -> None:
+        """Run a program on a machine for a client, to its end. Raises what it raises."""
+        machine = self.client(name)
+        machine.start(program)
+        await machine.wait()
+        if machine.failure is not None:
+            raise machine.failure
 
     # --- views for those who see everything: nemeses and checkers
 

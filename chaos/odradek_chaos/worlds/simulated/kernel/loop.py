@@ -195,6 +195,10 @@ class SimLoop(EventLoop):
         process.remember(task)
         return task
 
+    async def sleep(self, delay_ms: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(delay_ms / 1000)
+
     def time(self) -> float:
         return self.now_us / MICROSECONDS
 
