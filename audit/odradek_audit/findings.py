@@ -102,6 +102,12 @@ class Finding:
     cause: str = ""
     reference: str = ""
     excerpt: Excerpt | None = None
+    replicas: tuple[str, ...] = ()
+    """All replicas of which this is so, `replica` first."""
+
+    def __post_init__(self) -> None:
+        if self.replica and not self.replicas:
+            object.__setattr__(self, "replicas", (self.replica,))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
@@ -112,6 +118,7 @@ class Finding:
         raw["severity"] = Severity(raw["severity"])
         if raw.get("excerpt") is not None:
             raw["excerpt"] = Excerpt.from_dict(raw["excerpt"])
+        raw["replicas"] = tuple(raw.get("replicas", ()))
         return cls(**{entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw})
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from odradek_proto.words import noun, plural
 
-__all__ = ["count", "plain", "plural", "replicas_have"]
+__all__ = ["count", "noun", "plain", "plural", "replicas_have"]
 
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})

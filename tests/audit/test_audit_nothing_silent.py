@@ -15,6 +15,7 @@ from odradek_audit.findings import Finding
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.scan import SegmentPart, scan_part
 from odradek_audit.report.headlines import headline
+from odradek_audit.report.page import page as page_of
 from odradek_proto.compression import Codec
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs, encode_leader_epochs
 from odradek_proto.records import ControlType, encode_batch, read_header
@@ -22,7 +23,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
 from tests.audit.corruption.in_batches import recompress
-from tests.audit.corruption.places import EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
+from tests.audit.corruption.places import CRC_FIELD, EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
 from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
@@ -52,8 +53,9 @@ def test_a_raised_epoch_is_told_at_its_batch(replicas: dict[str, Path], everywhe
     for name in replicas if everywhere else ["2"]:
         raise_epoch(places_of(replicas[name] / "t-0")[20], 1 << 24 | 1)
     findings = audit(replicas).findings
-    assert [(each.check, each.replica, each.offset, each.epoch) for each in findings] == [
-        ("epoch-not-monotonic", name, 80, 1 | 1 << 24) for name in (replicas if everywhere else ["2"])
+    names = tuple(replicas) if everywhere else ("2",)
+    assert [(each.check, each.replicas, each.offset, each.epoch) for each in findings] == [
+        ("epoch-not-monotonic", names, 80, 1 | 1 << 24)
     ]
     assert "one bit of the epoch" in findings[0].cause
 
@@ -71,8 +73,8 @@ def test_records_of_a_deposed_leader_are_told_once(write_cluster: WriteCluster) 
     late = SampleLog(list(log.batches), log.next_offset).fill(6, epoch=0)
     entries = [(0, 0), (1, 12)]
     made = write_cluster(*[SamplePartition(late, epochs=entries)] * 2)
-    assert [(f.check, f.replica, f.offset, f.end_offset, f.evidence["batches"]) for f in audit(made).findings] == [
-        ("epoch-not-monotonic", name, 20, 44, 6) for name in ("1", "2")
+    assert [(f.check, f.replicas, f.offset, f.end_offset, f.evidence["batches"]) for f in audit(made).findings] == [
+        ("epoch-not-monotonic", ("1", "2"), 20, 44, 6)
     ]
 
 
@@ -127,7 +129,34 @@ def test_a_first_segment_that_went_without_retention_is_found(replicas: dict[str
         for path in first.parent.glob(f"{first.stem}.*"):
             path.unlink()
     start = int(segments(replicas["2"])[0].stem)
-    assert told(audit(replicas).findings) == [("offset-gap", name, 0, start) for name in names]
+    (finding,) = audit(replicas).findings
+    assert (finding.check, finding.replicas, finding.offset, finding.end_offset) == (
+        "offset-gap",
+        tuple(names),
+        0,
+        start,
+    )
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_damage_that_replicas_share_is_one_finding(replicas: dict[str, Path], alike: bool) -> None:
+    """All are named, in the sentence, in the files and on the page; another bit of the same batch is another damage."""
+    for name, path in replicas.items():
+        place = places_of(path / "t-0")[20]
+
+        def change(data: bytearray, place: Place = place, mask: int = 1 if alike else int(name)) -> None:
+            data[place.position + CRC_FIELD.start] ^= mask
+
+        rewrite(place, change)
+    report = audit(replicas)
+    assert [each.replicas for each in report.findings] == ([("1", "2", "3")] if alike else [("1",), ("2",), ("3",)])
+    assert [each.check for each in report.findings] == ["crc-mismatch"] * (1 if alike else 3)
+    for finding in report.findings:
+        assert Finding.from_json(finding.to_json()) == finding
+        assert ("replicas 2, 3 have the same" in finding.sentence) is alike
+    page = page_of(report)
+    assert ("Replicas 2, 3 have the same." in page) is alike
+    assert ("Replace the copy on a running cluster" in page) is not alike
 
 
 def test_retention_is_a_note_where_replicas_begin_elsewhere(replicas: dict[str, Path]) -> None:

@@ -98,7 +98,9 @@ def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_repl
         return finding.other_replica
     sound = [name for name, entry in found.items() if entry.facts is not None and not entry.facts.problem]
     candidates = [
-        name for name in sorted(sound, key=lambda name: (name != reference_replica, name)) if name != finding.replica
+        name
+        for name in sorted(sound, key=lambda name: (name != reference_replica, name))
+        if name not in finding.replicas
     ]
     return candidates[0] if candidates else ""
 

@@ -4,7 +4,8 @@ A batch with a changed epoch differs from the other replicas' batch, a lost segm
 sequence, index entries that point into it, and an epoch that begins too late. Each is true, and tells nothing that the
 cause does not tell. What is taken out stands in the cause's evidence as `consequences`.
 
-What is wrong with many entries of one index, or of one leader epoch file, is told once, with their number.
+What is wrong with many entries of one index, or of one leader epoch file, is told once, with their number. What is
+wrong in the same way with several replicas is told once, with their names.
 
 Rules of this module. A cause is a finding about one replica's own log, or a header that only one replica has (the same
 CRC, another epoch), and only where its offsets (or its file, for indexes) cover what would be taken out: a difference
@@ -18,9 +19,9 @@ from dataclasses import replace
 
 from odradek_audit.catalogue import CHECKPOINT_ORDER, CHECKS, IDENTITY_MISMATCH, LOG_MATCHING
 from odradek_audit.findings import Finding, Kind
-from odradek_audit.words import plural
+from odradek_audit.words import plural, replicas_have
 
-CONSEQUENCES_KEPT = 10
+CONSEQUENCES, CONSEQUENCES_KEPT = "consequences", 10
 CAUSES = (LOG_MATCHING.name, IDENTITY_MISMATCH.name, CHECKPOINT_ORDER.name)
 """Checks that are none of a replica's own log, and from whose findings others follow."""
 
@@ -39,7 +40,17 @@ def fold(findings: Sequence[Finding]) -> list[Finding]:
         _of_displaced_batch,
     ):
         kept = _without(kept, explains)
-    return _once_a_file(kept)
+    return _once_for_all(_once_a_file(kept))
+
+
+def _once_for_all(findings: list[Finding]) -> list[Finding]:
+    """A damage that replicas share, since they copied it: one finding where all but the replica's name is the same.
+    What sets a replica against another one is told of each."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        alone = CHECKS[finding.check].kind not in (Kind.STRUCTURE, Kind.LOG, Kind.FILE)
+        groups.setdefault(finding.to_json() if alone else _but_for_replica(finding), []).append(finding)
+    return [_of_all(group) for group in groups.values()]
 
 
 def _once_a_file(findings: list[Finding]) -> list[Finding]:
@@ -57,6 +68,26 @@ def _once_a_file(findings: list[Finding]) -> list[Finding]:
         elif finding is first[key]:
             kept.append(_with_more(finding, len(groups[key]) - 1))
     return kept
+
+
+def _but_for_replica(finding: Finding) -> str:
+    """Everything that a finding says, but for whose it is."""
+    told = {key: value for key, value in finding.evidence.items() if key != CONSEQUENCES}
+    sentence = finding.sentence.replace(f"replica {finding.replica}", "replica")
+    return replace(finding, replica="", replicas=(), sentence=sentence, evidence=told, reference="").to_json()
+
+
+def _of_all(group: Sequence[Finding]) -> Finding:
+    first, others = group[0], [each.replica for each in group[1:]]
+    if not others:
+        return first
+    told = [each for finding in group for each in finding.evidence.get(CONSEQUENCES, ())]
+    return replace(
+        first,
+        replicas=(first.replica, *others),
+        sentence=f"{first.sentence}; {replicas_have(others)} the same",
+        evidence=first.evidence | ({CONSEQUENCES: told} if told else {}),
+    )
 
 
 def _with_more(finding: Finding, more: int) -> Finding:
@@ -90,13 +121,13 @@ def _may_explain(finding: Finding) -> bool:
 def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:
     if not consequences:
         return cause
-    told = [*cause.evidence.get("consequences", ())]
+    told = [*cause.evidence.get(CONSEQUENCES, ())]
     told += [{"check": each.check, "replica": each.replica, "offset": each.offset} for each in consequences]
     references = [each.reference for each in consequences if each.reference and each.replica == cause.replica]
     return replace(
         cause,
         reference=cause.reference or next(iter(references), ""),
-        evidence={**cause.evidence, "consequences": told[:CONSEQUENCES_KEPT]},
+        evidence={**cause.evidence, CONSEQUENCES: told[:CONSEQUENCES_KEPT]},
     )
 
 
@@ -182,7 +213,7 @@ def _of_identity(cause: Finding, finding: Finding) -> bool:
 def _of_changed_batch(cause: Finding, finding: Finding) -> bool:
     """What the replica's other files, and its producers, say against a batch that only this replica holds so."""
     differs = cause.check == LOG_MATCHING.name or any(
-        each["check"] == LOG_MATCHING.name for each in cause.evidence.get("consequences", ())
+        each["check"] == LOG_MATCHING.name for each in cause.evidence.get(CONSEQUENCES, ())
     )
     if not differs or cause.replica != finding.replica:
         return False

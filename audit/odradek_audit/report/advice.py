@@ -16,7 +16,7 @@ from odradek_audit.findings import Finding, Kind
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.wording import FEW_BYTES, UNDECIDED
-from odradek_audit.words import plain
+from odradek_audit.words import plain, replicas_have
 
 COMMAND_LIMIT = 600
 
@@ -82,6 +82,8 @@ def _reference(excerpt: Excerpt | None) -> str:
 
 def _mend(finding: Finding) -> list[Safe]:
     kind = CHECKS[finding.check].kind
+    if len(finding.replicas) > 1:
+        return [_shared(finding)]
     if kind in (Kind.STRUCTURE, Kind.LOG) or (kind is Kind.AGREEMENT and _looks_changed(finding)):
         return [_disk(finding), *_replaced(finding)]
     if kind is Kind.AGREEMENT:
@@ -140,6 +142,15 @@ def _looks_changed(finding: Finding) -> bool:
     if len(known) != 2:
         return False
     return known[0].origin == known[1].origin or excerpt.differing_in_records <= FEW_BYTES
+
+
+def _shared(finding: Finding) -> Safe:
+    """What several replicas hold alike came to them from a leader: a copy of one mends none."""
+    return shown(
+        f"R{replicas_have(finding.replicas)[1:]} it alike, as where a leader wrote it so and the others copied it. "
+        "Replace their copies only from a replica that does not have it. Where all have it, what is left of the records "
+        "is what the clients themselves kept: write them again, with their keys."
+    )
 
 
 def _disk(finding: Finding) -> Safe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, BatchView
@@ -11,7 +11,7 @@ from odradek_audit.report.advice import advice
 from odradek_audit.report.excerpt_html import excerpt_html
 from odradek_audit.report.headlines import headline
 from odradek_audit.report.markup import Safe, code, join, name, shown, tag
-from odradek_audit.words import SENTENCE_LIMIT
+from odradek_audit.words import SENTENCE_LIMIT, noun
 
 FIRST = 6
 """Findings that are named right below the verdict."""
@@ -72,7 +72,7 @@ def _facts(finding: Finding) -> list[Safe]:
     if finding.place:
         facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
     if finding.replica:
-        facts.append(_fact("replica", name(finding.replica)))
+        facts.append(_fact(noun(len(finding.replicas), "replica"), join(_listed(finding.replicas))))
     batch = _accused_batch(finding)
     if batch is not None and batch.trouble and not batch.records and finding.evidence.get("agree_again"):
         facts.append(_fact("batch", f"offsets {batch.line.base_offset} to {batch.line.last_offset}"))
@@ -93,6 +93,11 @@ def _facts(finding: Finding) -> list[Safe]:
         facts.append(_fact("file", code(finding.file)))
         facts.extend(_bytes(finding, batch))
     return facts
+
+
+def _listed(replicas: Sequence[str]) -> Iterator[Safe]:
+    for place, replica in enumerate(replicas):
+        yield join([", " if place else "", name(replica)])
 
 
 def _accused_batch(finding: Finding) -> BatchView | None:

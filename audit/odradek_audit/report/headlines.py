@@ -12,7 +12,7 @@ from odradek_audit.findings import Finding
 from odradek_audit.report.losses import loss_sentences, lost_records
 from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
-from odradek_audit.words import count, plain, plural
+from odradek_audit.words import count, plain, plural, replicas_have
 
 SHOWN_ABSENCES = 3
 """Replicas without some directory that the verdict names."""
@@ -134,7 +134,8 @@ def headline(finding: Finding) -> str:
     make = CHECKS[finding.check].headline
     if make is None:
         return _in_its_own_words(finding)
-    return make(finding, f" in {finding.place}" if finding.place else "")
+    others = f" R{replicas_have(finding.replicas[1:])[1:]} the same." if len(finding.replicas) > 1 else ""
+    return make(finding, f" in {finding.place}" if finding.place else "") + others
 
 
 def _in_its_own_words(finding: Finding) -> str:

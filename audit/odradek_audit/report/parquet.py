@@ -58,6 +58,7 @@ def arrow_schema() -> Any:
             ("first_differing_byte", pa.int32()),
             ("differing_bytes", pa.int32()),
             ("copies", pa.list_(copy)),
+            ("replicas", pa.list_(pa.string())),
         ]
     )
 
@@ -86,6 +87,7 @@ def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
             _number(excerpt.first_difference) if excerpt is not None else None,
             excerpt.differing_bytes if excerpt is not None else None,
             _copies(excerpt),
+            [_text(replica) for replica in finding.replicas],
         )
 
 

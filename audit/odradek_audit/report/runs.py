@@ -26,7 +26,7 @@ def merge_runs(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _follows(last: Finding, finding: Finding) -> bool:
-    same = ("check", "topic", "partition", "replica", "other_replica")
+    same = ("check", "topic", "partition", "replicas", "other_replica")
     return (
         CHECKS[finding.check].told_in_runs
         and finding.offset == last.end_offset >= 0

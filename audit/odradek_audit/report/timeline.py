@@ -88,9 +88,9 @@ def _picture(
     parts = [_bound(partition, scale, height)]
     for number, replica in enumerate(replicas):
         top = room.top + room.lane * number
-        mine = [(finding, anchor) for finding, anchor in marks if finding.replica == replica.replica]
+        mine = [(finding, anchor) for finding, anchor in marks if replica.replica in finding.replicas]
         parts.append(_lane(partition, replica, scale, top, [scale.x(finding.offset) for finding, _ in mine]))
-        parts.extend(_mark(finding, anchor, scale, top) for finding, anchor in reversed(mine))
+        parts.extend(_mark(finding, replica.replica, anchor, scale, top) for finding, anchor in reversed(mine))
     parts.append(_axis(scale, height))
     title = f"Leader epochs of {plain(partition.topic, 80)}-{partition.partition}, a lane for each replica"
     picture = tag(
@@ -187,11 +187,11 @@ def _below(scale: _Scale, text: str, x: float, y: int) -> Safe:
     return tag("text", text, x=round(at, 1), y=y, class_="small", text_anchor=anchor)
 
 
-def _mark(finding: Finding, anchor: str, scale: _Scale, top: int) -> Safe:
+def _mark(finding: Finding, replica: str, anchor: str, scale: _Scale, top: int) -> Safe:
     """A cross in a circle; a link to the finding's card, so that it can be reached by keyboard."""
     x, y = scale.x(finding.offset), top + BAR / 2
     cross = tag("path", d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8", class_="cross")
-    label = f"{finding.check} on replica {plain(finding.replica, 20)} at offset {finding.offset}"
+    label = f"{finding.check} on replica {plain(replica, 20)} at offset {finding.offset}"
     return tag("a", tag("title", label), tag("circle", cx=x, cy=y, r=8, class_="mark"), cross, href=f"#{anchor}")
 
 

@@ -118,7 +118,7 @@ def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
     result.compared = report.compared_records
     for finding in report.findings:
         partition = f"{finding.topic}-{finding.partition}"
-        compared = [brokers[name] for name in (finding.replica, finding.other_replica) if name in brokers]
+        compared = [brokers[name] for name in (*finding.replicas, finding.other_replica) if name in brokers]
         damaged = [each for each in compared if (each, partition) in world.exemptions.damaged]
         whose = (*damaged, *compared, 0)[0]
         world.findings.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)
