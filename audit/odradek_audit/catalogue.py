@@ -209,6 +209,14 @@ RECORD_COUNT_MISMATCH = Check(
     ),
     cause="the header was changed and its CRC made right: no broker accepts such a batch",
 )
+HEADER_MISMATCH = Check(
+    "header-mismatch",
+    Kind.STRUCTURE,
+    Severity.ERROR,
+    "a batch's header, or a marker, says what no broker writes or its records contradict",
+    ("A1",),
+    cause="the header was changed and its CRC made right, or a client wrote it so and its broker took it",
+)
 TRANSACTION_MISMATCH = Check(
     "transaction-mismatch",
     Kind.LOG,
@@ -381,6 +389,7 @@ CHECKS: dict[str, Check] = {
         FAILED_PRESENT,
         REORDERED,
         RECORD_COUNT_MISMATCH,
+        HEADER_MISMATCH,
         TRANSACTION_MISMATCH,
         PRODUCER_EPOCH_NOT_MONOTONIC,
         REPLICA_BEHIND,

@@ -1,4 +1,5 @@
-"""`group-offset-beyond-log`: has a consumer group committed an offset that its topic's log does not reach (C7)?
+"""`group-offset-beyond-log`: has a consumer group committed an offset that its topic's log does not reach, or one below
+0 (C7)?
 
 The commits are records of Kafka's `__consumer_offsets`: key `version int16 (0 or 1) | group | topic | partition int32`,
 value `version int16 | offset int64 | ...`, strings with a length of two bytes; the newest of a key counts, and one
@@ -97,11 +98,11 @@ def check_groups(results: Iterable[PartitionResult]) -> list[Finding]:
             sentence=f"{commit.topic}-{commit.partition}: the group {commit.group} has committed offset "
             f"{commit.offset} ({each.summary.topic}-{each.summary.partition}), and the longest log that was read "
             f"ends at {end}",
-            offset=end,
-            end_offset=commit.offset,
+            offset=max(min(end, commit.offset), 0),
+            end_offset=max(commit.offset, 0),
             evidence={"group": commit.group},
         )
         for each in every
         for commit in each.committed
-        if (end := ends.get((commit.topic, commit.partition), commit.offset)) < commit.offset
+        if (end := ends.get((commit.topic, commit.partition), commit.offset)) < commit.offset or commit.offset < 0
     ]

@@ -44,6 +44,13 @@ def check_sequences(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink)
         last = known.get(producer)
         if last is not None and table.attributes[row] & CONTROL_BIT and epoch > last.epoch:
             known[producer] = last._replace(epoch=epoch, sequence=UNKNOWN, other=UNKNOWN)
+        elif (
+            last is not None
+            and table.attributes[row] & CONTROL_BIT
+            and epoch < last.epoch
+            and table.max_timestamp[row] - last.timestamp < PRODUCER_EXPIRY_MS
+        ):
+            _report_fenced(inputs, table, row, last, sink)
         if producer == NO_PRODUCER or table.attributes[row] & CONTROL_BIT or table.base_sequence[row] < 0:
             continue
         first = table.base_sequence[row]

@@ -1,9 +1,10 @@
 """Checks of one replica's log by itself: is every batch whole, and do offsets and epochs go the one way they may.
 
 Checks: `crc-mismatch`, `batch-unreadable`, `torn-tail`, `offset-gap`, `offset-not-increasing`,
-`epoch-not-monotonic`, `record-count-mismatch`. Unreadable bytes are one finding; the offsets that they held are not
-reported again as a gap. Two neighbours that changed places are one finding, so is a batch whose own offset is wrong,
-a run of batches that begin again where the log has been, a file with another file's batches, and a changed epoch.
+`epoch-not-monotonic`, `record-count-mismatch`, `header-mismatch`. Unreadable bytes are one finding; the offsets
+that they held are not reported again as a gap. Two neighbours that changed places are one finding, so
+is a batch whose own offset is wrong, a run of batches that begin again where the log has been, a file with another
+file's batches, and a changed epoch.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from operator import sub
 
+from odradek_proto.headers import RESERVED
+
 from odradek_audit.catalogue import (
     BATCH_UNREADABLE,
     CRC_MISMATCH,
     EPOCH_NOT_MONOTONIC,
+    HEADER_MISMATCH,
     OFFSET_GAP,
     OFFSET_NOT_INCREASING,
     RECORD_COUNT_MISMATCH,
@@ -47,6 +51,7 @@ def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: Ba
         for problem in problems:
             _report_problem(inputs, table, row, problem, sink)
     _check_order(partition, inputs, table, damaged, sink)
+    _check_attributes(inputs, table, sink)
     _check_empty_files(partition, inputs, table, sink)
 
 
@@ -105,6 +110,23 @@ def _may_be_torn(inputs: ReplicaInputs, facts: BatchFacts, offset: int) -> bool:
     if not inputs.segments or facts.segment != inputs.segments[-1].base_offset or inputs.clean_shutdown:
         return False
     return offset >= (inputs.recovery_point or 0)
+
+
+def _check_attributes(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """Bits that no version of Kafka has a meaning for."""
+    if not any(attributes & RESERVED for attributes in set(table.attributes)):
+        return
+    for row, attributes in enumerate(table.attributes):
+        if attributes & RESERVED:
+            sink.report(
+                HEADER_MISMATCH,
+                inputs.replica,
+                f"replica {inputs.replica} holds the batch {table.base_offset[row]} to {table.last_offset[row]} of "
+                f"epoch {table.epoch[row]} with the attributes {attributes & 0xFFFF:#06x}, of which "
+                f"{RESERVED & 0xFFFF:#06x} are reserved",
+                **table.place(row),
+                attributes=attributes,
+            )
 
 
 def _check_order(

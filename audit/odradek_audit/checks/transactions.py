@@ -64,7 +64,7 @@ def check_transactions(
     if any(each & TRANSACTIONAL_BIT for each in set(table.attributes)):
         newest = max(table.max_timestamp)
         note_open(inputs, _open_at_end(table), newest, log_end_offset(inputs, table), sink)
-    if not any_indexed(partition):
+    if not any(each & CONTROL_BIT for each in set(table.attributes)) and not inputs.transaction_indexes:
         return
     judged = [segment for segment in inputs.segments if is_judged(inputs, segment)]
     try:
@@ -78,11 +78,6 @@ def check_transactions(
         entries = _entries(inputs, segment, reader, sink)
         if entries is not None:
             _check_segment(inputs, segment, entries, markers, table, sink)
-
-
-def any_indexed(partition: PartitionInputs) -> bool:
-    """Whether transaction indexes are judged at all."""
-    return any(each.transaction_indexes for each in partition.replicas.values())
 
 
 def is_judged(inputs: ReplicaInputs, segment: SegmentFile) -> bool:

@@ -105,7 +105,9 @@ def check_partition(
         except OSError as error:
             sink.note("not-compared", reference_replica, f"the history was not compared: {error}")
     else:
-        check_decoding(tables[reference_replica], reference_replica, reader, sink, deep=deep)
+        cleaned_to = partition.cleaned_to(partition.replicas[reference_replica])
+        table = tables[reference_replica]
+        check_decoding(table, reference_replica, reader, sink, deep=deep, cleaned_to=cleaned_to)
     committed = _committed(partition, tables, reference_replica, reader, sink)
     if len(partition.replicas) < 2 and not unread:
         note_alone(reference_replica, sink)

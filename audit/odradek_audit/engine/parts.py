@@ -13,8 +13,8 @@ from itertools import zip_longest
 
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
 
-from odradek_audit.checks.transactions import any_indexed, is_judged
-from odradek_audit.engine.proof import COMPARED, EVERYTHING, NOTHING, READ, SAMPLE, UNREAD, PartTask
+from odradek_audit.checks.transactions import is_judged
+from odradek_audit.engine.proof import COMPARED, EVERYTHING, NOTHING, READ, SAMPLE, PartTask
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.inputs.scan import SegmentPart, starts_batch
@@ -92,7 +92,6 @@ def part_tasks(
     some."""
     for partition in partitions:
         sizes = {name: sum(file.size for file in each.segments) for name, each in partition.replicas.items()}
-        markers = COMPARED if any_indexed(partition) else UNREAD
         decoded = min(sizes, key=lambda name: (-sizes[name], name), default="")
         for name in sorted(partition.replicas):
             inputs = partition.replicas[name]
@@ -117,7 +116,7 @@ def part_tasks(
                         segment.has_time_index,
                         decode,
                         inside,
-                        READ if markers == COMPARED and not is_judged(inputs, segment) else markers,
+                        COMPARED if is_judged(inputs, segment) else READ,
                         segment.base_offset in inputs.transaction_indexes,
                     )
 

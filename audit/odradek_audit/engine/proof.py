@@ -35,6 +35,7 @@ from odradek_proto.headers import (
 )
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
+from odradek_audit.checks.decoding import contradiction
 from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
 from odradek_audit.checks.producers import SEQUENCES
 from odradek_audit.engine.spans import PartTransactions, ProducerSpan, TransactionSpan, Unproven, join_spans
@@ -42,10 +43,11 @@ from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, NO_PRODUCER, BatchFacts
 from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
 
+KNOWN_ATTRIBUTES = frozenset(each for each in range(0x80) if each & CODEC_MASK <= LAST_CODEC)
 LAST_BASE = 1 << 62
 MASK = (1 << 64) - 1
 NOTHING, SAMPLE, EVERYTHING = "nothing", "sample", "everything"
-UNREAD, READ, COMPARED = "unread", "read", "compared"
+READ, COMPARED = "read", "compared"
 PRODUCING = CONTROL | TRANSACTIONAL
 NEVER = 1 << 63
 """Larger than every offset, position and time: nothing more is awaited."""
@@ -66,8 +68,8 @@ class PartTask(NamedTuple):
     """Which batches' records are decoded."""
     snapshots: tuple[int, ...] = ()
     """Offsets inside of the segment of which there is a producer snapshot: a broker was stopped there."""
-    markers: str = UNREAD
-    """Whether transactions' markers are read, and compared with the transaction index of the segment."""
+    markers: str = READ
+    """Whether transactions' markers are compared with the transaction index of the segment, too."""
     has_transaction_index: bool = False
 
     @property
@@ -204,7 +206,7 @@ class _Prover:
                 or delta < 0
                 or count != delta + 1
                 or size < HEADER_SIZE
-                or attributes & CODEC_MASK > LAST_CODEC
+                or attributes not in KNOWN_ATTRIBUTES
                 or crc32c(view[at + CRC_START : at + size]) != crc
             ):
                 raise Unproven(f"{part.path}: not a plain batch at byte {start + at}")
@@ -247,13 +249,17 @@ class _Prover:
 
     def _decode(self, data: bytes, at: int) -> None:
         """Whether a batch's records are what its header says. What cannot be decompressed here proves nothing."""
+        header = read_header(data, at)
         try:
-            decode_records(data, read_header(data, at), at)
+            wrong = contradiction(header.attributes, header.max_timestamp, decode_records(data, header, at))
         except CorruptBatch as error:
             raise Unproven(f"{self.part.path}: {error.reason}") from error
         except CodecUnavailable as error:
             if self.task.decode == EVERYTHING:
                 raise Unproven(str(error)) from error
+        else:
+            if wrong:
+                raise Unproven(f"{self.part.path}: {wrong}")
 
     def _begin(self, base: int, position: int) -> int:
         """The first batch: only now is known which offsets the part holds, and so which time index entries."""
@@ -373,8 +379,6 @@ class _Prover:
     # --- Transactions
 
     def _is_aborted(self, data: bytes, at: int) -> bool:
-        if self.task.markers == UNREAD:
-            return False
         try:
             kind = control_type(decode_records(data, read_header(data, at), at)[0])
         except (CorruptBatch, CodecUnavailable) as error:

@@ -53,13 +53,17 @@ class ProducerSpan(NamedTuple):
 def join_spans(before: ProducerSpan, behind: ProducerSpan) -> ProducerSpan:
     """Two stretches of one producer's batches as one. Raises `Unproven` when they do not follow."""
     if not before.has_batch:
-        marker = before if before.marker_epoch >= behind.marker_epoch else behind
+        if before.marker_epoch >= 0 <= behind.marker_epoch != before.marker_epoch:
+            raise Unproven("a producer's epoch that changes between markers")
+        marker = before if before.marker_epoch >= 0 else behind
         return ProducerSpan(*marker[:2], *behind[2:])
     epoch, sequence = before.epoch, before.sequence
     if behind.marker_epoch > epoch:
         epoch, sequence = behind.marker_epoch, -1
         if not behind.has_batch:
             return ProducerSpan(*before[:5], epoch, -1, before.timestamp, -1, behind.marker_leader_epoch)
+    elif 0 <= behind.marker_epoch < epoch:
+        raise Unproven("a marker with an older epoch than its transaction")
     if not behind.has_batch:
         return before
     if behind.first_epoch < epoch:

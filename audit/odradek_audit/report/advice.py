@@ -148,8 +148,8 @@ def _shared(finding: Finding) -> Safe:
     """What several replicas hold alike came to them from a leader: a copy of one mends none."""
     return shown(
         f"R{replicas_have(finding.replicas)[1:]} it alike, as where a leader wrote it so and the others copied it. "
-        "Replace their copies only from a replica that does not have it. Where all have it, what is left of the records "
-        "is what the clients themselves kept: write them again, with their keys."
+        "Replace their copies only from a replica that does not have it. Where all have it, what is left of the "
+        "records is what the clients themselves kept: write them again, with their keys."
     )
 
 
