@@ -198,6 +198,16 @@ REORDERED = Check(
     ),
     cause="a later batch overtook an earlier one that was sent again",
 )
+ABORTED_DELIVERED = Check(
+    "aborted-delivered",
+    Kind.TOLD,
+    Severity.CRITICAL,
+    "a consumer that reads committed records was given one of an aborted transaction",
+    ("D2",),
+    cause="the broker passed an aborted transaction over when it answered (its transaction index, its last stable "
+    "offset), or the consumer did",
+    told_in_runs=True,
+)
 RECORD_COUNT_MISMATCH = Check(
     "record-count-mismatch",
     Kind.STRUCTURE,
@@ -388,6 +398,7 @@ CHECKS: dict[str, Check] = {
         PHANTOM,
         FAILED_PRESENT,
         REORDERED,
+        ABORTED_DELIVERED,
         RECORD_COUNT_MISMATCH,
         HEADER_MISMATCH,
         TRANSACTION_MISMATCH,

@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
+from odradek_audit.inputs.history import DELIVER, SEND, CorruptHistory, Event, History, decode_event, encode_event
 from odradek_proto.compression import Codec
 from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import ControlType, encode_batch, end_transaction_value, read_header
@@ -157,3 +159,33 @@ def test_a_commit_of_no_offset_is_found(
     findings = same_without(write_cluster(sample, sample)).findings
     assert told(findings) == ([("group-offset-beyond-log", ("1",), 0)] if found else [])
     assert all(f"offset {committed}" in finding.sentence for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("offset", "isolation", "found"),
+    [(0, "read_committed", True), (2, "read_committed", False), (0, "read_uncommitted", False), (0, "", False)],
+)
+def test_a_reader_of_committed_records_was_given_an_aborted_one(
+    write_cluster: WriteCluster, tmp_path: Path, offset: int, isolation: str, found: bool
+) -> None:
+    """Near misses: the producer's next transaction, which was committed; a reader of everything; one of which the
+    history does not say what it reads."""
+    log = SampleLog().append([b"v0"], producer_id=7, transactional=True).end(ControlType.ABORT, 7)
+    log.append([b"v2"], producer_id=7, transactional=True).end(ControlType.COMMIT, 7)
+    events = [
+        *(Event(SEND, "t", 0, value, client="w") for value in (b"v0", b"v2")),
+        Event(DELIVER, "t", 0, b"v%d" % offset, offset, client="r", isolation=isolation),
+    ]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(f"{encode_event(event)}\n" for event in events))
+    replicas = write_cluster(log, log, log)
+    findings = audit(replicas, history=path).findings
+    assert told(findings) == ([("aborted-delivered", ("1",), 0)] if found else [])
+    assert findings == audit(replicas, history=History(events)).findings
+
+
+def test_an_isolation_that_nobody_has_is_refused() -> None:
+    """Read as something else it could hide what was given."""
+    line = encode_event(Event(DELIVER, "t", 0, b"v", 0, isolation="read_committed"))
+    with pytest.raises(CorruptHistory, match="isolation is read_committed or read_uncommitted"):
+        decode_event(line.replace("read_committed", "serializable"), 1)

@@ -33,6 +33,7 @@ events = st.builds(
     time_ms=st.sampled_from([0, WALL_MS, WALL_MS + 400, WALL_MS + 9_000]),
     definite=st.booleans(),
     key=st.none() | st.binary(max_size=2),
+    isolation=st.sampled_from(["", "read_committed"]),
 )
 
 

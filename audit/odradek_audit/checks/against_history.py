@@ -1,5 +1,5 @@
 """The log against what clients were told: `acknowledged-lost`, `delivered-lost`, `duplicated`, `phantom`,
-`failed-present`, `reordered`.
+`failed-present`, `reordered`, `aborted-delivered`.
 
 What counts is the reference replica's log (newest epoch, then longest): the next leader's, if one were elected now from
 these copies (S-2, S-3). Not violations: lost records of acks=0 and acks=1; records below the log start; a record in
@@ -13,7 +13,11 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from odradek_proto.compression import CodecUnavailable
+from odradek_proto.records import CorruptBatch
+
 from odradek_audit.catalogue import (
+    ABORTED_DELIVERED,
     ACKNOWLEDGED_LOST,
     DELIVERED_LOST,
     DUPLICATED,
@@ -23,12 +27,14 @@ from odradek_audit.catalogue import (
 )
 from odradek_audit.checks.decoding import report_undecodable
 from odradek_audit.checks.losses import losses_of
+from odradek_audit.checks.transactions import aborted_rows
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import (
     NO_PRODUCER,
     BatchTable,
     PartitionInputs,
+    ReplicaInputs,
     SegmentReader,
     log_end_offset,
 )
@@ -171,6 +177,7 @@ def check_history(
     missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
     numbers, lost = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
     _check_delivered(partition, table, reference_replica, log, history, missed)
+    _check_committed(partition.replicas[reference_replica], table, log, history, reader, sink)
     if missed is not sink:
         _note_missed(partition, reference_replica, len(missed.findings) + sum(missed.suppressed.values()), sink)
     _check_order(reference_replica, history, lost, sink, missed)
@@ -435,6 +442,40 @@ def _check_delivered(
             offset=offset,
             end_offset=offset + 1,
             epoch=_epoch_at(table, offset),
+            client=client,
+            line=line,
+        )
+
+
+def _check_committed(
+    inputs: ReplicaInputs,
+    table: BatchTable,
+    log: _Log,
+    history: PartitionHistory,
+    reader: SegmentReader,
+    sink: FindingSink,
+) -> None:
+    """Whoever reads committed records alone is given none of a transaction that was aborted (KIP-98)."""
+    if not history.delivered_committed:
+        return
+    try:
+        aborted = set(aborted_rows(inputs, table, reader))
+    except (CorruptBatch, CodecUnavailable) as error:
+        sink.note(NOT_COMPARED, inputs.replica, f"which transactions were aborted was not read: {error}")
+        return
+    reported: set[tuple[int, str]] = set()
+    for offset, digest, client, line in history.delivered_committed:
+        row = bisect_left(table.last_offset, offset)
+        if row not in aborted or log.by_offset.get(offset) != digest or (offset, client) in reported:
+            continue
+        reported.add((offset, client))
+        sink.report(
+            ABORTED_DELIVERED,
+            inputs.replica,
+            f"{client or 'a consumer'}, which reads committed records alone, was given "
+            f"{history.labels.get(digest, '?')!r} at offset {offset} (history, line {line}), of a transaction of "
+            f"producer {table.producer_id[row]} that was aborted",
+            **(table.place(row) | {"offset": offset, "end_offset": offset + 1}),
             client=client,
             line=line,
         )

@@ -131,6 +131,20 @@ def _markers(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) ->
             yield _Marker(row, kind == ControlType.ABORT, open_since.pop(producer, -1))
 
 
+def aborted_rows(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) -> Iterator[int]:
+    """The batches of transactions that were aborted. Raises `OSError`, `CorruptBatch` and `CodecUnavailable`."""
+    rows: dict[int, list[int]] = {}
+    ends = {marker.row: marker.aborted for marker in _markers(inputs, table, reader)}
+    for row, attributes in enumerate(table.attributes):
+        if not attributes & TRANSACTIONAL_BIT:
+            continue
+        if not attributes & CONTROL_BIT:
+            rows.setdefault(table.producer_id[row], []).append(row)
+        elif row in ends:
+            ended = rows.pop(table.producer_id[row], [])
+            yield from ended if ends[row] else ()
+
+
 def _entries(
     inputs: ReplicaInputs, segment: SegmentFile, reader: SegmentReader, sink: FindingSink
 ) -> list[AbortedTransaction] | None:

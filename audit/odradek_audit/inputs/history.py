@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 SEND, ACK, ERROR, DELIVER = "send", "ack", "error", "deliver"
 TYPES = (SEND, ACK, ERROR, DELIVER)
 TYPE, TOPIC, PARTITION, OFFSET, EPOCH = "type", "topic", "partition", "offset", "epoch"
+ISOLATION, READ_COMMITTED, READ_UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
 VALUE, VALUE_B64, KEY, KEY_B64, ACKS, TIME_MS, CLIENT, DEFINITE = (
     "value",
     "value_b64",
@@ -88,6 +89,8 @@ class Event(NamedTuple):
     key: bytes | None = None
     tombstone: bool = False
     """The record has no value (null), and `value` is empty."""
+    isolation: str = ""
+    """Which records the consumer reads: `read_committed`, `read_uncommitted`, or it does not say."""
 
     @property
     def content(self) -> bytes | None:
@@ -108,6 +111,8 @@ def encode_event(event: Event) -> str:
         raw[ACKS] = event.acks
     if event.type in (ACK, DELIVER):
         raw[OFFSET] = event.offset
+    if event.isolation:
+        raw[ISOLATION] = event.isolation
     if event.type == ERROR:
         raw[DEFINITE] = event.definite
     return json.dumps(raw, ensure_ascii=False)
@@ -147,7 +152,15 @@ def decode_event(text: str, line: int) -> Event:
         line,
         _bytes_of(raw, KEY, KEY_B64, line),
         _is_tombstone(raw, line),
+        _isolation_of(raw, line),
     )
+
+
+def _isolation_of(raw: dict[str, Any], line: int) -> str:
+    isolation = raw.get(ISOLATION, "")
+    if isolation not in ("", READ_COMMITTED, READ_UNCOMMITTED):
+        raise CorruptHistory(f"isolation is {READ_COMMITTED} or {READ_UNCOMMITTED}", line)
+    return str(isolation)
 
 
 def _number_of(raw: dict[str, Any], name: str, largest: int, line: int) -> int:
@@ -289,6 +302,8 @@ class PartitionHistory:
     acknowledged_by_leader_anywhere: list[tuple[bytes, str, int]] = field(default_factory=list)
     """(value, client, line) of acks=1 acknowledgements without an offset."""
     delivered: list[tuple[int, bytes, str, int]] = field(default_factory=list)
+    delivered_committed: list[tuple[int, bytes, str, int]] = field(default_factory=list)
+    """Those of them that went to consumers which read committed records alone."""
     failed: dict[bytes, int] = field(default_factory=dict)
     """Values whose send definitely failed, with the line."""
     order: list[tuple[str, int, bytes, int, int]] = field(default_factory=list)
@@ -393,7 +408,10 @@ class History:
         elif event.type == ERROR and event.definite:
             partition.failed[digest] = line
         elif event.type == DELIVER:
-            partition.delivered.append((event.offset, digest, event.client, line))
+            told = (event.offset, digest, event.client, line)
+            partition.delivered.append(told)
+            if event.isolation == READ_COMMITTED:
+                partition.delivered_committed.append(told)
             partition.labels[digest] = _label(event.content)
         elif event.type == ACK:
             self._acknowledge(partition, event, digest, line)
