@@ -378,6 +378,10 @@ def test_a_vote_that_is_older_than_the_log(write_cluster: WriteCluster, records:
     assert [note.kind for note in report.notes] == ([] if clean else ["metadata"])
     path.write_text('{"leaderId": 1, "leaderEpoch": 7, "votedId": -1, "data_version": 0}')
     assert audit(replicas).findings == []
+    for epoch, notes in ((1002, 0), (1 << 20, 1)):  # elections without a leader, and what looks like a changed bit
+        path.write_text(f'{{"leaderId": 1, "leaderEpoch": {epoch}, "votedId": -1, "data_version": 0}}')
+        report = audit(replicas)
+        assert (report.findings, [note.replica for note in report.notes]) == ([], ["2"] * notes)
     path.unlink()
     assert [note.sentence for note in audit(replicas).notes] == [
         "__cluster_metadata-0: replica 2 has no quorum-state, as others have: it has forgotten its vote"

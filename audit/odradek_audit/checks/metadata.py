@@ -50,6 +50,8 @@ from odradek_audit.words import plural
 
 NO_LEADER = -1
 QUORUM_STATE = "quorum-state"
+ELECTIONS_WITHOUT_LEADER = 1000
+"""Epochs that a node may be ahead of its log without a word: each election without a leader raises it by one."""
 LARGEST_SNAPSHOT = 256 * 1024 * 1024
 Place = tuple[bytes, int]
 
@@ -151,6 +153,13 @@ def _check_votes(partition: PartitionInputs, tables: Mapping[str, BatchTable], s
                 "metadata", name, f"replica {name} has no {QUORUM_STATE}, as others have: it has forgotten its vote"
             )
         if inputs.quorum_epoch is None or inputs.quorum_epoch >= newest:
+            if newest >= 0 and (inputs.quorum_epoch or 0) - newest > ELECTIONS_WITHOUT_LEADER:
+                sink.note(
+                    "metadata",
+                    name,
+                    f"replica {name}: its {QUORUM_STATE} says leader epoch {inputs.quorum_epoch}, and its metadata log "
+                    f"ends in epoch {newest}: so many elections without a leader, or the file was changed",
+                )
             continue
         said = (
             f"replica {name}: its {QUORUM_STATE} says leader epoch {inputs.quorum_epoch}, and its metadata log has "
