@@ -52,7 +52,7 @@ class Door:
         throttle.update(quotas or {})
         self.listener = KafkaListener(
             "KAFKA",
-            {row.key: row for row in rows},
+            lambda: {row.key: row for row in rows},
             clock=self.clock,
             limits=limits or LIMITS,
             counters=Counters(),

@@ -72,7 +72,7 @@ class Client:
         ]
         listener = KafkaListener(
             "KAFKA",
-            {row.key: row for row in rows},
+            lambda: {row.key: row for row in rows},
             clock=self.clock,
             limits=kafka_limits(BrokerSettings(node_id=1)),
             counters=Counters(),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import random
 import re
 import threading
 import time
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from odradek.sync import Producer
 from odradek_broker.testing import Cluster
 from odradek_broker.testing.files import BrokerFiles
@@ -24,6 +27,7 @@ from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.lock_holders import LOCK
 
 LIVES = 5
+TURNS = 10
 SOON_S = 30  # gRPC closes sockets and ends tasks on threads of its own, a little after it was told to
 LOOK_AGAIN_MS = 20
 NUMBER = re.compile(r"(?<=^Thread)-\d+")
@@ -74,6 +78,25 @@ def test_starts_and_stops_leave_nothing_behind() -> None:
         one_life()
     after = what_stays(before)
     assert not after.exceed(before), (before, after)
+
+
+def test_no_timer_keeps_a_broker_in_memory() -> None:
+    """A session of tests has thousands of clusters: neither a client's connection nor a waiting fetch holds one."""
+
+    async def write(bootstrap: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+            await producer.send_and_wait("orders", b"written")
+
+    cluster = Cluster()
+    cluster.open()
+    nodes = [weakref.ref(member.node) for member in cluster._cluster._members.values() if member.node is not None]
+    assert len(nodes) == 3
+    asyncio.run(write(cluster.kafka_bootstrap))
+    cluster.close()
+    for _ in range(TURNS):
+        background_loop().call(lambda: None)  # connections that were closed are forgotten in a turn of the loop
+    gc.collect()
+    assert [node() for node in nodes] == [None, None, None]
 
 
 def test_a_temporary_directory_goes_with_its_cluster() -> None:

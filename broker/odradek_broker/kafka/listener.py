@@ -9,7 +9,7 @@ who has not sent a large frame for which it holds room within 30 s is ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from odradek_proto.transport.ports import ByteConnection, ByteReceiver, Clock, TimerHandle
 
@@ -29,7 +29,7 @@ class KafkaListener:
     def __init__(
         self,
         name: str,
-        apis: Mapping[int, Api],
+        apis: Callable[[], Mapping[int, Api]],
         *,
         clock: Clock,
         limits: KafkaLimits,
@@ -68,6 +68,9 @@ class KafkaListener:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+        if not self._connections and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
 
     def _look_around(self) -> None:
         """End what is stuck or idle. One timer for all connections."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from odradek_proto.transport.ports import Clock, TimerHandle
@@ -51,7 +52,7 @@ class Shared:
     def __init__(
         self,
         name: str,
-        apis: Mapping[int, Api],
+        apis: Callable[[], Mapping[int, Api]],
         *,
         clock: Clock,
         limits: KafkaLimits,
@@ -67,10 +68,9 @@ class Shared:
         self.untaken_bytes = 0
         self._reserved_bytes = 0  # of answers that are not written yet
         self.refused_requests = 0
-        self._apis = apis
+        self._make_apis = apis
         self._clock = clock
         self._counters = counters
-        self._times = {api.key: counters.request(api.name) for api in apis.values() if not api.measures_itself}
         self._held_bytes = 0
         self._is_open = False
         self._waiting: dict[Waiting, None] = {}
@@ -84,6 +84,10 @@ class Shared:
         return self._clock.call_later(delay_ms, callback)
 
     # --- The table --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _apis(self) -> Mapping[int, Api]:
+        return self._make_apis()  # when the first client asks
 
     def api(self, key: int, version: int) -> Api:
         """Raises `HangUp` for what is not served (K-13, K-31)."""
@@ -107,7 +111,7 @@ class Shared:
         """A request has its answer."""
         timer = self._counters.timer
         if timer is not None and not api.measures_itself:
-            self._times[api.key].observe(timer() - started)
+            self._counters.request(api.name).observe(timer() - started)
 
     # --- Memory -----------------------------------------------------------------------------------------------------
 

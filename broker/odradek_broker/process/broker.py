@@ -400,5 +400,7 @@ class Broker:
         self.requests.groups.close()
         if graceful:
             await self.replicas.stop()
+        else:
+            self.replicas.purgatory.close()
         await self._isr_channel.stop()
         await self.session.stop()

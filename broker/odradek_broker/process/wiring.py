@@ -191,10 +191,9 @@ def kafka_listener(
     """A listener for Kafka's clients, by its name."""
     sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
     elr = settings.odradek_elr_enable
-    apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr)
     return KafkaListener(
         name,
-        apis,
+        lambda: served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr),
         clock=clock,
         limits=kafka_limits(settings),
         counters=counters,
