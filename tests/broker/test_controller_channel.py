@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable
@@ -77,3 +78,26 @@ def test_an_order_that_may_have_been_delivered_is_not_given_again(error: Network
     with pytest.raises(ControllerUnavailable):
         give_an_order(network)
     assert network.calls == 1
+
+
+def test_whoever_knows_no_controller_waits_for_an_election_before_it_asks_around() -> None:
+    """Brokers that start together would be refused by voters that are about to elect; without news they ask one."""
+    network, leader = FailsAtFirst(), -1
+    loop = SimLoop()
+
+    async def story() -> tuple[int, int, float]:
+        nonlocal leader
+        voters = {1: "b1:9093", 2: "b2:9093"}
+        channel = ControllerChannel(clock=LoopClock(), network=network, voters=voters, leader=lambda: leader)
+        began = loop.time()
+        await channel.call("RegisterBroker", b"", 60_000)
+        unannounced_ms = round((loop.time() - began) * 1000)
+        registration = loop.create_task(channel.call("RegisterBroker", b"", 60_000))
+        await asyncio.sleep(0)
+        leader = 2
+        channel.on_leader_changed(2, 1)
+        began = loop.time()
+        await registration
+        return unannounced_ms, network.calls, loop.time() - began
+
+    assert loop.run_until_complete(story()) == (20, 2, 0)

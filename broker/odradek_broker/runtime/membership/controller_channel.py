@@ -21,6 +21,7 @@ from odradek_broker.core.context import RequestContext
 RETRY_BACKOFF_MS = 5.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
 RETRY_BACKOFF_MAX_MS = 50.0
 ATTEMPT_TIMEOUT_MS = 2_000.0  # quorum.request.timeout.ms, Kafka's default: one silent controller must not use up a call
+ELECTION_ATTEMPT = 2  # whoever knows no controller waits 20 ms, an election among live voters, before it asks around
 NO_CONTROLLER = -1
 SERVICE = "/odradek.v1.Controller/"
 ADMIN_SERVICE = "/odradek.v1.Admin/"
@@ -43,7 +44,7 @@ class ControllerChannel:
         self._leader = leader
         self._hint = NO_CONTROLLER
         self._turn = 0  # of the voter that is asked when nobody is known
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None  # for those who wait for another leader
         self._unreachable: dict[str, None] = {}  # addresses whose latest call got no answer
 
     def unreachable(self) -> dict[int, str]:
@@ -53,8 +54,15 @@ class ControllerChannel:
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
         """The local node learned of another leader: all waiting calls retry at once."""
         self._hint = NO_CONTROLLER
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    def _change(self) -> asyncio.Future[None]:
+        """Done as soon as another leader is announced. It belongs to all who wait: nobody cancels it."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
 
     def controller_address(self) -> str | None:
         """Where the active controller listens, as far as this node knows."""
@@ -79,11 +87,7 @@ class ControllerChannel:
     async def back_off(self, attempt: int, limit_ms: float = RETRY_BACKOFF_MAX_MS) -> None:
         """Wait before the next attempt (counted from 0); ends at once when another leader is announced."""
         delay_ms = min(RETRY_BACKOFF_MS * 2 ** min(attempt, 10), RETRY_BACKOFF_MAX_MS, limit_ms)
-        try:
-            async with asyncio.timeout(delay_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+        await asyncio.wait((self._change(),), timeout=delay_ms / 1000)
 
     async def unless_replaced(self, address: str, work: Coroutine[Any, Any, T]) -> T:
         """Await an attempt to reach the controller at `address`; given up when another one is announced meanwhile.
@@ -91,18 +95,14 @@ class ControllerChannel:
         A machine that was cut off does not respond, and waiting for it would use up the session timeout with the new
         controller. Raises `PeerUnavailable` then, and any error of `work`.
         """
-        loop = asyncio.get_running_loop()
-        task, changed = loop.create_task(work), loop.create_task(self._changed.wait())
+        task = asyncio.get_running_loop().create_task(work)
         try:
             while not task.done():
-                await asyncio.wait((task, changed), return_when=asyncio.FIRST_COMPLETED)
-                if changed.done():
-                    if not task.done() and self.controller_address() not in (None, address):
-                        raise PeerUnavailable(f"{address} is not the controller any more")
-                    changed = loop.create_task(self._changed.wait())
+                await asyncio.wait((task, self._change()), return_when=asyncio.FIRST_COMPLETED)
+                if not task.done() and self.controller_address() not in (None, address):
+                    raise PeerUnavailable(f"{address} is not the controller any more")
             return task.result()
         finally:
-            changed.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
@@ -118,6 +118,8 @@ class ControllerChannel:
         path = method if method.startswith("/") else SERVICE + method
         deadline = self._clock.now_ms() + timeout_ms
         attempt, last = 0, "no controller is known"
+        if self.controller_address() is None:
+            await self.back_off(ELECTION_ATTEMPT, timeout_ms)
         while (left_ms := deadline - self._clock.now_ms()) > 0:
             address = self.next_address()
             attempt_ms = left_ms if at_most_once else min(left_ms, ATTEMPT_TIMEOUT_MS)
