@@ -121,8 +121,9 @@ def parse_protocols(text: str) -> Mapping[str, str]:
     return found
 
 
-def _items(text: str) -> list[str]:
-    return [piece for piece in (part.strip() for part in text.split(",")) if piece]
+@lru_cache(maxsize=64)  # most of the settings are the same for each broker of a process
+def _items(text: str) -> tuple[str, ...]:
+    return tuple([piece for piece in (part.strip() for part in text.split(",")) if piece])
 
 
 def controller_listeners(settings: BrokerSettings) -> set[str]:

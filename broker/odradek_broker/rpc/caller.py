@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from odradek_proto.messages import DecodeError, Message
@@ -40,15 +41,15 @@ class Callers:
 
 def unary(callers: Callers, handler: Call) -> UnaryHandler:
     """A call on a listener."""
+    return partial(_run, callers, handler)
 
-    async def run(request: bytes, call: CallContext) -> bytes:
-        context, throttle = callers.of(call), callers.throttle
-        if not throttle.is_on:
-            return await handler(request, context)
-        await throttle.hold(throttle.owed(context))
-        return await throttle.run(context, handler(request, context))
 
-    return run
+async def _run(callers: Callers, handler: Call, request: bytes, call: CallContext) -> bytes:
+    context, throttle = callers.of(call), callers.throttle
+    if not throttle.is_on:
+        return await handler(request, context)
+    await throttle.hold(throttle.owed(context))
+    return await throttle.run(context, handler(request, context))
 
 
 def stream(callers: Callers, handler: StreamCall) -> StreamHandler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -170,10 +171,13 @@ class GroupService:
 
 
 def _call(kind: type[R], handler: Callable[[RequestContext, R], Awaitable[Message]]) -> Call:
-    async def run(data: bytes, context: RequestContext) -> bytes:
-        return (await handler(context, parsed(kind, data))).SerializeToString()
+    return partial(_run, kind, handler)
 
-    return run
+
+async def _run(
+    kind: type[R], handler: Callable[[RequestContext, R], Awaitable[Message]], data: bytes, context: RequestContext
+) -> bytes:
+    return (await handler(context, parsed(kind, data))).SerializeToString()
 
 
 def _member(each: core.DescribedConsumer | core.DescribedMember, **own: Any) -> wire.GroupMember:

@@ -21,6 +21,9 @@ OLDER_SUFFIX = ".1"
 MAX_BYTES = 64 * 1024 * 1024
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode  # `json.dumps` would make one for each line
+
+
 class EventLog:
     """Appends JSON lines with monotonic and wall time, the broker, and what happened."""
 
@@ -61,7 +64,7 @@ class EventLog:
         }
         if self._missing:
             line["events_missing_before"] = self._missing
-        text = json.dumps(line, separators=(",", ":"), default=str)
+        text = _encode(line)
         data = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
         try:
             if self._position + len(data) > self._max_bytes:

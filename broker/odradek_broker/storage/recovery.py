@@ -37,6 +37,7 @@ from odradek_broker.storage.snapshots import Snapshots
 from odradek_broker.storage.walk import walk_verified
 
 LAST_OFFSET = (1 << 63) - 1
+LITTER = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -66,21 +67,11 @@ class DirectoryContent(Value, frozen=True):
 
 def tidy(files: Files, directory: str) -> DirectoryContent:
     """Remove litter and complete swaps, then say what is there (R-236)."""
-    swapped = [
-        name
-        for name in files.list(directory)
-        if (parsed := parse_segment_file_name(name)) is not None and parsed.suffix == LOG_SUFFIX + SWAP_SUFFIX
-    ]
-    for name in files.list(directory):
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
-            files.remove(f"{directory}/{name}")
-    for name in swapped:
-        _complete_swap(files, directory, name)
-    for name in files.list(directory):
-        if parse_segment_file_name(name.removesuffix(SWAP_SUFFIX)) is not None and name.endswith(SWAP_SUFFIX):
-            # An index of a log that was not complete, or has its name already.
-            files.remove(f"{directory}/{name}")
-    names = [parsed for name in files.list(directory) if (parsed := parse_segment_file_name(name)) is not None]
+    found = files.list(directory)
+    if any(name.endswith((*LITTER, SWAP_SUFFIX)) for name in found):
+        _remove_litter(files, directory, found)
+        found = files.list(directory)
+    names = [parsed for name in found if (parsed := parse_segment_file_name(name)) is not None]
     bases = sorted(name.base_offset for name in names if name.suffix == LOG_SUFFIX)
     known = set(bases)
     indexed: dict[str, set[int]] = {
@@ -101,6 +92,23 @@ def tidy(files: Files, directory: str) -> DirectoryContent:
     }
     snapshots = sorted(name.base_offset for name in names if name.suffix == PRODUCER_SNAPSHOT_SUFFIX)
     return DirectoryContent(bases, frozenset(known - complete), snapshots)
+
+
+def _remove_litter(files: Files, directory: str, found: Sequence[str]) -> None:
+    swapped = [
+        name
+        for name in found
+        if (parsed := parse_segment_file_name(name)) is not None and parsed.suffix == LOG_SUFFIX + SWAP_SUFFIX
+    ]
+    for name in found:
+        if name.endswith(LITTER):
+            files.remove(f"{directory}/{name}")
+    for name in swapped:
+        _complete_swap(files, directory, name)
+    for name in files.list(directory):
+        if parse_segment_file_name(name.removesuffix(SWAP_SUFFIX)) is not None and name.endswith(SWAP_SUFFIX):
+            # An index of a log that was not complete, or has its name already.
+            files.remove(f"{directory}/{name}")
 
 
 def _complete_swap(files: Files, directory: str, name: str) -> None:

@@ -33,6 +33,9 @@ REMEDY = (
 LARGEST_ID = 2**31 - 1  # node ids are Kafka's int32
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class UnreadableQuorumState(StorageError):
     """The file is there and does not say what a node has voted."""
 
@@ -97,5 +100,5 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState, voters:
     }
     if state.catching_up:
         fields["catchingUp"] = True
-    content = json.dumps(fields, separators=(",", ":")).encode()
+    content = _encode(fields).encode()
     replace_file(files, directory, QUORUM_STATE, content, durable=True)

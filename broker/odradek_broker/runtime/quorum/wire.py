@@ -56,16 +56,14 @@ class _Form:
     def __init__(self, value: Any, message: type[Message], names: str) -> None:
         self.value = value
         self._message = message
-        self._names = dict(zip(value.__struct_fields__, names.split(), strict=True))
+        pairs = zip(value.__struct_fields__, names.split(), strict=True)
+        self._names = {field: name for field, name in pairs if name != "-"}
 
     def encode(self, value: Any, **more: object) -> bytes:
-        fields = dict(more)
-        for field, name in self._names.items():
-            content = getattr(value, field)
-            if isinstance(content, SnapshotId):
-                content = pb.SnapshotId(end_offset=content.end_offset, epoch=content.epoch)
-            if name != "-":
-                fields[name] = content
+        fields = {name: getattr(value, field) for field, name in self._names.items()} | more
+        snapshot = fields.get("snapshot")
+        if snapshot is not None:
+            fields["snapshot"] = pb.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
         return self._message(**fields).SerializeToString()
 
     def decode(self, data: bytes) -> tuple[Any, Any]:
@@ -74,7 +72,7 @@ class _Form:
             message: Any = self._message.FromString(data)
         except DecodeError as error:
             raise UnreadableMessage(f"{self._message.__name__}: {error}") from error
-        fields = {field: getattr(message, name) for field, name in self._names.items() if name != "-"}
+        fields = {field: getattr(message, name) for field, name in self._names.items()}
         if "error" in fields:
             fields["error"] = ErrorCode.from_number(fields["error"])
         if "successors" in fields:
