@@ -6,6 +6,8 @@ Rule of this module: whatever waits has a limit, and says in its error what was 
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +22,6 @@ from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
-from odradek_broker.testing.clock import Pace
 from odradek_broker.testing.doors import API_NAMES
 from odradek_broker.testing.fabric import OUTSIDE, Fabric
 from odradek_broker.testing.layout import Layout, as_text, broker_settings, check_settings
@@ -64,14 +65,13 @@ class AsyncCluster:
         self._layout = Layout(self._size, self._wanted_directory)
         self._fabric = Fabric()
         self._fabric.doors_are_open = not self.opens_late
-        pace = Pace()
         for broker in range(1, self._size + 1):
-            self._members[broker] = Member(broker, self._layout.log_directory(broker), self._fabric, pace)
+            self._members[broker] = Member(broker, self._layout.log_directory(broker), self._fabric)
         self._network = BrokerNetwork(self._fabric, OUTSIDE)
         try:
-            await self._all([self._start(member) for member in self._members.values()])
+            first = random.choice(self.brokers)
+            await self._all([self._start(each, stands_first=each.broker == first) for each in self._members.values()])
             await self.wait_until_ready(timeout=timeout)
-            pace.slow_down()
         except BaseException:
             await self.close()
             raise
@@ -94,6 +94,9 @@ class AsyncCluster:
                     port.release()
             self._members.clear()
             layout.remove_temporary()
+            await asyncio.sleep(0)  # connections that were closed are forgotten in the next turn
+            if gc.isenabled():
+                gc.collect(1)  # a node's parts know each other in circles: while they are young that costs little
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -343,11 +346,11 @@ class AsyncCluster:
 
     # --- Inside -----------------------------------------------------------------------------------------------------
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: Member, *, stands_first: bool = False) -> None:
         assert self._layout is not None, "the cluster is not open"
         voters = [each.voter for each in self._members.values()]
         settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
-        await member.start(settings)
+        await member.start(settings, stands_first=stands_first)
 
     async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
         """One call as a client makes it, to the first running broker that answers.

@@ -1,7 +1,7 @@
 """The clocks of the brokers of one process.
 
-A frozen broker's timers wait until it goes on, while time passes, as under SIGSTOP. While a cluster starts its time is
-faster than the world's: nobody is there yet whom the chance of an election would spare.
+A frozen broker's timers wait until it goes on, while time passes, as under SIGSTOP. When a cluster starts for the first
+time, one broker's clock skips what its first timers wait for: it stands for election before the others, and alone.
 """
 
 from __future__ import annotations
@@ -14,51 +14,32 @@ from odradek_proto.transport.ports import TimerHandle
 
 from odradek_broker.testing.fabric import Fabric
 
-HASTE = 10.0
-HASTE_S = 0.1  # and no longer: to brokers on a busy machine everything would seem to be late
-
-
-class Pace:
-    """How fast the time of a cluster goes: at first `HASTE` times the world's, for `HASTE_S` or until `slow_down`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._end = self._began + HASTE_S
-
-    def world_ms(self, delay_ms: float) -> float:
-        """How long that takes in the world: what reaches beyond the beginning is as long as everywhere."""
-        left_ms = max(self._end - self._loop.time(), 0.0) * 1000
-        return min(delay_ms / HASTE, left_ms) + max(delay_ms - left_ms * HASTE, 0.0)
-
-    def time(self) -> float:
-        """Seconds, which never go back."""
-        now = self._loop.time()
-        return now + (min(now, self._end) - self._began) * (HASTE - 1)
-
-    def slow_down(self) -> None:
-        """From now on as fast as the world's."""
-        self._end = min(self._end, self._loop.time())
+FIRST_ELECTION_MS = 150  # a voter of a new quorum waits up to so long before it stands
 
 
 class BrokerClock(LoopClock):
-    """`Clock` of one life of one broker."""
+    """`Clock` of one life of one broker. Timers are due at once as long as they wait for `skips_ms` altogether."""
 
-    def __init__(self, fabric: Fabric, broker: int, pace: Pace) -> None:
+    def __init__(self, fabric: Fabric, broker: int, *, skips_ms: float = 0) -> None:
         super().__init__()
         self._self_link = fabric.link(broker, broker)
-        self._pace = pace
+        self._skips_ms = skips_ms
+        self._ahead_ms = 0.0
 
     def now_ms(self) -> int:
-        return int(self._pace.time() * 1000)
+        return super().now_ms() + int(self._ahead_ms)
 
     async def sleep(self, delay_ms: float) -> None:
-        await super().sleep(self._pace.world_ms(delay_ms))
+        await super().sleep(delay_ms)
         await self._self_link.passage()
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        if delay_ms <= self._skips_ms:
+            self._skips_ms -= delay_ms
+            self._ahead_ms += delay_ms
+            delay_ms = 0
         timer = _Timer(self._self_link.deliver, callback)
-        timer.handle = asyncio.get_running_loop().call_later(self._pace.world_ms(delay_ms) / 1000, timer.due)
+        timer.handle = asyncio.get_running_loop().call_later(delay_ms / 1000, timer.due)
         return timer
 
 

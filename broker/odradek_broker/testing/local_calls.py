@@ -156,9 +156,9 @@ class LocalServer:
 
     def take_call(self, method: str, request: bytes, context: CallContext, back: Link, reply: Reply) -> None:
         """Work on a call; its answer goes back over a link."""
-        lost = PeerUnavailable(f"{self.address} {method}: connection lost")
 
         def abandon() -> None:
+            lost = PeerUnavailable(f"{self.address} {method}: connection lost")
             back.deliver(lambda: reply.fail(lost))
 
         async def work() -> None:

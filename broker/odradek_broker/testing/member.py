@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.process.node import Node
-from odradek_broker.testing.clock import BrokerClock, Pace
+from odradek_broker.testing.clock import FIRST_ELECTION_MS, BrokerClock
 from odradek_broker.testing.fabric import Fabric
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.layout import HeldPort
@@ -21,10 +21,9 @@ logger = logging.getLogger(__name__)
 class Member:
     """A broker that can be started, stopped and killed. `node` is the life that runs, None for a dead one."""
 
-    def __init__(self, broker: int, directory: Path, fabric: Fabric, pace: Pace) -> None:
+    def __init__(self, broker: int, directory: Path, fabric: Fabric) -> None:
         self.broker = broker
         self._fabric = fabric
-        self._pace = pace
         self.ports = (HeldPort(), HeldPort())
         own = (admin_address(broker), self.replication_address, self.controller_address)
         fabric.owners |= dict.fromkeys(own, broker)
@@ -63,13 +62,16 @@ class Member:
         own = f"REPLICATION://{self.replication_address},CONTROLLER://{self.controller_address}"
         return f"GRPC://{self.address},KAFKA://{self.kafka_address},{own}"
 
-    async def start(self, settings: BrokerSettings) -> None:
-        """A new life. Returns when it listens; raises what `Node.start` raises."""
+    async def start(self, settings: BrokerSettings, *, stands_first: bool = False) -> None:
+        """A new life. Returns when it listens; raises what `Node.start` raises. Of the voters of a new quorum one may
+        stand for election before the others.
+        """
         assert self.node is None, f"broker {self.broker} runs already"
         for port in self.ports:
             port.make_way()
         files, network = BrokerFiles(self._unflushed), BrokerNetwork(self._fabric, self.broker)
-        node = Node(settings, clock=BrokerClock(self._fabric, self.broker, self._pace), files=files, network=network)
+        clock = BrokerClock(self._fabric, self.broker, skips_ms=FIRST_ELECTION_MS if stands_first else 0)
+        node = Node(settings, clock=clock, files=files, network=network)
         try:
             await node.start()
         except BaseException:

@@ -46,7 +46,7 @@ class Unflushed:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._aside = root.with_name(f"{root.name}.removed")  # for what may have to come back
+        self._aside = f"{root}.removed"  # for what may have to come back
         self._numbers = itertools.count()
         self._files: dict[int, _Bytes] = {}  # by inode
         self._names: list[_Name] = []  # in the order of their changes
@@ -80,9 +80,12 @@ class Unflushed:
 
     def replace(self, source: str, target: str) -> None:
         """A rename is about to happen."""
-        kept = self._place() if os.path.lexists(target) else None
-        if kept is not None:
-            os.link(target, kept)
+        place = self._place()
+        kept: str | None = place
+        try:
+            os.link(target, place)
+        except FileNotFoundError:
+            kept = None  # nothing has the name yet
 
         def undo() -> None:
             os.replace(target, source)
@@ -101,8 +104,10 @@ class Unflushed:
         self._names.append(_Name(os.path.dirname(path), undo, aside))
 
     def _place(self) -> str:
-        self._aside.mkdir(parents=True, exist_ok=True)
-        return str(self._aside / str(next(self._numbers)))
+        number = next(self._numbers)
+        if not number:
+            os.makedirs(self._aside, exist_ok=True)
+        return f"{self._aside}/{number}"
 
     # --- Flushes and the loss of power ------------------------------------------------------------------------------
 
@@ -133,16 +138,17 @@ class Unflushed:
 
     def _forget(self, kept: str) -> None:
         """What was removed will not come back; another file may get its inode."""
-        for folder, _, files in os.walk(kept):
-            for file in files:
-                self._files.pop(os.stat(os.path.join(folder, file)).st_ino, None)
-        if os.path.lexists(kept):
+        if os.path.isdir(kept):
+            for folder, _, files in os.walk(kept):
+                for file in files:
+                    self._files.pop(os.stat(os.path.join(folder, file)).st_ino, None)
+        with contextlib.suppress(FileNotFoundError):
             self._files.pop(os.stat(kept).st_ino, None)
         _take_away(kept)
 
 
 def _take_away(path: str) -> None:
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    else:
+    try:
         os.remove(path)
+    except IsADirectoryError:
+        shutil.rmtree(path)
