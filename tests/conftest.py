@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     the disk is simulated. Whoever sets TMPDIR wants the files there, and what the slow tests write may be too much.
     """
     if config.option.forks:
-        config.pluginmanager.register(Forks(config.option.forks))
+        config.pluginmanager.register(Forks(config.option.forks, WAITING))
     if config.option.markexpr == "not slow" and "TMPDIR" not in os.environ:
         with contextlib.suppress(OSError):  # there is no such place
             runs_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC  # Docker forbids it, and tests write some
@@ -70,8 +70,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for processes comes first: workers take tests in this order, and so end with short ones together."""
-    items.sort(key=lambda item: all(item.get_closest_marker(name) is None for name in WAITING))
+    """What waits for processes comes first, then the simulated worlds, which take long: workers take tests in this
+    order, and so end with short ones together."""
+
+    def place(item: pytest.Item) -> int:
+        if any(item.get_closest_marker(name) for name in WAITING):
+            return 0
+        return 1 if "simulation" in item.path.parts else 2
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(tryfirst=True)

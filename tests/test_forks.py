@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,8 @@ PLUGIN = """
     import pytest
     from tests.forks import Forks
     def pytest_configure(config):
-        config.pluginmanager.register(Forks(2))
+        config.pluginmanager.register(Forks(2, ("waits",)))
+        config.addinivalue_line("markers", "waits: for other processes")
         config.addinivalue_line("markers", "xdist_group: in one process")
 """
 
@@ -78,14 +80,55 @@ def test_a_file_and_a_group_share_a_process_and_its_fixtures(tmp_path: Path) -> 
     assert {place[:4] for _, _, place in told} == {"fork"}
 
 
+def test_a_file_with_a_fixture_of_its_own_is_in_one_process_and_any_other_in_several(tmp_path: Path) -> None:
+    """Each test runs once; what a module has is made once."""
+    file = """
+        import os, pytest
+        @pytest.fixture(scope="{0}")
+        def made():
+            with open(r"{1}", "a") as file: print("made", file=file)
+        @pytest.mark.parametrize("number", range(9))
+        def test_it(made, number):
+            with open(r"{1}", "a") as file: print(number, file=file)
+    """
+    seen = {scope: tmp_path / scope for scope in ("module", "function")}
+    files = {f"test_{scope}": file.format(scope, path) for scope, path in seen.items()}
+    assert run(tmp_path, **files)[0] == 0
+    for scope, made in (("module", 1), ("function", 9)):
+        lines = seen[scope].read_text().splitlines()
+        assert lines.count("made") == made
+        assert sorted(set(lines) - {"made"}) == [str(number) for number in range(9)]
+
+
+def test_what_waits_and_what_computes_run_beside_each_other(tmp_path: Path) -> None:
+    """Two tests that wait for each other, one of each kind, and others of its kind before the second."""
+    os.mkfifo(tmp_path / "meeting")
+    waiting = f"""
+        import pytest
+        @pytest.mark.waits
+        def test_meets():
+            with open(r"{tmp_path / "meeting"}") as file: assert file.read() == "here"
+        @pytest.mark.parametrize("number", range(9))
+        @pytest.mark.waits
+        def test_waits(number): pass
+    """
+    computing = f"""
+        def test_is_met():
+            with open(r"{tmp_path / "meeting"}", "w") as file: file.write("here")
+    """
+    code, lines = run(tmp_path, test_a=waiting, test_b=computing)
+    assert code == 0
+    assert lines[-1].split(" in ")[0].strip("= ") == "11 passed"
+
+
 def test_a_process_that_dies_fails_the_test_that_it_was_at(tmp_path: Path) -> None:
     """The others go on, and the run has failed."""
-    dying = "import os\ndef test_dies(): os._exit(0)\ndef test_behind_it(): pass"
+    dying = "import os\ndef test_dies(): os._exit(0)\ndef test_beside_it(): pass"
     code, lines = run(tmp_path, test_dying=dying, test_other="def test_other(): pass")
     assert code == 1
     assert any(line.startswith("FAILED test_dying.py::test_dies") for line in lines)
     assert any("it ended without a word" in line for line in lines)
-    assert lines[-1].split(" in ")[0].strip("= ") == "1 failed, 1 passed"
+    assert lines[-1].split(" in ")[0].strip("= ") == "1 failed, 2 passed"
 
 
 def test_the_first_failure_can_be_the_end(tmp_path: Path) -> None:
