@@ -22,6 +22,7 @@ from tests.broker.crashing_disk import CrashingFiles, PowerLost
 from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
 
 TOPIC_ID = bytes(range(16))
+STRIDE = 6
 
 
 class Story:
@@ -192,15 +193,15 @@ def crash(tell: Callable[[Story], None], settings: LogSettings, steps: int, seed
     return stopped
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, STRIDE))])
 @pytest.mark.parametrize("mode", sorted(SETTINGS))
 @pytest.mark.parametrize("power", [True, False], ids=["power-loss", "kill"])
 @pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)
 def test_a_crash_at_every_step_loses_nothing_durable(
     tell: Callable[[Story], None], power: bool, mode: str, first: int
 ) -> None:
-    """For every third step of the story (the slow tests have the others), with one of the disks that may be left."""
+    """For every sixth step of the story (the slow tests have the others), with one of the disks that may be left."""
     steps = first
     while crash(tell, SETTINGS[mode], steps, seed=steps * 31 + 7, power=power):
-        steps += 3
+        steps += STRIDE
     assert steps > 50

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from odradek_chaos.worlds.simulated.faults.catalogue import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
@@ -15,17 +14,16 @@ OPTIONS = Options(faults_ms=1_500)
 EVERYTHING = Options(faults_ms=1_500, nemeses=SAFE_NEMESES)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_seed_runs_twice_in_the_same_way(seed: int) -> None:
+def test_a_seed_runs_twice_in_the_same_way() -> None:
     """Trace hash, faults and the brokers' events are equal, whatever ran in this process before."""
-    first, second = run_seed(seed, OPTIONS), run_seed(seed, OPTIONS)
+    first, second = run_seed(0, OPTIONS), run_seed(0, OPTIONS)
     assert first.trace_hash == second.trace_hash
     assert first.faults == second.faults
     assert [moment.line() for moment in first.timeline.moments] == [moment.line() for moment in second.timeline.moments]
 
 
 def test_hash_seeds_leave_no_trace() -> None:
-    """Three processes with three PYTHONHASHSEEDs and all nemeses at once give one trace hash, that of this process."""
+    """Two processes with two PYTHONHASHSEEDs and all nemeses at once give one trace hash, that of this process."""
     program = (
         "from odradek_chaos.worlds.simulated.faults.catalogue import SAFE_NEMESES\n"
         "from odradek_chaos.worlds.simulated.plan.options import Options\n"
@@ -41,14 +39,14 @@ def test_hash_seeds_leave_no_trace() -> None:
             check=True,
             timeout=600,
         ).stdout.strip()
-        for hash_seed in ("0", "1", "4242")
+        for hash_seed in ("0", "4242")
     ]
     assert set(hashes) == {run_seed(7, EVERYTHING).trace_hash}
 
 
 def test_another_seed_is_another_history() -> None:
     """Otherwise the seeds of a campaign would be one."""
-    assert len({run_seed(seed, Options(faults_ms=500)).trace_hash for seed in range(3)}) == 3
+    assert len({run_seed(seed, Options(faults_ms=100)).trace_hash for seed in range(3)}) == 3
 
 
 def test_the_mode_of_truncation_does_not_shift_the_faults() -> None:

@@ -183,7 +183,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
     assert checks_of(world) == found
 
 
-@pytest.mark.parametrize("seed", [1, 6, 7, 9])
+@pytest.mark.parametrize("seed", [7, 9, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 6))])
 def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     """A bit of any file of any broker: the audit sees it, and names the copy."""
     result = run_seed(seed, Options(faults_ms=4_000, nemeses=("flip-any", "new-disk", "kill")))
@@ -191,15 +191,14 @@ def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     assert not result.findings, result.report()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_disk_excuses_a_mistake_of_the_product(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_disk_excuses_a_mistake_of_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody may end by what no disk raises, whatever was done to his disk before."""
 
     def planted(*_: object) -> None:
         raise ValueError("planted")
 
     monkeypatch.setattr(Elections, "on_end", planted)
-    result = run_seed(seed, Options(faults_ms=5_000, nemeses=("stop", "disk-full")), to_the_end=True)
+    result = run_seed(1, Options(faults_ms=5_000, nemeses=("stop", "disk-full")), to_the_end=True)
     assert "planted" in str(result.findings[0])
     ended = [event for event in result.timeline.moments if event.event == "!ended"]
     assert not [event for event in ended if event.facts["error"] == "ValueError"]

@@ -60,25 +60,37 @@ class Explorer:
     """Tries the states of one recording after the other; what it finds is in `result`."""
 
     def __init__(
-        self, bench: Bench, *, seed: int = 0, per_point: int = 100, inside: float = 0.0, wanted: str | None = None
+        self,
+        bench: Bench,
+        *,
+        seed: int = 0,
+        per_point: int = 100,
+        inside: float = 0.0,
+        points_inside: int | None = None,
+        wanted: str | None = None,
     ) -> None:
         """`per_point` bounds the states of one moment, about. Of a share `inside` of all states the recovery is
-        recorded, too, and loses power at each of its own moments. A finding that says `wanted` is the last one.
+        recorded, too, and loses power at each of its own moments, or at `points_inside` of them. A finding that says
+        `wanted` is the last one.
         """
         self.result = Exploration()
         self._bench = bench
         self._rng = random.Random(seed)
         self._per_point = per_point
         self._inside = inside
+        self._points_inside = points_inside
         self._wanted = wanted
 
     def explore(self, operations: Sequence[Operation], points: int | None = None) -> Exploration:
         """Lose power after every operation, or after so many that chance picks. Ends early when there are findings."""
-        moments = set(range(len(operations)))
-        if points is not None and points < len(operations):
-            moments = set(self._rng.sample(range(len(operations)), points))
-        self._run(operations, moments, DurabilityModel(operations, self._bench.root), self._per_point, self._inside)
+        promises = DurabilityModel(operations, self._bench.root)
+        self._run(operations, self._moments(operations, points), promises, self._per_point, self._inside)
         return self.result
+
+    def _moments(self, operations: Sequence[Operation], points: int | None) -> set[int]:
+        if points is None or points >= len(operations):
+            return set(range(len(operations)))
+        return set(self._rng.sample(range(len(operations)), points))
 
     def _run(
         self,
@@ -125,7 +137,7 @@ class Explorer:
         inner = DurabilityModel(operations, self._bench.root)
         inner.go_on(owed, written_by_name(state, promises))
         self.result.recoveries += 1
-        self._run(operations, set(range(len(operations))), inner, INSIDE_PER_POINT, 0.0)
+        self._run(operations, self._moments(operations, self._points_inside), inner, INSIDE_PER_POINT, 0.0)
 
 
 def explore(
@@ -136,10 +148,14 @@ def explore(
     per_point: int = 100,
     points: int | None = None,
     inside: float = 0.0,
+    points_inside: int | None = None,
     wanted: str | None = None,
 ) -> Exploration:
     """Lose power at the moments of a recording and open what is left, as `Explorer` says."""
-    return Explorer(bench, seed=seed, per_point=per_point, inside=inside, wanted=wanted).explore(operations, points)
+    explorer = Explorer(
+        bench, seed=seed, per_point=per_point, inside=inside, points_inside=points_inside, wanted=wanted
+    )
+    return explorer.explore(operations, points)
 
 
 def _describe(operation: Operation) -> str:
