@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -209,9 +210,8 @@ def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
     Raises `ValueError` when there are none, or when it changes what cannot be changed in a process that has imported
     the file: code outside of functions, or the variables that a function closes over.
     """
-    name, source = str(ROOT / path), (ROOT / path).read_text()
-    written = compile(source, name, "exec")  # as it was imported: the lines are right
-    before, after = (compile(ast.unparse(ast.parse(each)), name, "exec") for each in (source, text))
+    written, before = _unchanged(path)
+    after = compile(ast.unparse(ast.parse(text)), str(ROOT / path), "exec")
     if _outside(before) != _outside(after):
         raise ValueError(f"{path}: code outside of functions has changed")
     functions = zip(_codes(written), _codes(before), _codes(after), strict=True)
@@ -222,6 +222,13 @@ def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
         if old.co_freevars != new.co_freevars:
             raise ValueError(f"{path}: {old.co_qualname} closes over other variables")
     return found
+
+
+@cache
+def _unchanged(path: str) -> tuple[CodeType, CodeType]:
+    """A file as it was imported, where the lines are right, and as it would be without its comments."""
+    name, source = str(ROOT / path), (ROOT / path).read_text()
+    return compile(source, name, "exec"), compile(ast.unparse(ast.parse(source)), name, "exec")
 
 
 def _outside(code: CodeType) -> object:

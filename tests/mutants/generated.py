@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -103,9 +104,11 @@ class _Apply(ast.NodeTransformer):
 
 
 def _statement_around(module: ast.Module, target: ast.AST) -> ast.stmt:
-    """The smallest statement that contains a node; of nested ones the walk comes to the innermost last."""
-    around = [node for node in ast.walk(module) if isinstance(node, ast.stmt) and target in ast.walk(node)]
-    return around[-1]
+    """The smallest statement that contains a node, or is it."""
+    parents = {child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)}
+    while not isinstance(target, ast.stmt):
+        target = parents[target]
+    return target
 
 
 def _head(statement: ast.stmt) -> range:
@@ -127,17 +130,20 @@ def _in_functions(module: ast.Module) -> Iterator[ast.AST]:
 
 def generate(count: int, seed: int, places: Sequence[str] = CORE) -> list[Generated]:
     """`count` mutants of the files below `places`, drawn without repetition, in the order of the draw."""
-    candidates: list[tuple[str, int, int]] = []  # file, number of the node in it, number of the change
-    sources = {
-        str(path.relative_to(ROOT)): path.read_text()
-        for place in places
-        for path in sorted((ROOT / place).glob("*.py"))
-    }
-    for path, text in sources.items():
-        for number, node in enumerate(_in_functions(ast.parse(text))):
-            candidates += [(path, number, which) for which, _ in enumerate(_changes(node))]
+    candidates = [each for place in places for each in _candidates(place)]
     chosen = Random(seed).sample(candidates, min(count, len(candidates)))
-    return [_mutant(path, sources[path], number, which) for path, number, which in chosen]
+    return [_mutant(path, (ROOT / path).read_text(), number, which) for path, number, which in chosen]
+
+
+@cache
+def _candidates(place: str) -> list[tuple[str, int, int]]:
+    """File, number of the node in it, number of the change."""
+    found: list[tuple[str, int, int]] = []
+    for path in sorted((ROOT / place).glob("*.py")):
+        name = str(path.relative_to(ROOT))
+        for number, node in enumerate(_in_functions(ast.parse(path.read_text()))):
+            found += [(name, number, which) for which, _ in enumerate(_changes(node))]
+    return found
 
 
 def _mutant(path: str, text: str, number: int, which: int) -> Generated:
