@@ -101,7 +101,6 @@ def world(tmp_path: Path) -> Iterator[ProcessesWorld]:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.xdist_group("cluster")
 async def test_a_silent_or_dead_broker_is_missed_though_the_others_have_not_noticed(world: ProcessesWorld) -> None:
     """The cluster's own opinion takes a session timeout; whoever asks each broker knows at once."""
     health = await wait_until_converged(world, timeout_s=PATIENCE_S)

@@ -18,7 +18,7 @@ CALM = (
     "-X",
     "controller.quorum.fetch.timeout.ms=20000",
 )  # no controller is replaced for a pause: orders are not repeated
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+pytestmark = pytest.mark.cluster
 
 
 def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path, home: Path) -> None:

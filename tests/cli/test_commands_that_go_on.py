@@ -27,7 +27,7 @@ from tests.signals import sigint_of_children
 from tests.waiting import until
 
 Run = Callable[..., Any]
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 120
 UNNOTICED = {  # nobody who is frozen, or merely busy, is missed before the end

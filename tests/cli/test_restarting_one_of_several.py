@@ -11,7 +11,7 @@ from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.command_line import TIMED_OUT
 
 Run = Callable[..., Any]
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+pytestmark = pytest.mark.cluster
 
 
 def test_the_one_that_was_named_is_waited_for(odradek: Run, odradek_process: Run, place: Path) -> None:

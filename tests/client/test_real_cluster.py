@@ -17,7 +17,7 @@ from odradek_chaos.worlds.processes import ProcessesWorld
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS_BETWEEN_KILLS = 300
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-cluster")]
+pytestmark = pytest.mark.cluster
 
 
 TOPICS = ("orders", "examples")

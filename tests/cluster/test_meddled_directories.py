@@ -18,7 +18,7 @@ from odradek_chaos.harness.waiting import wait_until_ready
 
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 PATIENCE_S = 120
 MEDDLED = (2, 3)

@@ -13,7 +13,7 @@ from odradek_broker.local.cluster import LocalCluster
 
 from tests.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.cluster
 
 TIMEOUT_S = 120
 

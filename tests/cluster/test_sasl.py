@@ -41,7 +41,7 @@ from tests.waiting import until
 
 kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export nothing
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.cluster
 
 START_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 TIMEOUT_S = 90
 

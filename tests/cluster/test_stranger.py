@@ -30,7 +30,7 @@ from odradek_proto.v1 import admin_messages, broker_pb2, controller_messages, qu
 from tests.cluster.forged import ANSWERED, LISTENERS, REFUSED, STREAMS, TABLE, TAKEN, Facts, Forged
 from tests.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 START_S = 60
 PATIENCE_MS = 10_000

@@ -11,7 +11,7 @@ from odradek import Admin, Consumer, NewTopic, Producer
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 PATIENCE_S = 120
 LEADER, OTHERS = 1, (2, 3)

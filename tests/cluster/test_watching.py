@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SECONDS = 40  # four kills
 
 
-@pytest.mark.alone
 def test_every_sample_of_a_watch_is_a_moment_that_can_be(tmp_path: Path) -> None:
     """Under load, while leaders die: no follower is ever shown beyond its leader, and it goes on while one is dead."""
     watched = watch_a_cluster(tmp_path / "cluster", SECONDS, seed=1)

@@ -13,7 +13,6 @@ from tests.interop.kills.harness import Harness
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("client", "protocol"), [("confluent", "classic"), ("confluent", "consumer"), ("java", "classic")]
 )
