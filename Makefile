@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=  # each worker of pytest would compile all tests anew, 6 s of processor time a piece
 
-.PHONY: help demo test test-slow test-all check format proto lock docs pictures sim torture mutants bench clean
+.PHONY: help demo test test-slow test-containers test-all check format proto lock docs pictures sim torture mutants bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,15 +21,16 @@ $(STAMP): pyproject.toml ops/dev.lock
 demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
 	@$(BIN)/odradek demo
 
-test: $(STAMP)  ## everything of every day, about three minutes on two cores
+test: $(STAMP)  ## everything of every day, a minute and a half on two cores
 	@$(BIN)/python -m pytest -m "not slow" --forks 4  # two of four wait for processes
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
-	@$(BIN)/python -m pytest -m "slow and not cluster" -n 2 --dist loadgroup --durations 15
-	@$(BIN)/python -m pytest -m "slow and cluster and not alone" -n 2 --dist loadgroup --durations 15
-	@$(BIN)/python -m pytest -m "slow and alone" --durations 15
+	@$(BIN)/python -m pytest -m slow --forks 4 --durations 15 --ignore tests/containers
 
-test-all: test test-slow  ## everything
+test-containers: $(STAMP)  ## the images and docker-compose.yml; needs Docker
+	@$(BIN)/python -m pytest -m slow --durations 15 tests/containers
+
+test-all: test test-slow test-containers  ## everything
 
 check: $(STAMP)  ## format, lint, strict types
 	@$(BIN)/ruff format --check .

@@ -70,15 +70,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for processes comes first, then the simulated worlds, which take long: workers take tests in this
-    order, and so end with short ones together."""
+    """What waits for processes comes first, and of all others what takes long: groups, which one process runs, and
+    simulated worlds. Workers take tests in this order, and so end with short ones together."""
 
-    def place(item: pytest.Item) -> int:
-        if any(item.get_closest_marker(name) for name in WAITING):
-            return 0
-        return 1 if "simulation" in item.path.parts else 2
+    def waits(item: pytest.Item) -> bool:
+        return any(item.get_closest_marker(name) for name in WAITING)
 
-    items.sort(key=place)
+    def is_long(item: pytest.Item) -> bool:
+        return item.get_closest_marker("xdist_group") is not None or "simulation" in item.path.parts
+
+    items.sort(key=lambda item: (not waits(item), not is_long(item)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,6 +20,7 @@ from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, d
 from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 
+pytestmark = pytest.mark.xdist_group("docs")  # in one process, so that each file is parsed once
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])

@@ -14,6 +14,7 @@ from tests.mutants.fork_server import differences
 from tests.mutants.generated import CORE, _changes, generate
 from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
+pytestmark = pytest.mark.xdist_group("mutants")  # in one process, so that each file is parsed once
 AREAS = {
     "controller", "epoch cache", "fencing", "groups", "high watermark", "isr", "listener", "log", "produce",
     "producers", "quorum", "recovery", "retention", "truncation",
