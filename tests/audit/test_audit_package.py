@@ -188,14 +188,20 @@ def test_a_standalone_cluster_reads_and_writes_a_bucket(
     assert [any("Asked to launch executor" in line for line in worker.lines) for worker in workers] == [True, True]
 
 
-def test_an_archive_is_reproducible_and_small(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What nobody changes."""
+    written = tmp_path_factory.mktemp("package")
+    write_package(written)
+    return written
+
+
+def test_an_archive_is_reproducible_and_small(package: Path, tmp_path: Path) -> None:
     """Twice the same bytes; the command's typer and rich, gRPC and tests are not in it."""
-    inside = write_package(tmp_path / "a")
+    inside = write_package(tmp_path)
     assert [each.split()[0] for each in inside] == ["cramjam", "crc32c", "lz4", "msgspec", "zstandard"]
-    write_package(tmp_path / "b")
-    first, second = ((tmp_path / name / ARCHIVE).read_bytes() for name in ("a", "b"))
-    assert first == second
-    with tarfile.open(tmp_path / "a" / ARCHIVE) as archive:
+    assert (package / ARCHIVE).read_bytes() == (tmp_path / ARCHIVE).read_bytes()
+    with tarfile.open(package / ARCHIVE) as archive:
         names = archive.getnames()
         manifest = json.load(archive.extractfile(MANIFEST) or sys.stdin)
     assert manifest["packages"] == inside
@@ -205,9 +211,9 @@ def test_an_archive_is_reproducible_and_small(tmp_path: Path) -> None:
         write_package(tmp_path / "c", ["no-such-package"])
 
 
-def test_a_package_for_another_python_is_refused(bare_python: Path, tmp_path: Path) -> None:
+def test_a_package_for_another_python_is_refused(bare_python: Path, package: Path, tmp_path: Path) -> None:
     """Before Spark starts: C code of one version does not load in another one."""
-    write_package(tmp_path)
+    shutil.copytree(package, tmp_path, dirs_exist_ok=True)
     with tarfile.open(tmp_path / ARCHIVE) as archive:
         archive.extractall(tmp_path / "odradek", filter="data")
     manifest = json.loads((tmp_path / "odradek" / MANIFEST).read_text())

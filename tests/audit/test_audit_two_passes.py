@@ -28,6 +28,7 @@ from odradek_proto.topics import TopicPartition
 from tests.audit.corruption import NEAR_MISSES, places
 from tests.audit.sample import SampleLog, SamplePartition
 from tests.interop.planted import plant_all
+from tests.seeds import seeds
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1.1"
 SOURCES = {str(node): GOLDEN / f"broker-{node}" for node in (1, 2, 3)}
@@ -90,7 +91,7 @@ def test_damage_is_never_proven_sound(tmp_path: Path) -> None:
     assert (through_two.findings, through_two.partitions) == (report.findings, report.partitions)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, every_day=3))
 def test_flipped_bits_anywhere_are_judged_alike(seed: int, tmp_path: Path) -> None:
     """In segments, indexes, snapshots, epochs, of any replica."""
     rng = random.Random(seed)

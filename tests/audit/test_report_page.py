@@ -33,6 +33,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.seeds import seeds
 
 WriteCluster = Callable[..., dict[str, Path]]
 PARTITION = TopicPartition("t", 0)
@@ -467,7 +468,7 @@ def test_records_lost_in_a_row_are_told_as_one_loss(write_cluster: WriteCluster)
     assert "3 findings in 1 partition." in said
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, every_day=20))
 def test_any_damage_ends_in_a_sound_page(write_cluster: WriteCluster, seed: int) -> None:
     """Bytes cut, repeated, zeroed or replaced by noise in any file: a page, and nothing but our markup."""
     chance = random.Random(seed)

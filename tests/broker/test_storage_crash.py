@@ -20,6 +20,7 @@ from odradek_proto.records import read_header
 
 from tests.broker.crashing_disk import CrashingFiles, PowerLost
 from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
+from tests.seeds import seeds
 
 TOPIC_ID = bytes(range(16))
 STRIDE = 6
@@ -193,7 +194,7 @@ def crash(tell: Callable[[Story], None], settings: LogSettings, steps: int, seed
     return stopped
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, STRIDE))])
+@pytest.mark.parametrize("first", seeds(STRIDE, every_day=1))
 @pytest.mark.parametrize("mode", sorted(SETTINGS))
 @pytest.mark.parametrize("power", [True, False], ids=["power-loss", "kill"])
 @pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)

@@ -25,6 +25,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import groups_messages as wire
 
 from tests.groups.consumers import World
+from tests.seeds import seeds
 
 HEARTBEAT = "/odradek.v1.Groups/ConsumerGroupHeartbeat"
 MAX_POLL_MS = 60_000
@@ -325,7 +326,7 @@ class History:
                 assert owners.setdefault(each, member.name) == member.name, f"{each}: {owners[each]}, {member.name}"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, every_day=6))
 def test_random_histories(seed: int) -> None:
     """One owner at any time; in the end every member has its share, and all partitions have an owner."""
     history = History(seed)
