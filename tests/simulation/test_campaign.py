@@ -81,7 +81,8 @@ def test_a_longer_campaign_reaches_every_fault_and_finds_nothing() -> None:
 def test_flushed_acknowledgements_survive_any_power_loss() -> None:
     """odradek.fsync=before-ack: single and total power losses among kills, any number, any order (B.2).
 
-    Also after an fsync that failed: what it was for stays in memory, and the next fsync does not write it.
+    Also after an fsync that failed: what it was for stays in memory, and the next fsync does not write it. `make
+    torture` has hours of such seeds.
     """
     for nemeses in (
         ("power", "kill", "cut"),
@@ -89,6 +90,6 @@ def test_flushed_acknowledgements_survive_any_power_loss() -> None:
         ("blackout", "io-error", "kill"),
     ):
         options = Options(faults_ms=8_000, fsync="before-ack", nemeses=nemeses)
-        campaign = run_campaign(range(2_000, 2_010), options, jobs=2)
+        campaign = run_campaign(range(2_000, 2_005), options, jobs=2)
         assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
         assert campaign.faults.keys() >= set(nemeses)
