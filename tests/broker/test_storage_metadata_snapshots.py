@@ -29,6 +29,7 @@ from odradek_proto.transport.ports import Files
 
 from tests.broker.crashing_disk import CrashingFiles, PowerLost
 
+pytestmark = pytest.mark.xdist_group("metadata snapshots")  # in one process, so that each is made once
 SETTINGS = LogSettings(segment_bytes=300, index_interval_bytes=100, retention_ms=-1)
 DIRECTORY = "/data/__cluster_metadata-0"
 

@@ -18,6 +18,7 @@ from odradek_chaos.lessons.player import Key, keys_in, turn_pages
 from odradek_chaos.lessons.verdict import Verdict, judge
 from odradek_chaos.lessons.views import ReplicaView
 
+pytestmark = pytest.mark.xdist_group("lessons")  # in one process, so that each is played once
 LESSONS = {name: lesson(name) for name in SHOWN}
 FAILING = {name: each for name, each in LESSONS.items() if any(world.expected for world in each.worlds)}
 GOLDEN = Path(__file__).parent / "lessons"

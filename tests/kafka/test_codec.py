@@ -13,6 +13,7 @@ from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 from tests.kafka import oracle
 
+pytestmark = pytest.mark.xdist_group("codec")  # in one process, so that each schema is read once
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TIMES = {
     "session_lifetime_ms",
