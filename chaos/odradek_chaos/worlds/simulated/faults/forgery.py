@@ -2,9 +2,9 @@
 right, a little wrong, or as large as they get.
 
 A stranger without credentials can say exactly what a peer would say. What only credentials can tell apart is left out
-here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, the end of a copy as
-its broker reports it, and a registration in the name of a broker that is down. Whatever is left may disturb for a
-moment, and must change nothing for good.
+here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, that a copy is
+damaged or where it ends, as its broker reports it, and a registration in the name of a broker that is down. Whatever is
+left may disturb for a moment, and must change nothing for good.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Forger:
         )
 
     def _session(self, known: Known) -> tuple[str, Request]:
-        """A heartbeat in a broker's name. Of copies it never says in the right leader epoch where they end."""
+        """A heartbeat in a broker's name. It calls no copy damaged, and names no end in the right leader epoch."""
         broker, copies = self._node(known), []
         registration = known.image.brokers.get(broker)
         for topic in known.image.topics.values():
@@ -206,7 +206,6 @@ class Forger:
                         leader_epoch=INT_MAX if epoch == topic.partitions[number].leader_epoch else epoch,
                         last_epoch=self._int(topic.partitions[number].leader_epoch),
                         log_end_offset=self._long(0),
-                        damaged=self._rng.random() < 0.5,
                     )
                 )
         return SESSION, controller_messages.Heartbeat(
