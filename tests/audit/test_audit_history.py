@@ -20,6 +20,8 @@ from odradek_audit.inputs.history import (
     ACKS_NONE,
     DELIVER,
     ERROR,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     SEND,
     CorruptHistory,
     Event,
@@ -169,6 +171,7 @@ events = st.builds(
     time_ms=st.integers(0, 2**40),
     key=st.none() | st.binary(max_size=9),
     tombstone=st.just(False),
+    isolation=st.sampled_from(["", READ_COMMITTED, READ_UNCOMMITTED]),
 )
 
 

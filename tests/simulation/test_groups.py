@@ -41,14 +41,14 @@ def test_what_is_answered_before_it_is_committed_is_found(monkeypatch: pytest.Mo
     """K-43: no failover is needed to see that the commit is in no committed batch when its client hears of it."""
     reply = CommitQueue.reply
     monkeypatch.setattr(CommitQueue, "reply", lambda queue, token, answer, after=0: reply(queue, token, answer))
-    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT_FAULTS_MS))
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT))
     assert {finding.check for finding in result.findings} == {UNCOMMITTED}
 
 
 def test_a_partition_that_is_written_to_two_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """K-59: in the log, whatever the two make of it."""
     monkeypatch.setattr(reconciliation, "_where", lambda partitions, keep: partitions)
-    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT_FAULTS_MS))
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT))
     assert {finding.check for finding in result.findings} == {ONE_OWNER}
 
 

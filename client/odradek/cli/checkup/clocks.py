@@ -23,7 +23,7 @@ class Ahead(NamedTuple):
 
 
 async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout_ms: float) -> dict[int, Ahead]:
-    """By broker; those that do not answer in time say nothing."""
+    """By broker; those that do not answer in time say nothing, and one alone is not asked."""
 
     async def ask(address: str) -> Ahead | None:
         started, wall_ms = time.perf_counter(), time.time() * 1000
@@ -35,6 +35,8 @@ async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout
         half_ms = (time.perf_counter() - started) * 500
         return Ahead(answer.wall_ms - (wall_ms + half_ms), half_ms) if answer.wall_ms else None
 
+    if len(addresses) < 2:
+        return {}
     found = await asyncio.gather(*map(ask, addresses.values()))
     return {broker: clock for broker, clock in zip(addresses, found, strict=True) if clock is not None}
 
