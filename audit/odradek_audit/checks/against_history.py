@@ -176,7 +176,7 @@ def check_history(
     log = _read_log(partition, table, reference_replica, history, sent, reader, sink)
     missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
     numbers, lost = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
-    _check_delivered(partition, table, reference_replica, log, history, missed)
+    _check_delivered(partition, tables, reference_replica, log, history, reader, missed)
     _check_committed(partition.replicas[reference_replica], table, log, history, reader, sink)
     if missed is not sink:
         _note_missed(partition, reference_replica, len(missed.findings) + sum(missed.suppressed.values()), sink)
@@ -417,13 +417,14 @@ def _holders(
 
 def _check_delivered(
     partition: PartitionInputs,
-    table: BatchTable,
+    tables: Mapping[str, BatchTable],
     reference_replica: str,
     log: _Log,
     history: PartitionHistory,
+    reader: SegmentReader,
     sink: FindingSink,
 ) -> None:
-    inputs = partition.replicas[reference_replica]
+    table, inputs = tables[reference_replica], partition.replicas[reference_replica]
     log_end = log_end_offset(inputs, table)
     cleaned = _Cleaned(partition, reference_replica, log, history)
     reported: set[tuple[int, bytes]] = set()
@@ -433,17 +434,22 @@ def _check_delivered(
         if _in_undecodable(table, log, offset) or cleaned.may_lack(offset, digest):
             continue
         reported.add((offset, digest))
+        asked = len(reported) <= HOLDERS_LOOKED_UP
+        holders = _holders(partition, tables, reference_replica, offset, digest, reader) if asked else []
+        where = f"; {replicas_have(holders, 'still ')} it" if holders else ""
         sink.report(
             DELIVERED_LOST,
             reference_replica,
             f"{client or 'a consumer'} was given {history.labels.get(digest, '?')!r} at offset {offset} "
             f"(history, line {line}), and "
-            f"{_what_stands_there(reference_replica, log, offset, log_end)}",
+            f"{_what_stands_there(reference_replica, log, offset, log_end)}{where}",
+            other_replica=holders[0] if holders else "",
             offset=offset,
             end_offset=offset + 1,
             epoch=_epoch_at(table, offset),
             client=client,
             line=line,
+            held_by=holders,
         )
 
 

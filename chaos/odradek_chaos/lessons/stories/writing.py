@@ -53,8 +53,8 @@ ACKS = Lesson(
         Step(
             "acks=0",
             "Broker 1 is back, and follows. A producer with old metadata still sends m4 to it, with acks=0.",
-            "Broker 1 does not lead, so it drops m4. With acks=0 there is no answer, and so no error either: the "
-            "producer never knows.",
+            "Broker 1 does not lead, so it drops m4. With acks=0 there is no answer that could say so. (Kafka's broker "
+            "closes the connection, so that the client asks who leads.)",
             """
             quiet start 1
             quiet settle
@@ -64,8 +64,8 @@ ACKS = Lesson(
         Step(
             "In the end",
             "Both replicas agree.",
-            "Left, m2 is lost although it was acknowledged. In both, m4 is lost without a word. The auditor finds "
-            "nothing wrong: acks=1 and acks=0 promise no more.",
+            "Left, m2 is lost although it was acknowledged. In both, m4 is lost, and no error named it. The "
+            "auditor finds nothing wrong: acks=1 and acks=0 promise no more.",
             "settle",
         ),
     ),
@@ -130,7 +130,7 @@ MIN_INSYNC_REPLICAS = Lesson(
             "Unknown",
             "20 seconds pass: the time-out of m2.",
             "Right, the producer of m2 is told REQUEST_TIMED_OUT: m2 is in a log, and may yet be committed or lost. "
-            "(NOT_ENOUGH_REPLICAS_AFTER_APPEND, which older brokers answered, means the same.)",
+            "(So it may after NOT_ENOUGH_REPLICAS_AFTER_APPEND: the ISR became too small behind the append.)",
             "time 20000",
         ),
         Step(
