@@ -84,9 +84,14 @@ class AdministeredTopics:
 
 
 def wrong_in(
-    topic: AdministeredTopic, number: int, found: Sequence[tuple[int, bytes]], lives: Mapping[int, int]
+    topic: AdministeredTopic,
+    number: int,
+    found: Sequence[tuple[int, bytes]],
+    acknowledged: Mapping[int, bytes],
+    lives: Mapping[int, int],
 ) -> Iterator[str]:
-    """What a full read of a partition, offsets and values, contradicts; as sentences. `lives` are incarnations now.
+    """What a full read of a partition, offsets and values, contradicts; as sentences. `acknowledged` is what was so
+    before the read began, `lives` are incarnations now.
 
     A log start offset is written down by the minute, as Kafka's. When two brokers have ended since it was told, the one
     that leads now may never have heard of it, or have forgotten it: what was deleted is there again.
@@ -107,7 +112,7 @@ def wrong_in(
     there: Mapping[int, bytes] = dict(found)
     start = known.asked_start
     if topic.retains_less:
-        start = max(start, offsets[0] if offsets else max(known.acknowledged, default=-1) + 1)
-    for offset, value in sorted(known.acknowledged.items()):
+        start = max(start, offsets[0] if offsets else max(acknowledged, default=-1) + 1)
+    for offset, value in sorted(acknowledged.items()):
         if offset >= start and there.get(offset) != value:
             yield f"{value!r} was acknowledged at {offset}, where {there.get(offset)!r} is now"
