@@ -32,6 +32,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odradek_proto.command_line import text_or_base64
+
 SEND, ACK, ERROR, DELIVER = "send", "ack", "error", "deliver"
 TYPES = (SEND, ACK, ERROR, DELIVER)
 TYPE, TOPIC, PARTITION, OFFSET, EPOCH = "type", "topic", "partition", "offset", "epoch"
@@ -104,8 +106,8 @@ def encode_event(event: Event) -> str:
     if event.partition != NO_PARTITION:
         raw[PARTITION] = event.partition
     if event.key is not None:
-        raw |= _as_text(event.key, KEY, KEY_B64)
-    raw |= {VALUE: None} if event.tombstone else _as_text(event.value, VALUE, VALUE_B64)
+        raw |= text_or_base64(KEY, event.key)
+    raw |= {VALUE: None} if event.tombstone else text_or_base64(VALUE, event.value)
     raw |= {CLIENT: event.client, TIME_MS: event.time_ms}
     if event.type in (SEND, ACK):
         raw[ACKS] = event.acks
@@ -116,13 +118,6 @@ def encode_event(event: Event) -> str:
     if event.type == ERROR:
         raw[DEFINITE] = event.definite
     return json.dumps(raw, ensure_ascii=False)
-
-
-def _as_text(content: bytes, name: str, encoded: str) -> dict[str, str]:
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {encoded: base64.b64encode(content).decode("ascii")}
 
 
 def decode_event(text: str, line: int) -> Event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cli.checkup.addresses import CLOCK_TOLERANCE_MS
-from odradek.cli.checkup.dialling import METADATA
+from odradek.cli.checkup.dialling import ask_for_metadata
 
 
 class Ahead(NamedTuple):
@@ -26,14 +25,11 @@ async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout
     """By broker; those that do not answer in time say nothing, and one alone is not asked."""
 
     async def ask(address: str) -> Ahead | None:
-        started, wall_ms = time.perf_counter(), time.time() * 1000
         try:
-            raw = await network.call(address, METADATA, pb.MetadataRequest().SerializeToString(), timeout_ms)
-            answer = pb.MetadataResponse.FromString(raw)
+            timed = await ask_for_metadata(network, address, pb.MetadataRequest(), timeout_ms)
         except (NetworkError, DecodeError):
             return None
-        half_ms = (time.perf_counter() - started) * 500
-        return Ahead(answer.wall_ms - (wall_ms + half_ms), half_ms) if answer.wall_ms else None
+        return None if timed.ahead_ms is None else Ahead(timed.ahead_ms, timed.took_ms / 2)
 
     if len(addresses) < 2:
         return {}

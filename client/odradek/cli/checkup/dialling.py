@@ -9,6 +9,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Network, NetworkError, NotAuthenticated
@@ -53,6 +54,14 @@ class Dialled:
     answer: pb.MetadataResponse | None = None
 
 
+class Timed(NamedTuple):
+    """A broker's metadata. `ahead_ms`: its clock of this machine's, within half of `took_ms`; None if it says none."""
+
+    answer: pb.MetadataResponse
+    took_ms: float
+    ahead_ms: float | None
+
+
 BY_SERVICE = {"odradek.v1.Quorum": Outcome.CONTROLLER, "odradek.v1.Replication": Outcome.REPLICATION}
 BY_PROTOCOL = {Spoken.KAFKA: Outcome.KAFKA, Spoken.GRPC_IN_TLS: Outcome.NOT_LET_IN}
 BY_REACH = {
@@ -65,16 +74,23 @@ BY_REACH = {
 }
 
 
+async def ask_for_metadata(network: Network, address: str, request: pb.MetadataRequest, timeout_ms: float) -> Timed:
+    """Raises `NetworkError` and `DecodeError`."""
+    started, wall_ms = time.perf_counter(), time.time() * 1000
+    raw = await network.call(address, METADATA, request.SerializeToString(), timeout_ms)
+    answer = pb.MetadataResponse.FromString(raw)
+    took_ms = (time.perf_counter() - started) * 1000
+    return Timed(answer, took_ms, answer.wall_ms - (wall_ms + took_ms / 2) if answer.wall_ms else None)
+
+
 async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
     """Reach, then ask for metadata. Takes at most ten times the timeout."""
     reached = await reach(address, timeout_ms)
     if reached is not Reached.LISTENING:
         return Dialled(address, BY_REACH[reached])
-    request = pb.MetadataRequest(all_topics=True, all_listeners=True).SerializeToString()
-    started, wall_ms = time.perf_counter(), time.time() * 1000
+    request = pb.MetadataRequest(all_topics=True, all_listeners=True)
     try:
-        raw = await network.call(address, METADATA, request, timeout_ms)
-        answer = pb.MetadataResponse.FromString(raw)
+        answer, took_ms, ahead_ms = await ask_for_metadata(network, address, request, timeout_ms)
     except DeadlineExceeded:
         if timeout_ms < LEAST_MS:
             return Dialled(address, Outcome.TOO_SHORT)
@@ -89,8 +105,7 @@ async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
         return Dialled(address, BY_PROTOCOL.get(spoken, Outcome.NOT_GRPC))
     except DecodeError:
         return Dialled(address, Outcome.STRANGER)
-    took_ms = (time.perf_counter() - started) * 1000
-    clock_ms = round(answer.wall_ms - (wall_ms + took_ms / 2)) if answer.wall_ms else None
+    clock_ms = None if ahead_ms is None else round(ahead_ms)
     return Dialled(address, Outcome.BROKER, round(took_ms, 1), clock_ms, answer)
 
 
