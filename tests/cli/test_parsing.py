@@ -290,5 +290,6 @@ def test_tables_align_and_keep_what_is_long() -> None:
 def test_near_names_are_offered() -> None:
     """A name that is nearly right is completed; one that is far off gets no guess."""
     assert did_you_mean("ordrs", ["orders", "users"]) == "; did you mean 'orders'?"
+    assert did_you_mean("kafka", ["kafka-log", "kafka-clients"]) == "; did you mean 'kafka-clients' or 'kafka-log'?"
     assert did_you_mean("zzz", ["orders"]) == ""
     assert human_bytes(1536) == "1.5 KiB"

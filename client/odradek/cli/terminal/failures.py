@@ -126,8 +126,8 @@ def _on_a_line(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'orders'?`, or nothing when no known name is near."""
+    """`; did you mean 'orders'?`, up to three that go on after a hyphen, or nothing when no known name is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    near = near or [each for each in names if name and each.startswith(f"{name}-")]
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = [each for each in names if name and each.startswith(f"{name}-")]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
