@@ -4,10 +4,15 @@ Unlike Kafka, where the last member of an ISR leads with whatever its disk still
 broker reports its damaged copies with its heartbeats. Such a copy is in no ISR, not eligible and not waited for as the
 last known leader. If no other replica is left to wait for, all replicas report the ends of their logs, and the longest
 leads, by an election that counts as unclean: no replica has more. As long as one of them is silent, an administrator
-decides.
+decides. A report counts in the leader epoch that it names: one from another epoch is about a replica that had another
+role, or by nobody who follows the metadata, and its broker sends a newer one with its next heartbeat.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek_proto.v1.controller_messages import ReplicaReport
 
 from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
 from odradek_broker.core.controller.partitions import min_insync_replicas, unclean_election_allowed
@@ -25,10 +30,8 @@ def judge_replicas(
 ) -> list[MetadataRecord]:
     """What follows from what a broker has just said of its copies."""
     records = []
-    for (topic_id, partition), report in sessions.reports_of(broker_id).items():
-        topic = image.topic_by_id(topic_id)
-        current = topic.partitions.get(partition) if topic is not None else None
-        if topic is None or current is None or broker_id not in current.replicas:
+    for topic, partition, report in _reported(image, sessions, broker_id):
+        if report.leader_epoch != topic.partitions[partition].leader_epoch:
             continue
         unusable = report.log_end_offset < 0
         record = _withdraw(image, settings, topic, partition, broker_id, unusable) if report.damaged else None
@@ -36,6 +39,24 @@ def judge_replicas(
         if record is not None:
             records.append(record)
     return records
+
+
+def is_behind_its_copies(image: MetadataImage, sessions: SessionTable, broker_id: int) -> bool:
+    """Whether a broker reports a damaged copy in an older leader epoch: unfenced now, that copy might be elected."""
+    return any(
+        report.damaged and report.leader_epoch < topic.partitions[partition].leader_epoch
+        for topic, partition, report in _reported(image, sessions, broker_id)
+    )
+
+
+def _reported(
+    image: MetadataImage, sessions: SessionTable, broker_id: int
+) -> Iterator[tuple[TopicImage, int, ReplicaReport]]:
+    for (topic_id, partition), report in sessions.reports_of(broker_id).items():
+        topic = image.topic_by_id(topic_id)
+        current = topic.partitions.get(partition) if topic is not None else None
+        if topic is not None and current is not None and broker_id in current.replicas:
+            yield topic, partition, report
 
 
 def _withdraw(

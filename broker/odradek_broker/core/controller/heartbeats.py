@@ -8,7 +8,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value
 
-from odradek_broker.core.controller.damaged import judge_replicas
+from odradek_broker.core.controller.damaged import is_behind_its_copies, judge_replicas
 from odradek_broker.core.controller.decision import Decision, broker_state_record
 from odradek_broker.core.controller.partitions import has_leaderships, remove_broker
 from odradek_broker.core.controller.registration import fencing_records, unfencing_records
@@ -96,6 +96,7 @@ def process_heartbeat(
         judged = judged or replace_unfit(image, settings, sessions, heartbeat)
         if judged:  # what becomes of the broker is decided at its next heartbeat, by what these records leave
             return Decision(judged, Answer(is_caught_up=caught_up, is_fenced=registration.fenced))
+        caught_up = caught_up and not is_behind_its_copies(image, sessions, heartbeat.broker_id)
     following = state if late else _following(image, sessions, heartbeat, registration, state, caught_up)
     answer = Answer(
         is_caught_up=caught_up,

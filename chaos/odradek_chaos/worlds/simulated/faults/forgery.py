@@ -2,9 +2,9 @@
 right, a little wrong, or as large as they get.
 
 A stranger without credentials can say exactly what a peer would say. What only credentials can tell apart is left out
-here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, that a copy is
-damaged or where it ends, as its broker reports it, and a registration in the name of a broker that is down. Whatever is
-left may disturb for a moment, and must change nothing for good.
+here (docs/limits.md): a fetch that acknowledges in a replica's name, an ISR with the right epochs, in the right leader
+epoch where a copy ends or that one without a leader is damaged, as its broker reports it, and a registration in the
+name of a broker that is down. Whatever is left may disturb for a moment, and must change nothing for good.
 """
 
 from __future__ import annotations
@@ -193,19 +193,23 @@ class Forger:
         )
 
     def _session(self, known: Known) -> tuple[str, Request]:
-        """A heartbeat in a broker's name. It calls no copy damaged, and names no end in the right leader epoch."""
+        """A heartbeat in a broker's name. It has the right leader epoch only of damaged copies that have a leader."""
         broker, copies = self._node(known), []
         registration = known.image.brokers.get(broker)
         for topic in known.image.topics.values():
             for number in sorted(topic.partitions):
-                epoch = self._int(topic.partitions[number].leader_epoch)
+                current, damaged = topic.partitions[number], self._rng.random() < 0.5
+                epoch = self._int(current.leader_epoch)
+                if epoch == current.leader_epoch and not (damaged and current.leader >= 0):
+                    epoch = INT_MAX
                 copies.append(
                     controller_messages.ReplicaReport(
                         topic_id=topic.topic_id,
                         partition=number,
-                        leader_epoch=INT_MAX if epoch == topic.partitions[number].leader_epoch else epoch,
-                        last_epoch=self._int(topic.partitions[number].leader_epoch),
+                        leader_epoch=epoch,
+                        last_epoch=self._int(current.leader_epoch),
                         log_end_offset=self._long(0),
+                        damaged=damaged,
                     )
                 )
         return SESSION, controller_messages.Heartbeat(
