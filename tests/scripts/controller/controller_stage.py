@@ -7,9 +7,8 @@ end 2 [3 ...] [older]   session streams end, `older`: of the process before     
 dialled 2 refused|listening|silent [older]         what a dial found
 beat 2 [shutdown] [fence] [full] [epoch=99] [orders-0=4:50] [orders-0=4:16!] [unreachable=1,3]   a heartbeat; it has
                                 read all metadata, and says of its copies their last epochs and ends, `!` for one that
-                                is damaged (`4:-1!`: it cannot be opened), `@2` for an
-                                older leader epoch, which leaders do not answer it, and whether
-                                its disk is full
+                                is damaged (`4:-1!`: it cannot be opened), `@2` for another leader epoch; which leaders
+                                do not answer it, and whether its disk is full
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, or somebody in its name, with an address
 unregister 2            an administrator takes the broker for gone for good
@@ -184,7 +183,7 @@ class ControllerStage(Transcript):
         self.write(decision.records)
 
     def report(self, copy: str, said: str) -> controller_messages.ReplicaReport:
-        """Of `orders-0` and `4:16!@2`: the last epoch is 4, the log end offset 16, the copy damaged, in leader epoch 2."""
+        """Of `orders-0` and `4:16!@2`: last epoch 4, log end offset 16, damaged, in leader epoch 2."""
         topic, _, partition = copy.rpartition("-")
         said, _, leader_epoch = said.partition("@")
         last_epoch, end = said.rstrip("!").split(":")
