@@ -106,6 +106,7 @@ class Elected(NamedTuple):
 
     newest_epoch: int
     leaders: dict[int, int]
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,10 @@ class Replayed:
     brokers: frozenset[int] = frozenset()
     topics: Mapping[str, str] = field(default_factory=dict)
     """The id of each topic that there is at the end."""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    """The name of each topic that was removed, by its id."""
+    whole: bool | None = None
+    """Whether the log begins with the cluster; None: it was not replayed to its end."""
 
 
 @dataclass(frozen=True)

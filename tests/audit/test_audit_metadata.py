@@ -11,6 +11,7 @@ import pytest
 from odradek_audit.engine.local import audit, audit_disk
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.metadata_records import (
+    Configured,
     CorruptMetadataRecord,
     PartitionChange,
     Registered,
@@ -51,13 +52,17 @@ class Odradek:
     def topic(self) -> bytes:
         return self._value(topic=pb.TopicRecord(name="orders", topic_id=TOPIC))
 
+    def config(self, kind: str, resource: str, name: str, value: str | None) -> bytes:
+        record = pb.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+        return self._value(config=record)
+
     def remove(self) -> bytes:
         return self._value(remove_topic=pb.RemoveTopicRecord(topic_id=TOPIC))
 
-    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int) -> bytes:
-        return self._value(
-            partition=pb.PartitionRecord(topic_id=TOPIC, replicas=replicas, isr=isr, leader=leader, leader_epoch=4)
-        )
+    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int, *, number: int = 0) -> bytes:
+        record = pb.PartitionRecord(topic_id=TOPIC, replicas=replicas, isr=isr, leader=leader, leader_epoch=4)
+        record.partition = number
+        return self._value(partition=record)
 
     def change(
         self,
@@ -103,11 +108,17 @@ class Kafka:
     def topic(self) -> bytes:
         return b"\x01\x02\x00" + _text("orders") + TOPIC + b"\x00"
 
+    def config(self, kind: str, resource: str, name: str, value: str | None) -> bytes:
+        told = b"\x00" if value is None else _text(value)
+        kinds = {"topic": b"\x02", "broker": b"\x04", "group": b"\x20"}
+        return b"\x01\x04\x00" + kinds[kind] + _text(resource) + _text(name) + told + b"\x00"
+
     def remove(self) -> bytes:
         return b"\x01\x09\x00" + TOPIC + b"\x00"
 
-    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int) -> bytes:
-        body = _int(0) + TOPIC + _ints(replicas) + _ints(isr) + _ints(()) + _ints(()) + _int(leader) + _int(4) + _int(0)
+    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int, *, number: int = 0) -> bytes:
+        lists = _ints(replicas) + _ints(isr) + _ints(()) + _ints(())
+        body = _int(number) + TOPIC + lists + _int(leader) + _int(4) + _int(0)
         return b"\x01\x03\x02" + body + bytes([len(replicas) + 1]) + bytes(16 * len(replicas)) + b"\x00"
 
     def change(
@@ -266,7 +277,9 @@ def test_directories_with_another_topic_id_than_the_metadata_logs(
     sentences = [each.sentence for each in report.findings] + [each.sentence for each in report.notes]
     assert len(sentences) == 1
     assert "orders-0 and 1 other partition: all replicas have the topic id" in sentences[0]
-    removed = cluster | {METADATA: SamplePartition(log_of([*beginning(records), [records.remove()]]))}
+    of_removed = SamplePartition(orders.log, topic_id=TOPIC)
+    metadata = SamplePartition(log_of([*beginning(records), [records.remove()]]))
+    removed = {METADATA: metadata, ORDERS: of_removed, TopicPartition("orders", 1): of_removed}
     assert audit(write_cluster(*[removed] * 3, clean_shutdown=clean)).findings == []
 
 
@@ -457,6 +470,11 @@ def test_values_are_read_with_every_field() -> None:
         assert decode_change(made.partition([1, 2], [2], 2)) == PartitionChange(
             TOPIC, 0, True, (1, 2), (2,), (), 2, 4, False
         )
+        for value in ("compact", None):
+            assert decode_change(made.config("topic", "t", "cleanup.policy", value)) == Configured(
+                "topic", "t", "cleanup.policy", value
+            )
+    assert decode_change(kafka.config("group", "g", "a", "b")) is None
     assert decode_change(b"\x01\x0c\x00\x00") is None  # a level of a feature
     assert decode_change(pb.MetadataRecord(no_op=pb.NoOpRecord()).SerializeToString()) is None
 

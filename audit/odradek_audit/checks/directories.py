@@ -13,9 +13,15 @@ is the replica whose own name is not its node id, where replicas are named by no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from odradek_proto.formats import META_PROPERTIES, REPLICATION_OFFSET_CHECKPOINT, MetaProperties
+from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    REPLICATION_OFFSET_CHECKPOINT,
+    MetaProperties,
+)
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 
 from odradek_audit.catalogue import CHECKPOINT_ORDER, IDENTITY_MISMATCH
@@ -23,6 +29,7 @@ from odradek_audit.checks.checkpoints import odd_ones
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.layout import SET_ASIDE_SUFFIXES, Layout, LogDirectory
+from odradek_audit.results import Replayed
 from odradek_audit.words import plural
 
 NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
@@ -174,6 +181,115 @@ def _note(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool, 
         _log_start(directory, partition),
         directory.high_watermarks[partition],
     )
+
+
+# --- Against the metadata log -----------------------------------------------------------------------------------------
+
+
+def check_known(layout: Layout, replayed: Replayed) -> tuple[list[Finding], list[Note]]:
+    """Directories of partitions that the metadata log does not give to their brokers, which remove them when they
+    start; and partitions of which no replica has one.
+
+    A finding, one for each topic, where the cluster has never had the partition, its broker stopped cleanly and holds
+    the metadata log itself: it has seen all that was decided. Topics that were removed, replicas that were moved, and
+    all that may have been decided before the log's beginning or behind the copy's end are notes. Other ids of a topic
+    that there is are told by `check_topic_ids`.
+    """
+    if replayed.whole is None:
+        return [], []
+    strays: dict[tuple[str, str, bool], list[tuple[str, TopicPartition]]] = {}
+    for each in layout.partitions:
+        for name, inputs in each.replicas.items() if each.topic != METADATA_TOPIC else ():
+            directory, place = layout.directories[name], TopicPartition(each.topic, each.partition)
+            why, never = _unknown(directory, place, inputs.topic_id, replayed)
+            sure = never and replayed.whole and directory.clean_shutdown and _has_metadata(directory)
+            if why:
+                strays.setdefault((each.topic, why, sure), []).append((name, place))
+    findings: list[Finding] = []
+    notes = _nowhere(layout, replayed)
+    for (_, why, sure), found in sorted(strays.items()):
+        names = tuple(dict.fromkeys(name for name, _ in found))
+        places = sorted({place for _, place in found})
+        said = f"{listed(places)}: {_who(names)} a directory, and {why}: a broker that starts removes it"
+        if sure:
+            findings.append(
+                Finding(
+                    IDENTITY_MISMATCH.name,
+                    IDENTITY_MISMATCH.severity,
+                    *places[0],
+                    names[0],
+                    said,
+                    file=PARTITION_METADATA,
+                    replicas=names,
+                )
+            )
+        else:
+            notes.append(Note("metadata", *places[0], names[0], said))
+    return findings, notes
+
+
+def _unknown(directory: LogDirectory, place: TopicPartition, topic_id: str, replayed: Replayed) -> tuple[str, bool]:
+    """Why the metadata log does not give a partition to a broker, and whether the cluster has never had it; nothing
+    where it does."""
+    current = replayed.topics.get(place.topic)
+    if topic_id in replayed.removed:
+        return "the metadata log says that the topic was removed", False
+    if current is None:
+        return "the metadata log has no such topic", True
+    if topic_id not in ("", current):
+        return "", False
+    known = replayed.elected.get(TopicPartition(current, place.partition))
+    if known is None:
+        return "the metadata log has no such partition of the topic", True
+    if directory.meta is not None and directory.meta.node_id not in known.replicas:
+        return f"the metadata log names the replicas {list(known.replicas)}", False
+    return "", False
+
+
+def _has_metadata(directory: LogDirectory) -> bool:
+    return any(each.topic == METADATA_TOPIC for each in directory.partitions)
+
+
+def _who(names: Sequence[str]) -> str:
+    return f"replica {names[0]} has" if len(names) == 1 else f"replicas {', '.join(names)} have"
+
+
+def _nowhere(layout: Layout, replayed: Replayed) -> list[Note]:
+    """A note of partitions all of whose replicas were given, and of which none has a directory; not where there are
+    controllers alone."""
+    nodes = {each.meta.node_id for each in layout.directories.values() if each.meta is not None}
+    had = {place for each in layout.directories.values() for place in (*each.partitions, *each.linked)}
+    names = {topic_id: name for name, topic_id in replayed.topics.items()}
+    gone = [
+        place
+        for (topic_id, number), known in replayed.elected.items()
+        if (place := TopicPartition(names[topic_id], number)) not in had and nodes.issuperset(known.replicas)
+    ]
+    said = f"no replica has a directory of {plural(len(gone), 'partition')} that the metadata log knows: "
+    alone = all(place.topic == METADATA_TOPIC for place in had)
+    return [Note(NO_DIRECTORY, "", -1, "", said + listed(sorted(gone)))] if gone and not alone else []
+
+
+def cleaners_said(layout: Layout) -> list[Note]:
+    """Where a cleaner's checkpoint names topics that the metadata log does not call compacted."""
+    notes = []
+    for each in layout.partitions:
+        cleaned = {
+            name: directory.cleaned[TopicPartition(each.topic, each.partition)]
+            for name, directory in layout.directories.items()
+            if name in each.replicas and directory.cleaned.get(TopicPartition(each.topic, each.partition), 0) > 0
+        }
+        if not cleaned or each.settings is None or not (each.settings.is_never_compacted or each.settings.is_unsaid):
+            continue
+        name = min(cleaned)
+        never = "was never compacted, as the metadata log says: it excuses no gap there"
+        unsaid = "is compacted only if the brokers' own log.cleanup.policy says so: otherwise gaps below it are losses"
+        said = (
+            f"{each.name}: {CLEANER_OFFSET_CHECKPOINT} of replica {name} says that a cleaner has been up to offset "
+            f"{cleaned[name]}, and the topic {never if each.settings.is_never_compacted else unsaid}"
+        )
+        notes.append(Note("metadata", each.topic, each.partition, name, said, end_offset=cleaned[name]))
+    return notes
 
 
 # --- Identity ---------------------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class _Image:
     whole: bool
     """Whether nothing came before the records that were read."""
     topics: dict[bytes, str] = field(default_factory=dict)
+    removed: dict[bytes, str] = field(default_factory=dict)
     partitions: dict[Place, _Partition] = field(default_factory=dict)
     incarnations: dict[int, bytes] = field(default_factory=dict)
     brokers: set[int] = field(default_factory=set)
@@ -135,11 +136,13 @@ def check_metadata(
         )
         return Replayed()
     elected = {
-        TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders)
+        TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders, known.replicas)
         for (topic_id, number), known in image.partitions.items()
     }
     topics = {name: topic_id_to_text(topic_id) for topic_id, name in image.topics.items()}
-    return Replayed(elected, frozenset() if inputs.log_start else frozenset(image.brokers), topics)
+    removed = {topic_id_to_text(topic_id): name for topic_id, name in image.removed.items()}
+    brokers = frozenset() if inputs.log_start else frozenset(image.brokers)
+    return Replayed(elected, brokers, topics, removed, not inputs.log_start)
 
 
 def _check_votes(partition: PartitionInputs, tables: Mapping[str, BatchTable], sink: FindingSink) -> None:
@@ -271,7 +274,7 @@ def _make(image: _Image, change: MetadataChange | None) -> None:
         case TopicNamed(topic_id, name):
             image.topics[topic_id] = name
         case TopicRemoved(topic_id):
-            image.topics.pop(topic_id, None)
+            image.removed[topic_id] = image.topics.pop(topic_id, "")
             for place in [place for place in image.partitions if place[0] == topic_id]:
                 del image.partitions[place]
         case PartitionChange():

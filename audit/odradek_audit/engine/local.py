@@ -16,6 +16,7 @@ from pathlib import Path
 from odradek_audit.engine.partition import HistoryOfPartition, check_partition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.engine.proof import PartProof, PartTask, prove_part
+from odradek_audit.engine.settings import with_settings
 from odradek_audit.engine.spooled import Key, SpooledEvents, SpooledHistory, Told, spooled
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.engine.workers import Run, processors, workers
@@ -68,7 +69,7 @@ def audit(
     started = time.monotonic()
     disk, directories = located(replicas)
     wanted = None if topics is None else list(topics)
-    layout = read_layout(disk, directories, wanted)
+    layout = with_settings(disk, read_layout(disk, directories, wanted))
     partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
     total, whole = layout_bytes(layout), is_deep(layout, deep)
     if not isinstance(disk, LocalDisk):
@@ -172,7 +173,7 @@ def audit_disk(
 ) -> Report:
     """The same over any disk; looks at no clock."""
     wanted = None if topics is None else list(topics)
-    layout = read_layout(disk, replicas, wanted)
+    layout = with_settings(disk, read_layout(disk, replicas, wanted))
     results = list(_results(disk, layout, history, settled, progress))
     return finish("local", layout, results, history, wanted, 0.0)
 

@@ -11,7 +11,7 @@ from odradek_audit.checks.agreement import check_agreement
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_files, check_identity, check_log_start
 from odradek_audit.checks.compaction import check_compaction
 from odradek_audit.checks.companions import check_companions
-from odradek_audit.checks.decoding import check_decoding
+from odradek_audit.checks.decoding import check_decoding, check_timestamp_types
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.groups import CONSUMER_OFFSETS, committed_offsets
 from odradek_audit.checks.indexes import check_indexes
@@ -147,6 +147,7 @@ def _check_replica(
     partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
 ) -> None:
     check_structure(partition, inputs, table, sink)
+    check_timestamp_types(inputs, partition.settings, table, sink)
     check_epoch_cache(inputs, table, sink, partition.cleaned_to(inputs))
     check_indexes(inputs, table, reader, sink)
     check_transactions(partition, inputs, table, reader, sink)

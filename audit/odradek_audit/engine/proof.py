@@ -30,6 +30,7 @@ from odradek_proto.headers import (
     HEADER_SIZE,
     LAST_CODEC,
     LENGTH_END,
+    LOG_APPEND_TIME,
     MAGIC,
     TRANSACTIONAL,
 )
@@ -92,7 +93,8 @@ class PartProof:
     max_timestamp: int = -1
     last_epoch: int = -1
     skeleton: list[BatchFacts] = field(default_factory=list)
-    """The first batch, the last, the first of each leader epoch, and the one that holds the log start."""
+    """The first batch, the last, the first of each leader epoch and behind each change of the timestamp type, and the
+    one that holds the log start."""
     producers: dict[int, ProducerSpan] = field(default_factory=dict)
     snapshot_producers: dict[int, dict[int, ProducerSpan]] = field(default_factory=dict)
     """The same as far as the offset of a snapshot."""
@@ -104,6 +106,11 @@ class PartProof:
     block_positions: array[int] = field(default_factory=lambda: array("q"))
     block_hashes: array[int] = field(default_factory=lambda: array("Q"))
     block_batches: array[int] = field(default_factory=lambda: array("I"))
+
+    @property
+    def last_stamp(self) -> int:
+        """The bit of the timestamp type in the last batch so far."""
+        return self.skeleton[-1].attributes & LOG_APPEND_TIME if self.skeleton else 0
 
 
 class _Entries:
@@ -189,7 +196,7 @@ class _Prover:
         if proof.block_offsets:
             block_end = (proof.block_offsets[-1] // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS
             block_hash, block_batches = proof.block_hashes.pop(), proof.block_batches.pop()
-        at, last_at, before = 0, -1, proof.batches
+        at, last_at, before, stamped = 0, -1, proof.batches, proof.last_stamp
         while at < limit and at + HEADER_SIZE <= length:
             header = unpack(data, at)
             base, size, epoch, magic, crc, attributes, delta, _, timestamp, producer, _, _, count = header
@@ -231,9 +238,9 @@ class _Prover:
                 block_end, block_hash, block_batches = (base // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS, 0, 0
             block_hash += hash((base, expected, epoch, crc, size))
             block_batches += 1
-            if epoch > last_epoch or base <= self.task.log_start < expected:
+            if epoch > last_epoch or base <= self.task.log_start < expected or attributes & LOG_APPEND_TIME != stamped:
                 proof.skeleton.append(_facts(part, start + at, data, at))
-                last_epoch = epoch
+                last_epoch, stamped = epoch, attributes & LOG_APPEND_TIME
             if producer != NO_PRODUCER or attributes & PRODUCING:
                 self._producer(header, data, at)
             proof.batches += 1

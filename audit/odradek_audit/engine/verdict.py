@@ -16,6 +16,7 @@ from odradek_proto.headers import HEADER, HEADER_SIZE, LENGTH_END
 
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_identity, check_log_start
 from odradek_audit.checks.companions import check_companions
+from odradek_audit.checks.decoding import check_timestamp_types
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
 from odradek_audit.checks.transactions import OpenTransaction, note_open
@@ -168,6 +169,7 @@ def _joined(
     check_checkpoints(inputs, side.table, sink)
     check_log_start(inputs, sink)
     check_epoch_cache(inputs, side.table, sink)
+    check_timestamp_types(inputs, partition.settings, side.table, sink)
     reader = reader_of(disk, partition)
     for offset, known in states.items():
         judge_snapshot(inputs, offset, known, side.table, reader, sink)

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol, TypedDict
 
 from odradek_proto.headers import HEADER_SIZE, LENGTH_END
 
+UNKNOWN = "?"
 METADATA_TOPIC = "__cluster_metadata"
 NO_EPOCH = -1
 _PACKED = struct.Struct("<QQ")
@@ -309,6 +310,25 @@ class ReplicaInputs:
         return max(first, self.log_start_checkpoint or 0)
 
 
+class TopicSettings(NamedTuple):
+    """What two settings of a topic have ever been since it was made, as the metadata log says: `cleanup.policy` and
+    `message.timestamp.type`. None stands for the brokers' own default, `UNKNOWN` for what came before the log."""
+
+    topic_id: str
+    policies: frozenset[str | None]
+    timestamp_types: frozenset[str | None]
+
+    @property
+    def is_never_compacted(self) -> bool:
+        """Whether no cleaner can ever have been there."""
+        return all(policy == "delete" for policy in self.policies)
+
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether nothing but the brokers' own default decides whether it is compacted."""
+        return self.policies <= {None, "delete"} and not self.is_never_compacted
+
+
 @dataclass(frozen=True)
 class PartitionInputs:
     """One partition, as its replicas' directories describe it. `compacted` is true for topics that may be cleaned
@@ -320,6 +340,8 @@ class PartitionInputs:
     compacted: bool = False
     unread: tuple[str, ...] = ()
     """Brokers that may have a copy, and the newest one, which cannot be read."""
+    settings: TopicSettings | None = None
+    """None where the metadata log was not read from the topic's beginning on."""
 
     @property
     def name(self) -> str:

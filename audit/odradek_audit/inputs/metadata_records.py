@@ -1,4 +1,5 @@
-"""Records of the metadata log, of Kafka's KRaft and of odradek's, as far as brokers and partitions go.
+"""Records of the metadata log, of Kafka's KRaft and of odradek's, as far as brokers, partitions and
+settings go.
 
 Kafka's values are `frame version (1) | api key | version`, each an unsigned varint, then a message in the flexible form
 of Kafka's schemas (KIP-631, fields of Kafka 4.1). odradek's are a protobuf message `MetadataRecord` of
@@ -51,6 +52,15 @@ class TopicRemoved(NamedTuple):
     topic_id: bytes
 
 
+class Configured(NamedTuple):
+    """A setting of a topic, or of a broker as the default of its topics; None: there is none any more."""
+
+    kind: str
+    resource: str
+    name: str
+    value: str | None
+
+
 class PartitionChange(NamedTuple):
     """A partition's state, whole (`created`) or as far as it changes: None is as before.
 
@@ -68,7 +78,8 @@ class PartitionChange(NamedTuple):
     recovering: bool | None
 
 
-MetadataChange = Registered | Fenced | Unregistered | TopicNamed | TopicRemoved | PartitionChange
+MetadataChange = Registered | Fenced | Unregistered | TopicNamed | TopicRemoved | Configured | PartitionChange
+TOPIC_SETTING, BROKER_SETTING = "topic", "broker"
 
 
 def decode_change(value: bytes) -> MetadataChange | None:
@@ -164,6 +175,14 @@ def _kafka_remove_topic(fields: _Reader, version: int) -> MetadataChange:
     return TopicRemoved(fields.take(16))
 
 
+def _kafka_config(fields: _Reader, version: int) -> MetadataChange | None:
+    kind = {2: TOPIC_SETTING, 4: BROKER_SETTING}.get(fields.number(1))
+    resource, name = (fields.take(fields.length()).decode() for _ in range(2))
+    length = fields.varint() - 1
+    value = None if length < 0 else fields.take(length).decode()
+    return Configured(kind, resource, name, value) if kind is not None else None
+
+
 def _kafka_partition(fields: _Reader, version: int) -> MetadataChange:
     partition, topic_id = fields.number(4), fields.take(16)
     replicas, isr = fields.brokers(), fields.brokers()
@@ -212,6 +231,7 @@ _KAFKAS: dict[int, Callable[[_Reader, int], MetadataChange | None]] = {
     1: _kafka_unregister,
     2: _kafka_topic,
     3: _kafka_partition,
+    4: _kafka_config,
     5: _kafka_change,
     7: _kafka_fence(True),
     8: _kafka_fence(False),
@@ -334,6 +354,11 @@ def _partition_change(message: _Message) -> MetadataChange:
     )
 
 
+def _config(message: _Message) -> MetadataChange:
+    kind, resource, name = (message.bytes(number).decode() for number in (1, 2, 3))
+    return Configured(kind, resource, name, message.bytes(4).decode() if message.has(4) else None)
+
+
 _ODRADEKS: dict[int, Callable[[_Message], MetadataChange]] = {
     1: _register,
     2: _broker_state,
@@ -341,5 +366,6 @@ _ODRADEKS: dict[int, Callable[[_Message], MetadataChange]] = {
     4: _remove_topic,
     5: _partition,
     6: _partition_change,
+    7: _config,
     16: _unregister,
 }

@@ -19,8 +19,10 @@ from odradek_audit.checks.directories import (
     absent_partitions,
     absent_topics,
     check_directories,
+    check_known,
     check_missing,
     check_registered,
+    cleaners_said,
     linked_partitions,
     without_identity,
 )
@@ -35,7 +37,7 @@ from odradek_audit.inputs.events import BrokerEvents
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import Layout
-from odradek_audit.results import Loss, PartitionResult, PartitionSummary
+from odradek_audit.results import Loss, PartitionResult, PartitionSummary, Replayed
 from odradek_audit.words import plural
 
 FINDINGS_FILE = "findings.jsonl"
@@ -163,7 +165,9 @@ def finish(
     brokers = frozenset(broker for result in everything for broker in result.replayed.brokers)
     epochs, unsure, wrong = check_elected(layout.partitions, everything)
     topic_ids, other_ids = check_topic_ids(layout.partitions, everything)
-    report.notes += [*unsure, *other_ids]
+    replayed = next((each.replayed for each in everything if each.summary.topic == METADATA_TOPIC), Replayed())
+    strays, unknown = check_known(layout, replayed)
+    report.notes += [*unsure, *other_ids, *unknown, *cleaners_said(layout)]
     told = [finding for finding in report.findings if finding not in wrong]
     report.findings = sorted_findings(
         [
@@ -174,6 +178,7 @@ def finish(
             *check_groups(everything),
             *epochs,
             *topic_ids,
+            *strays,
         ]
     )
     if history is not None and not layout.unread:  # which may have them

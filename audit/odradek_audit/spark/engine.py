@@ -28,6 +28,7 @@ from odradek_audit.engine.local import (
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
+from odradek_audit.engine.settings import with_settings
 from odradek_audit.engine.spooled import Key
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.inputs.disk import Disk
@@ -68,7 +69,7 @@ def audit(
     started = time.monotonic()
     wanted = None if topics is None else list(topics)
     disk, directories = located(replicas)
-    layout = read_layout(disk, directories, wanted)
+    layout = with_settings(disk, read_layout(disk, directories, wanted))
     context = spark.sparkContext
     partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
     distributed = distribute(context, history, partitions) if isinstance(history, str | Path) else None

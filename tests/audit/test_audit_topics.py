@@ -1,0 +1,254 @@
+"""What the metadata log says of topics, beside their logs: settings that they had, and partitions that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from odradek_audit.engine.local import audit, audit_disk
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.report import Report
+from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, encode_offset_checkpoint
+from odradek_proto.headers import LOG_APPEND_TIME
+from odradek_proto.records import ControlType
+from odradek_proto.topics import TopicPartition
+
+from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.test_audit_metadata import (
+    METADATA,
+    ORDERS,
+    TOPIC,
+    Records,
+    WriteCluster,
+    beginning,
+    log_of,
+    records,
+    told,
+)
+
+__all__ = ["records"]  # a fixture
+POLICY, TYPE = "cleanup.policy", "message.timestamp.type"
+Change = Callable[[Records], list[list[bytes]]]
+
+
+def created(records: Records, settings: Mapping[str, str]) -> list[list[bytes]]:
+    """The beginning of a cluster whose topic orders was made with these settings."""
+    *before, (topic, partition) = beginning(records)
+    return [*before, [topic, *(records.config("topic", "orders", *each) for each in settings.items()), partition]]
+
+
+def audited(
+    write_cluster: WriteCluster, batches: Sequence[Sequence[bytes]], orders: SampleLog, cleaned: int = 0, since: int = 0
+) -> Report:
+    """Three brokers that stopped cleanly, alike; both ways of the local engine say the same."""
+    metadata = SamplePartition(log_of(batches, since), log_start=since or None)
+    cluster = {METADATA: metadata, ORDERS: SamplePartition(orders, topic_id=TOPIC)}
+    replicas = write_cluster(*[cluster] * 3, clean_shutdown=True)
+    if cleaned:
+        for path in replicas.values():
+            (path / CLEANER_OFFSET_CHECKPOINT).write_bytes(encode_offset_checkpoint({ORDERS: cleaned}))
+    return both_ways(replicas)
+
+
+def both_ways(replicas: Mapping[str, Path]) -> Report:
+    report = audit(replicas)
+    whole = audit_disk(LocalDisk(), {name: str(path) for name, path in replicas.items()})
+    assert (report.findings, sorted(report.notes, key=str)) == (whole.findings, sorted(whole.notes, key=str))
+    return report
+
+
+# --- Gaps that a cleaner's checkpoint excuses -------------------------------------------------------------------------
+
+
+def with_a_gap() -> SampleLog:
+    log = SampleLog().fill(6, epoch=4)
+    del log.batches[2]
+    return log
+
+
+def nothing(records: Records) -> list[list[bytes]]:
+    return []
+
+
+def compacted_for_a_while(records: Records) -> list[list[bytes]]:
+    values = ("compact", "delete")
+    return [[records.config("topic", "orders", POLICY, value)] for value in values]
+
+
+def compacted_by_default(records: Records) -> list[list[bytes]]:
+    """A setting of the topic that goes leaves it to the brokers."""
+    return [
+        [records.config("broker", "", f"log.{POLICY}", "compact")],
+        [records.config("topic", "orders", POLICY, None)],
+        [records.config("topic", "orders", POLICY, "delete")],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "later", "expected", "notes"),
+    [
+        ({POLICY: "delete"}, nothing, [("offset-gap", 8)], ["was never compacted"]),
+        ({POLICY: "compact,delete"}, nothing, [], []),
+        ({POLICY: "delete"}, compacted_for_a_while, [], []),
+        ({POLICY: "delete"}, compacted_by_default, [], []),
+        ({}, nothing, [], ["is compacted only if the brokers' own log.cleanup.policy says so"]),
+    ],
+)
+def test_a_gap_in_a_topic_that_was_never_compacted(
+    write_cluster: WriteCluster,
+    records: Records,
+    settings: Mapping[str, str],
+    later: Change,
+    expected: list[tuple[str, int]],
+    notes: list[str],
+) -> None:
+    """The cleaner's checkpoint excuses it on all replicas alike, and nobody can have cleaned there. One that was ever
+    compacted keeps its gaps."""
+    report = audited(write_cluster, [*created(records, settings), *later(records)], with_a_gap(), cleaned=20)
+    assert told(report) == expected
+    assert len(report.notes) == len(notes)
+    assert all(said in note.sentence for said, note in zip(notes, report.notes, strict=True))
+
+
+def test_a_topic_that_was_made_anew_has_settings_of_its_own(write_cluster: WriteCluster, records: Records) -> None:
+    """What the one before it under the name was does not count."""
+    first = created(records, {POLICY: "compact"})
+    again = [created(records, {POLICY: "delete"})[2]]
+    assert told(audited(write_cluster, [*first, [records.remove()], *again], with_a_gap(), 20)) == [("offset-gap", 8)]
+
+
+def test_a_topic_older_than_the_metadata_log_may_have_been_compacted(
+    write_cluster: WriteCluster, records: Records
+) -> None:
+    """Near miss: nobody knows what it was before, and a setting of now says nothing about it."""
+    batches = [*created(records, {POLICY: "delete"}), [records.config("topic", "orders", POLICY, "delete")]]
+    assert told(audited(write_cluster, batches, with_a_gap(), 20, since=9)) == []
+
+
+# --- Timestamp types --------------------------------------------------------------------------------------------------
+
+
+def stamped(log: SampleLog, *rows: int) -> SampleLog:
+    """With the other timestamp type in some batches, under a right CRC."""
+    for row in rows:
+        data = bytearray(log.batches[row].data)
+        data[22] ^= LOG_APPEND_TIME
+        data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+        log.batches[row] = replace(log.batches[row], data=bytes(data))
+    return log
+
+
+def other_type(records: Records) -> list[list[bytes]]:
+    return [[records.config("topic", "orders", TYPE, "LogAppendTime")]]
+
+
+def other_default(records: Records) -> list[list[bytes]]:
+    return [[records.config("broker", "2", f"log.{TYPE}", "LogAppendTime")]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "later", "rows", "found"),
+    [
+        ({TYPE: "CreateTime"}, nothing, [], []),
+        ({TYPE: "CreateTime"}, nothing, [2, 3], [(8, 16)]),
+        ({TYPE: "CreateTime"}, nothing, [0, 1, 2, 3, 4, 5, 6], [(0, 28)]),
+        ({TYPE: "CreateTime"}, other_type, [2, 3], []),
+        ({TYPE: "CreateTime"}, other_default, [2], [(8, 12)]),
+        ({TYPE: "LogAppendTime"}, nothing, [0, 1, 2, 4, 5, 6], [(12, 16)]),
+        ({TYPE: "LogAppendTime"}, nothing, range(7), []),
+        ({}, nothing, [2], [(8, 12)]),
+        ({}, nothing, [0, 1, 3], [(8, 12)]),
+        ({}, nothing, [4, 5, 6], []),
+        ({}, nothing, range(7), []),
+        ({}, other_default, [2], []),
+    ],
+)
+def test_batches_with_another_timestamp_type_than_the_topics(
+    write_cluster: WriteCluster,
+    records: Records,
+    settings: Mapping[str, str],
+    later: Change,
+    rows: Sequence[int],
+    found: list[tuple[int, int]],
+) -> None:
+    """On all replicas alike, so only the setting contradicts it. Near misses: a setting that was ever another one, and
+    brokers' own defaults, which another leader may have otherwise (batches 4 to 6 are of leader epoch 5)."""
+    later_epoch = [[records.change(leader=2)]]
+    log = stamped(SampleLog().fill(4, epoch=4).fill(3, epoch=5), *rows)
+    report = audited(write_cluster, [*created(records, settings), *later_epoch, *later(records)], log)
+    assert [(each.check, each.offset, each.end_offset) for each in report.findings] == [
+        ("header-mismatch", *place) for place in found
+    ]
+    assert all(each.replicas == ("1", "2", "3") for each in report.findings)
+
+
+def test_markers_of_transactions_have_whatever_type(write_cluster: WriteCluster, records: Records) -> None:
+    """Near miss: no client sent them, and readers do not look at their times."""
+    log = SampleLog()
+    log.append([b"a"], epoch=4, producer_id=7, transactional=True).end(ControlType.COMMIT, 7, epoch=4)
+    assert told(audited(write_cluster, created(records, {TYPE: "CreateTime"}), stamped(log, 1))) == []
+
+
+# --- Partitions that there are ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("stray", "said"),
+    [
+        (TopicPartition("other", 0), "other-0: replica 2 has a directory, and the metadata log has no such topic"),
+        (
+            TopicPartition("orders", 7),
+            "orders-7: replica 2 has a directory, and the metadata log has no such partition",
+        ),
+    ],
+)
+def test_a_partition_that_the_metadata_log_does_not_know(
+    write_cluster: WriteCluster, records: Records, clean: bool, stray: TopicPartition, said: str
+) -> None:
+    """Its broker has seen every decision and will remove it. After a kill it may be newer than the copied log: a
+    note."""
+    orders = SamplePartition(SampleLog().fill(2, epoch=4), topic_id=TOPIC)
+    cluster = {METADATA: SamplePartition(log_of(beginning(records))), ORDERS: orders}
+    topic_id = TOPIC if stray.topic == "orders" else bytes([9]) * 16
+    more = cluster | {stray: SamplePartition(SampleLog().fill(2, epoch=4), topic_id=topic_id)}
+    report = both_ways(write_cluster(cluster, more, cluster, clean_shutdown=clean))
+    assert [(each.check, each.replica) for each in report.findings] == [("identity-mismatch", "2")] * clean
+    sentences = [each.sentence for each in report.findings if clean] + [
+        note.sentence for note in report.notes if note.kind == "metadata"
+    ]
+    assert [sentence[: len(said)] for sentence in sentences] == [said]
+
+
+def test_partitions_that_were_removed_or_moved_or_are_nowhere_are_notes(
+    write_cluster: WriteCluster, records: Records
+) -> None:
+    """Near misses: a broker that was down then has them still; no broker made one yet, or it is gone."""
+    orders = SamplePartition(SampleLog().fill(2, epoch=4), topic_id=TOPIC)
+
+    def notes(batches: Sequence[Sequence[bytes]], *clusters: Mapping[TopicPartition, SamplePartition]) -> list[str]:
+        metadata = {METADATA: SamplePartition(log_of(batches))}
+        report = both_ways(write_cluster(*[metadata | {**each} for each in clusters], clean_shutdown=True))
+        assert told(report) == []
+        return [
+            note.sentence for note in report.notes if note.kind == "metadata" or "metadata log knows" in note.sentence
+        ]
+
+    moved = [*beginning(records), [records.change(replicas=[1, 2], isr=[1, 2])]]
+    assert notes(moved, *[{ORDERS: orders}] * 3) == [
+        "orders-0: replica 3 has a directory, and the metadata log names the replicas [1, 2]: a broker that starts "
+        "removes it"
+    ]
+    gone = [*beginning(records), [records.remove()]]
+    assert notes(gone, *[{ORDERS: orders}] * 3) == [
+        "orders-0: replicas 1, 2, 3 have a directory, and the metadata log says that the topic was removed: a broker "
+        "that starts removes it"
+    ]
+    assert notes(beginning(records), *[{ORDERS: orders}] * 3) == []
+    partitions = [records.partition([1, 2, 3], [1, 2, 3], 1, number=1)]
+    assert notes([*beginning(records), partitions], *[{ORDERS: orders}] * 3) == [
+        "no replica has a directory of 1 partition that the metadata log knows: orders-1"
+    ]
