@@ -11,12 +11,17 @@ from crc32c import crc32c
 from odradek_audit.engine.local import audit, audit_disk
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.report import Report
-from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, encode_offset_checkpoint
+from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
+    ProducerSnapshotEntry,
+    encode_offset_checkpoint,
+    encode_producer_snapshot,
+)
 from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition
 from tests.audit.test_audit_metadata import (
     METADATA,
     ORDERS,
@@ -252,3 +257,46 @@ def test_partitions_that_were_removed_or_moved_or_are_nowhere_are_notes(
     assert notes([*beginning(records), partitions], *[{ORDERS: orders}] * 3) == [
         "no replica has a directory of 1 partition that the metadata log knows: orders-1"
     ]
+
+
+# --- Producers that a snapshot lacks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lacks", "expected"),
+    [
+        ([], []),
+        ([7], []),  # the oldest: it has expired
+        ([7, 8, 9], []),
+        ([8], [("producer-snapshot-mismatch", 5)]),
+        ([8, 9], [("producer-snapshot-mismatch", 8)]),
+        ([9], [("producer-snapshot-mismatch", 8)]),
+    ],
+)
+@pytest.mark.parametrize("witness", ["plain", "transactional", "later"])
+def test_a_producer_that_cannot_have_expired(
+    write_cluster: WriteCluster, lacks: Sequence[int], expected: list[tuple[str, int]], witness: str
+) -> None:
+    """Producers expire by the time of their last batch. Near misses: who is there has been in a transaction, which
+    keeps it, or says of itself a later time, as of who copies old records."""
+    log = SampleLog()
+    for producer in (7, 8, 9):
+        log.append([b"a", b"b", b"c"], producer_id=producer)
+    replicas = write_cluster(log, log, log, clean_shutdown=True)
+    entries = [
+        ProducerSnapshotEntry(
+            producer,
+            0,
+            2,
+            last,
+            2,
+            FIRST_TIMESTAMP + last + (10 if witness == "later" else 0),
+            3 if witness == "transactional" else -1,
+            -1,
+        )
+        for producer, last in ((7, 2), (8, 5), (9, 8))
+        if producer not in lacks
+    ]
+    for path in replicas.values():
+        (path / "t-0" / f"{9:020d}.snapshot").write_bytes(encode_producer_snapshot(entries))
+    assert told(both_ways(replicas)) == (expected if witness == "plain" else [])

@@ -1,9 +1,10 @@
 """`producer-snapshot-mismatch`: does a `.snapshot` file say of each producer what the batches below it say (C5; R-241)?
 
 A broker that starts believes the newest snapshot and replays only what lies behind it, so a wrong one makes it accept a
-batch twice or refuse the next. Judged are the producers that a snapshot names and whose batches are at hand. Not
-judged: snapshots behind the log end (a start removes them), producers without a batch in the log (retention took it),
-producers that a snapshot lacks (they expire), and compacted logs.
+batch twice or refuse the next. Judged are the producers that a snapshot names and whose batches are at hand. Producers
+that it lacks have expired, unless it has one that must have expired before them: whose last batch is an earlier one,
+and of no later time. Not judged: snapshots behind the log end (a start removes them), producers without a batch in the log
+(retention took it), and compacted logs.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from odradek_audit.catalogue import FILE_CORRUPT, PRODUCER_SNAPSHOT_MISMATCH
 from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
+from odradek_audit.words import plural
 
 CONTROL_BIT = 0x20
 SEQUENCES = 1 << 31
+_NOTHING: tuple[int, ...] = ()
 LARGEST_SNAPSHOT = 64 * 1024 * 1024  # about a million producers
 
 
 class ProducerState(NamedTuple):
-    """What the log says of a producer: its epoch, its last sequence and offset in it, and that batch's leader epoch."""
+    """What the log says of a producer: its epoch, its last sequence and offset in it, and that batch's leader epoch and
+    time."""
 
     epoch: int
     sequence: int
     offset: int
     leader_epoch: int
+    timestamp: int = -1
 
 
 def check_snapshots(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
@@ -58,6 +63,7 @@ def judge_snapshot(
     if entries is not None and not (inputs.segments and offset < inputs.segments[0].base_offset):
         for entry in entries:
             _judge(inputs, offset, entry, known.get(entry.producer_id), table, sink)
+        _judge_missing(inputs, offset, entries, known, sink)
 
 
 def _follow(table: BatchTable, row: int, end: int, known: dict[int, ProducerState]) -> int:
@@ -70,7 +76,8 @@ def _follow(table: BatchTable, row: int, end: int, known: dict[int, ProducerStat
         elif producer != NO_PRODUCER and table.base_sequence[row] >= 0:
             count = table.last_offset[row] - table.base_offset[row] + 1
             last = (table.base_sequence[row] + count - 1) % SEQUENCES
-            known[producer] = ProducerState(epoch, last, table.last_offset[row], table.epoch[row])
+            place = (table.last_offset[row], table.epoch[row], table.max_timestamp[row])
+            known[producer] = ProducerState(epoch, last, *place)
         row += 1
     return row
 
@@ -125,5 +132,49 @@ def _judge(
         epoch=epoch,
         file=file,
         producer_id=entry.producer_id,
+        snapshot_offset=offset,
+    )
+
+
+def _judge_missing(
+    inputs: ReplicaInputs,
+    offset: int,
+    entries: Sequence[ProducerSnapshotEntry],
+    known: Mapping[int, ProducerState],
+    sink: FindingSink,
+) -> None:
+    """Producers expire by the time of their last batch or marker, so of two the earlier and older one goes first. One
+    that has been in transactions stays as long as they are open, and says nothing of others."""
+    kept = [
+        entry
+        for entry in entries
+        if entry.coordinator_epoch < 0
+        and entry.current_txn_first_offset < 0
+        and known.get(entry.producer_id, _NOTHING)[:3] == (entry.producer_epoch, entry.last_sequence, entry.last_offset)
+    ]
+    named = {entry.producer_id for entry in entries}
+    missing = [
+        (state.offset, producer, witness)
+        for producer, state in known.items()
+        if producer not in named
+        for witness in kept
+        if witness.last_offset < state.offset and witness.timestamp <= state.timestamp
+    ]
+    if not missing:
+        return
+    last, producer, witness = max(missing, key=lambda each: each[0])
+    count = len({each for _, each, _ in missing})
+    others = f", nor {plural(count - 1, 'other producer')}" if count > 1 else ""
+    file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
+    sink.report(
+        PRODUCER_SNAPSHOT_MISMATCH,
+        inputs.replica,
+        f"replica {inputs.replica} has not the producer {producer} in {file}{others}, whose last batch below {offset} "
+        f"ends at offset {last}; it cannot have expired, for producer {witness.producer_id} is there, whose last one "
+        f"ends at {witness.last_offset}",
+        offset=last,
+        epoch=known[producer].leader_epoch,
+        file=file,
+        producer_id=producer,
         snapshot_offset=offset,
     )

@@ -185,7 +185,7 @@ def _note_states(side: _Replica, offset: int, waiting: list[int], states: dict[i
 
 def _states(spans: Mapping[int, ProducerSpan]) -> dict[int, ProducerState]:
     return {
-        producer: ProducerState(span.epoch, span.sequence, span.offset, span.leader_epoch)
+        producer: ProducerState(span.epoch, span.sequence, span.offset, span.leader_epoch, span.timestamp)
         for producer, span in spans.items()
         if span.has_batch
     }

@@ -393,9 +393,12 @@ def other_snapshot_order(directory: Path) -> None:
 
 
 def expired_producer(directory: Path) -> None:
-    """A snapshot without a producer that has not been heard of for long."""
+    """Snapshots without the producer that has not been heard of for longest."""
     for path in directory.glob("*.snapshot"):
-        path.write_bytes(encode_producer_snapshot(decode_producer_snapshot(path.read_bytes())[1:]))
+        entries = sorted(
+            decode_producer_snapshot(path.read_bytes()), key=lambda each: (each.timestamp, each.last_offset)
+        )
+        path.write_bytes(encode_producer_snapshot(entries[1:]))
 
 
 def torn_snapshot(directory: Path) -> None:
