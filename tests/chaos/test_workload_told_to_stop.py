@@ -11,7 +11,7 @@ from typing import cast
 from odradek import Producer
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import TELLING
-from odradek_audit.inputs.history import read_events
+from odradek_audit.inputs.history import READ_COMMITTED, READ_UNCOMMITTED, read_events
 from odradek_chaos.cli.write import _run
 from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_proto.transport.clock import LoopClock
@@ -39,3 +39,16 @@ def test_who_is_impatient_at_the_end_cuts_no_ledger_short(tmp_path: Path) -> Non
 
     assert asyncio.run(story()) is False
     assert [event.value for event in read_events(path)] == [b"w1/0/0"]
+
+
+def test_what_a_consumer_was_given_says_which_records_it_reads(tmp_path: Path) -> None:
+    """A record of an aborted transaction is owed to nobody who reads committed ones, so the audit has to know."""
+    path = tmp_path / "history"
+    ledger = Ledger(LoopClock(random.Random(0)), path)
+    for offset, isolation in enumerate((READ_COMMITTED, READ_UNCOMMITTED)):
+        ledger.deliver("orders", 0, b"a", "r1", offset, isolation=isolation)
+    ledger.close()
+    assert [(event.offset, event.isolation) for event in read_events(path)] == [
+        (0, READ_COMMITTED),
+        (1, READ_UNCOMMITTED),
+    ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
 from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.clusters.status import gather_status
+from odradek_audit.inputs.history import READ_UNCOMMITTED
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
@@ -178,14 +179,17 @@ class Demo:
         state = self._state
         state.begin("read back", "reading every record")
         records: list[tuple[str, int, int, bytes]] = []
-        consumer = Consumer[bytes | None, bytes | None](self.cluster.bootstrap, auto_offset_reset="earliest")
+        consumer = Consumer[bytes | None, bytes | None](
+            self.cluster.bootstrap, auto_offset_reset="earliest", isolation_level=READ_UNCOMMITTED
+        )
         async with asyncio.timeout(PATIENCE_S), consumer:
             consumer.assign([TopicPartition(TOPIC, number) for number in range(self._plan.partitions)])
             async for batch in consumer.batches(until="end"):
                 for each in batch:
                     value = each.value or b""
                     records.append((each.topic, each.partition, each.offset, value))
-                    self._ledger.deliver(each.topic, each.partition, value, "reader", each.offset)
+                    given = (each.topic, each.partition, value, "reader", each.offset)
+                    self._ledger.deliver(*given, isolation=READ_UNCOMMITTED)
         self._ledger.close()
         state.read_back = found = verify(self._ledger.events, records)
         text = (

@@ -16,6 +16,7 @@ from odradek import Admin, Consumer, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek.core.sender import SEQUENCE_GAP_ERRORS
 from odradek.shared.errors import BootstrapError, BrokerError, CorruptRecords, OdradekError
+from odradek_audit.inputs.history import READ_UNCOMMITTED
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.workload import Ledger, Writer
@@ -293,6 +294,7 @@ class Load:
             network=self.observers.wire_taps.network_of_client(ports),
             fetch_max_wait_ms=200,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
+            isolation_level=READ_UNCOMMITTED,
         ) as consumer:
             partitions = [TopicPartition(TOPIC, number) for number in range(self.world.plan.options.partitions)]
             consumer.assign(partitions)
@@ -305,7 +307,8 @@ class Load:
                     for record in batch:
                         assert record.value is not None, record
                         self._take(record.partition, record.offset)
-                        self.ledger.deliver(TOPIC, record.partition, record.value, ports.node, record.offset)
+                        given = (TOPIC, record.partition, record.value, ports.node, record.offset)
+                        self.ledger.deliver(*given, isolation=READ_UNCOMMITTED)
 
     async def _ask_for_ends(
         self, consumer: Consumer[bytes | None, bytes | None], partitions: list[TopicPartition], ports: NodePorts
