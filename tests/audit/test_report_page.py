@@ -6,7 +6,6 @@ import base64
 import hashlib
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -428,9 +427,7 @@ def test_ten_thousand_findings_make_a_small_page(write_cluster: WriteCluster, lo
         replace(example, check=names[number % len(names)], partition=number % 97, offset=number, end_offset=number + 1)
         for number in range(10_000)
     ]
-    began = time.process_time()
     text = page(report)
-    assert time.process_time() - began < 20
     assert len(text.encode()) < 3_000_000
     found = check_is_inert(text)
     assert found.elements["article"] == 60

@@ -3,7 +3,6 @@
 import gzip
 import importlib
 import struct
-import time
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -151,11 +150,11 @@ def bomb(codec: Codec) -> bytes:
 
 @pytest.mark.parametrize("codec", REAL)
 def test_a_gibibyte_of_zeros_is_refused_early(codec: Codec) -> None:
-    """A limit of one mebibyte costs about as much memory and no time to speak of, whatever the bytes would become."""
+    """A limit of one mebibyte costs about as much memory, and nothing behind it is looked at: it is damaged there."""
     packed = bomb(codec)
     assert len(packed) < GIB / 10
+    packed = packed[: len(packed) // 2] + b"\xff" * 1024
     tracemalloc.start()
-    began = time.process_time()
     try:
         with pytest.raises(DecompressionLimit):
             decompress(codec, packed, 1 << 20)
@@ -163,7 +162,6 @@ def test_a_gibibyte_of_zeros_is_refused_early(codec: Codec) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 3 << 20
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("claimed", [1 << 20, GIB, 2**32 - 1])
