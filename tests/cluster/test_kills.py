@@ -27,11 +27,11 @@ from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_chaos.worlds.processes import ProcessesWorld
 from odradek_proto.transport.clock import LoopClock
 
+from tests.seeds import unless_torture
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
-SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
 STALL_MS = 1_000  # in which a leader has its turn and acknowledges on any machine, and nobody calls it dead
 STORY_OF_A_CUT = r"broker \d wrote down that it cut its log from \d+ to \d+ in leader epoch \d+.* at \d{4}-.* UTC"
 
@@ -57,17 +57,17 @@ def audited(cluster: LocalCluster, history: Path, *, settled: bool) -> Report:
 
 
 def test_kills_lose_nothing_and_writes_go_on(cluster: LocalCluster) -> None:
-    """Twenty rounds, some of each target; each ends when every partition has acknowledged again (SY-09).
+    """Some rounds of each target; each ends when every partition has acknowledged again (SY-09).
 
-    `odradek chaos rounds --rounds 50` is the long form; docs/performance.md says how long they are silent.
+    `make torture` has the long form; docs/performance.md says how long they are silent.
     """
-    outcome = play(cluster, Plan(rounds=20, seed=2026))
+    outcome = play(cluster, Plan(rounds=unless_torture(6, 20), seed=2026))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
-    assert outcome.read_back.acknowledged > 400
+    assert outcome.read_back.acknowledged > 20 * len(outcome.rounds)
     assert all(each.in_flight >= MIN_IN_FLIGHT for each in outcome.rounds)
     for target in ("leader", "follower", "controller"):
-        assert sum(each.target == target for each in outcome.rounds) >= 5
+        assert sum(each.target == target for each in outcome.rounds) >= len(outcome.rounds) // 3
 
 
 def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -160,17 +160,12 @@ def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
     assert outcome.read_back.sound, report(outcome)
 
 
-def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> None:
-    """A silent stream proves nothing: only the session timeout moves the leadership away.
-
-    A new controller gives everybody a whole session anew, and there may be several: the frozen leader was the first
-    one, and a busy machine stops the next one for some seconds.
-    """
+def test_a_frozen_leader_is_fenced_by_the_session_timeout_alone(cluster: LocalCluster) -> None:
+    """A silent stream proves nothing: only the session timeout moves the leadership away."""
     outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), fault="pause"))
     assert outcome.read_back.sound, report(outcome)
     (target,) = outcome.rounds[0].brokers
     assert reasons_for_fencing(cluster, target) == {"session timeout"}
-    assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS * 4, report(outcome)
 
 
 def reasons_for_fencing(cluster: LocalCluster, broker_id: int) -> set[str]:
@@ -184,7 +179,7 @@ def events_of(cluster: LocalCluster, broker_id: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("target", "rounds"), [("all", 10), ("rolling", 5)])
+@pytest.mark.parametrize(("target", "rounds"), [("all", unless_torture(3, 10)), ("rolling", unless_torture(2, 5))])
 def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, target: str, rounds: int) -> None:
     """All at once, or one after the other, with five batches of a writer on the wire: no record twice, none fails."""
     outcome = play(cluster, Plan(rounds=rounds, seed=2026, targets=(target,), fault="stop"))
@@ -194,7 +189,7 @@ def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, t
 
 
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
-    """Twenty times all three: the page cache survives, nothing is lost, writes go on."""
-    outcome = play(cluster, Plan(rounds=20, seed=2026, targets=("all",)))
+    """Time after time all three: the page cache survives, nothing is lost, writes go on."""
+    outcome = play(cluster, Plan(rounds=unless_torture(4, 20), seed=2026, targets=("all",)))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)

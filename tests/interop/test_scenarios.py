@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from odradek_broker.testing import Cluster
 
 from tests.interop.kafka.java import NoKafka
 from tests.interop.scenarios.clients import CLIENTS, SETTINGS, expected, run
+from tests.seeds import unless_torture
 
-SAMPLE = ("aiokafka", "franz-go", "java-4.1.1")  # in CI; with ODRADEK_ALL_CLIENTS=1, as in `make torture`, all of them
-
-
-def clients() -> tuple[str, ...]:
-    return tuple(CLIENTS) if os.environ.get("ODRADEK_ALL_CLIENTS") else SAMPLE
+SAMPLE = ("aiokafka", "franz-go", "java-4.1.1")  # in CI; `make torture` has all of them
 
 
 @pytest.mark.odradek(settings=SETTINGS)
 @pytest.mark.slow
-@pytest.mark.parametrize("client", clients())
+@pytest.mark.parametrize("client", unless_torture(SAMPLE, tuple(CLIENTS)))
 def test_a_client_is_told_what_kafka_tells_it(client: str, odradek_cluster: Cluster) -> None:
     """Producing, reading, groups, administration, and each with what is refused; then with a broker too few."""
     try:

@@ -9,17 +9,19 @@ from odradek_chaos.worlds.simulated.campaign.campaign import run_campaign
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
+from tests.seeds import unless_torture
+
 SEEDS, SEEDS_PER_TEST = 50, 5
-EVERY_DAY = (0, 10)  # first seeds of what is run every day, long ones and short ones; the slow tests have the others
+EVERY_DAY = (10,)  # first seeds of what is run every day, which are short; the slow tests have the others
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
 OLDEST = Options(
     faults_ms=FAULTS_MS, truncation_mode="high-watermark", nemeses=("kill-leader-and-successor",), core="never"
 )
 LOSES = 8  # the first seed of the oldest protocol that does; tried first
-CAMPAIGN = 50  # seeds of the slow one; `make torture` runs hundreds
+CAMPAIGN = unless_torture(20, 50)  # seeds of the slow one; the campaigns of `make torture` have hundreds besides
 # Kinds of faults (with the ways in which one machine is broken for ever), chance points and rare branches: as it is,
-# all of 40, 23 of 25, and 14 of 15. The rarest are met once in so many seeds; any change may make it some fewer.
+# all of 40, 23 of 25, and all of 15. The rarest are met once in so many seeds; any change may make it some fewer.
 MOST_OF_ALL = (36, 21, 12)
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
@@ -28,7 +30,7 @@ LOSSES = {"lost", "audit-acknowledged-lost"}
     "first",
     [
         pytest.param(first, marks=() if first in EVERY_DAY else pytest.mark.slow)
-        for first in range(0, SEEDS, SEEDS_PER_TEST)
+        for first in range(0, unless_torture(25, SEEDS), SEEDS_PER_TEST)
     ],
 )
 def test_acks_all_loses_nothing_and_replicas_agree(first: int) -> None:
@@ -90,6 +92,6 @@ def test_flushed_acknowledgements_survive_any_power_loss() -> None:
         ("blackout", "io-error", "kill"),
     ):
         options = Options(faults_ms=8_000, fsync="before-ack", nemeses=nemeses)
-        campaign = run_campaign(range(2_000, 2_005), options, jobs=2)
+        campaign = run_campaign(range(2_000, 2_000 + unless_torture(2, 5)), options, jobs=2)
         assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
         assert campaign.faults.keys() >= set(nemeses)

@@ -22,8 +22,11 @@ from odradek_chaos.worlds.simulated.crash.stories import LOG_STORIES, QUORUM_STO
 from odradek_proto.records import OpenBatch
 from odradek_proto.transport.ports import Files
 
+from tests.seeds import unless_torture
+
 STORIES = [story.__name__ for story in (*LOG_STORIES, *QUORUM_STORIES)]
-SEGMENT_SIZES = (150, 200, 250, 300, 400, 500, 600, 700, 800, 1100, 1300)  # what ends where depends on them
+# What ends where depends on them.
+SEGMENT_SIZES = unless_torture((200, 400, 700), (150, 200, 250, 300, 400, 500, 600, 700, 800, 1100, 1300))
 MODES = {"default": SMALL, "before-ack": BEFORE_ACK}
 
 
@@ -160,23 +163,24 @@ def test_a_careless_cleaner_is_noticed(
 
 @pytest.mark.slow
 def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture[str]) -> None:
-    """All stories with some disks at every moment, with segments of other sizes, and many real runs."""
+    """All stories with some disks at every moment, with segments of other sizes, and real runs; `make torture` has
+    several times as many."""
     total = Exploration()
     for name in STORIES:
         for mode in sorted(MODES):
-            total.add(lose_power(name, mode, per_point=6, inside=0.0005))
+            total.add(lose_power(name, mode, per_point=unless_torture(2, 6), inside=0.0005))
     for segment_bytes in SEGMENT_SIZES:
         settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60)
         for name in STORIES:
             driver = told(name, settings)
             total.add(explore(driver.operations, driver.bench, seed=segment_bytes, per_point=3, points=6))
-    for seed in range(100, 103):
+    for seed in range(100, unless_torture(101, 103)):
         operations, bench = record_seed(seed)
         total.add(explore(operations, bench, seed=seed, points=60, per_point=8))
     with capsys.disabled():
         print(f"\n{total.states} crash states at {total.points} moments, {total.recoveries} recoveries interrupted")
     assert not total.findings, "\n".join(map(str, total.findings))
-    assert total.states > 30_000
+    assert total.states > unless_torture(8_000, 30_000)
 
 
 # --- what would be noticed -------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
     assert result.generation >= 1
     assert result.commits > 0
     assert result.commits_of_consumers > 0
-    if seed == SEEDS[0]:
+    if (seed, faults_ms) == (SEEDS[0], LONG):
         assert run_seed(seed, options).trace_hash == result.trace_hash
 
 
