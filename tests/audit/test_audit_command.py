@@ -265,6 +265,7 @@ def end_of(audit: subprocess.Popen[str]) -> str:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_sigint", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "background"])
 def test_interrupt_while_spark_starts_leaves_no_jvm(
     write_cluster: WriteCluster,
@@ -322,6 +323,7 @@ def test_no_second_interrupt_keeps_the_scratch_directory(tmp_path: Path, monkeyp
     assert not scratch.exists()
 
 
+@pytest.mark.slow
 def test_interrupt_that_is_swallowed_ends_the_audit(
     write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written
 
 
+@pytest.mark.slow
 def test_an_archive_is_reproducible_and_small(package: Path, tmp_path: Path) -> None:
     """Twice the same bytes; the command's typer and rich, gRPC and tests are not in it."""
     inside = write_package(tmp_path)
@@ -212,6 +213,7 @@ def test_an_archive_is_reproducible_and_small(package: Path, tmp_path: Path) -> 
     assert refused.value.hint == "pip install no-such-package"
 
 
+@pytest.mark.slow
 def test_a_package_for_another_python_is_refused(bare_python: Path, package: Path, tmp_path: Path) -> None:
     """Before Spark starts: C code of one version does not load in another one."""
     shutil.copytree(package, tmp_path, dirs_exist_ok=True)

@@ -194,6 +194,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=180)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["h11", "prometheus_client"])
 def test_a_broker_without_the_extra_says_what_to_install(package: str, tmp_path: Path) -> None:
     """With the setting and without a package of the extra, the start fails with a sentence."""
@@ -209,6 +210,7 @@ def test_a_broker_without_the_extra_says_what_to_install(package: str, tmp_path:
     assert "pip install 'odradek[metrics]'" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_broker_without_the_setting_loads_nothing_of_it() -> None:
     """Neither the metrics package nor what it needs is imported, and nothing listens."""
     ended = run_python("""
@@ -229,6 +231,7 @@ def says(file: Path, text: str) -> bool:
     return text in file.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_processes_serve_metrics_where_their_cluster_says(tmp_path: Path) -> None:
     """Each process has an address of its own in cluster.json, answers there, names it at the start, and stops."""

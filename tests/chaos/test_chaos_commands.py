@@ -82,14 +82,11 @@ def campaign_at_work() -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tell", "number"),
-    [
-        pytest.param(os.killpg, signal.SIGINT, id="ctrl-c"),
-        pytest.param(os.kill, signal.SIGTERM, id="kill", marks=pytest.mark.slow),
-        pytest.param(os.kill, signal.SIGHUP, id="hangup", marks=pytest.mark.slow),
-        pytest.param(os.killpg, signal.SIGHUP, id="closed-terminal", marks=pytest.mark.slow),
-    ],
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP), (os.killpg, signal.SIGHUP)],
+    ids=["ctrl-c", "kill", "hangup", "closed-terminal"],
 )
 def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done(
     campaign_at_work: subprocess.Popen[str], tell: Callable[[int, int], None], number: signal.Signals
@@ -107,6 +104,7 @@ def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done(
     assert "longest recovery after the faults" in said
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_campaign_end_when_it_is_killed(campaign_at_work: subprocess.Popen[str]) -> None:
     """kill -9 lets it tell them nothing; they notice that it is gone."""
     campaign_at_work.kill()

@@ -93,6 +93,7 @@ def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
     found.kill_all()
 
 
+@pytest.mark.slow
 def test_the_cluster_before_is_the_default_again(
     odradek: Run, odradek_process: Run, place: Path, tmp_path: Path, home: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_the_cluster_before_is_the_default_again(
     assert not (home / "current").exists()
 
 
+@pytest.mark.slow
 def test_a_stopped_cluster_is_found_again_before_an_empty_one_is_made(
     odradek: Run, odradek_process: Run, places: Path, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:

@@ -27,7 +27,7 @@ from tests.signals import sigint_of_children
 from tests.waiting import until
 
 Run = Callable[..., Any]
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # each is a process or two, beside three brokers
 
 PATIENCE_S = 120
 UNNOTICED = {  # nobody who is frozen, or merely busy, is missed before the end
@@ -132,9 +132,7 @@ def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluste
 
 
 STOPS = pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
-    ids=lambda number: number.name,
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
 )
 WAITS = "records are on their way, for --timeout at most; a second Ctrl-C does not wait for them"
 

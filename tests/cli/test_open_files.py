@@ -77,6 +77,7 @@ def test_a_system_that_refuses_its_hard_limit_is_asked_for_less(
     assert limits == [then, resource.RLIM_INFINITY]
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @ENOUGH
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="this system does not tell another process's limits")

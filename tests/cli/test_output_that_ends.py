@@ -18,7 +18,7 @@ from odradek_broker.local.cluster import LocalCluster
 from tests.signals import sigint_of_children
 
 Run = Callable[..., Any]
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 PATIENCE_S = 120  # of a busy machine
 UP = ("cluster", "up", "-n", "1", "--timeout", "90")

@@ -14,6 +14,7 @@ Run = Callable[..., Any]
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.slow
 def test_the_one_that_was_named_is_waited_for(odradek: Run, odradek_process: Run, place: Path) -> None:
     """A broker that was killed before is no reason to fail: it is named, with the command that starts it.
 

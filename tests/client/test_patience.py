@@ -20,6 +20,7 @@ def slow(peers: Any, one_way_ms: int) -> None:
             peers.fabric.link(source, target).delay = uniform(one_way_ms, one_way_ms * 1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_way_ms", [10, 1_500, 4_000])
 async def test_many_consumers_get_their_first_records_from_slow_brokers(peers: Any, one_way_ms: int) -> None:
     """An opening that takes longer than the first one may is given more time with each attempt."""

@@ -29,7 +29,7 @@ from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, PatternTyp
 from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export nothing
 START_S = 60

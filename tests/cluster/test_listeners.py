@@ -18,7 +18,7 @@ from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.v1 import broker_pb2 as pb
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NODES = (1, 2, 3)
 METADATA = "/odradek.v1.Broker/Metadata"

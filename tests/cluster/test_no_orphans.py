@@ -18,6 +18,7 @@ pytestmark = pytest.mark.cluster
 TIMEOUT_S = 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_brokers_of_a_harness_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """Told to end it stops them; killed it cannot, and they notice."""

@@ -46,6 +46,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCl
         made.kill_all()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_slow_follower_leaves_the_isr_and_comes_back(
     cluster: LocalCluster, capfd: pytest.CaptureFixture[str]

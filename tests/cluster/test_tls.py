@@ -22,7 +22,7 @@ from odradek_proto.v1 import controller_messages, quorum_pb2
 from tests.secured import client_settings, node_settings
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 START_S = 60
 TIMEOUT_MS = 20_000

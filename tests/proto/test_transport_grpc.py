@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,25 +142,24 @@ async def test_killed_peer_shows_on_a_waiting_recv_at_once(peer: Peer) -> None:
 
 
 def test_stream_to_a_restarted_peer_opens_at_once(peer: Peer) -> None:
-    """No back-off stands between a peer that listens again and its callers, however often it was refused before."""
+    """No back-off stands between a peer that listens again and its callers, however often it was refused before: while
+    there is one, an attempt fails."""
 
     async def story() -> None:
         async with network() as client:
             await client.call(peer.address, ECHO, b"", PATIENCE_MS)
-            assert min([await seconds_to_open_again(client) for _ in range(3)]) < 2  # a busy machine is slow once
+            for _ in range(3):
+                await open_again(client)
 
-    async def seconds_to_open_again(client: GrpcNetwork) -> float:
+    async def open_again(client: GrpcNetwork) -> None:
         peer.kill()
         for _ in range(30):
             with pytest.raises(NetworkError):
                 await client.open(peer.address, STREAM)
         await asyncio.get_running_loop().run_in_executor(None, peer.start)
-        started = time.monotonic()
         stream = await client.open(peer.address, STREAM, PATIENCE_MS)
-        took = time.monotonic() - started
         await stream.send(b"x")
         assert await stream.recv() == b"x"
-        return took
 
     asyncio.run(story())
 
@@ -344,6 +342,7 @@ ABUSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abuse", ABUSES)
 async def test_a_thousand_hostile_connections_stay_small(peer: Peer, abuse: str) -> None:
     """Clients that never read, send half or claim 2 GiB cost less than 128 MiB together, and others are served on."""

@@ -94,6 +94,7 @@ def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:
         assert refused(capsys, "run", option, "lots")[1] == "  try: `odradek docs simulation` describes them"
 
 
+@pytest.mark.slow
 def test_seeds_that_were_not_begun_in_time_are_told(capsys: Capture) -> None:
     """A campaign of four seeds is not taken for one of a million."""
     words = ["chaos", "run", "--seeds", "1..1000000", "-j", "1", "--faults", "0.1", "--minutes", "0.01"]
@@ -107,6 +108,7 @@ def test_seeds_that_were_not_begun_in_time_are_told(capsys: Capture) -> None:
     assert last == "no finding"
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_seeds_that_were_all_begun(capsys: Capture) -> None:
     """JSON has the number always."""
     words = ["chaos", "run", "--seeds", "1", "-j", "1", "--faults", "0.1"]

@@ -100,6 +100,7 @@ def test_a_script_that_was_not_written_is_told(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_interrupted_shrinks_nothing_and_says_so(
     as_in_a_terminal: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

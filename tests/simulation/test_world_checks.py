@@ -229,6 +229,7 @@ def test_how_a_process_ended_is_seen_on_its_disk(injection: str, found: int) -> 
     assert len(worlds[0].state.ended_uncleanly) == found + 3
 
 
+@pytest.mark.slow
 def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:
     """A client that crashed just before is told to stop even if it connects after the others were told."""
     options = Options(faults_ms=1_000, nemeses=("client-crash",), chance="none", core="never")

@@ -161,6 +161,7 @@ def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*plugin.py:*")
 
 
+@pytest.mark.slow
 def test_the_example_passes(run: pytest.Pytester) -> None:
     """examples/test_my_service.py, as its first line says."""
     run.makepyfile(test_my_service=(ROOT / "examples/test_my_service.py").read_text())
