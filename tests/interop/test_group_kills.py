@@ -9,12 +9,14 @@ import pytest
 from tests.interop.conftest import ClasspathOf
 from tests.interop.kafka.java import PROGRAMS
 from tests.interop.kills.harness import Harness
+from tests.seeds import unless_torture
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 
 @pytest.mark.parametrize(
-    ("client", "protocol"), [("confluent", "classic"), ("confluent", "consumer"), ("java", "classic")]
+    ("client", "protocol"),
+    [("confluent", "consumer"), ("java", "classic"), *unless_torture([], [("confluent", "classic")])],
 )
 def test_a_group_outlives_its_coordinators(
     client: str, protocol: str, tmp_path: Path, java_artifacts: ClasspathOf

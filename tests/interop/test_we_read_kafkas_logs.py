@@ -27,6 +27,7 @@ from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, read_all, whole, write_transactions
 from tests.interop.our_logs import Story, served
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all, plant_directory
+from tests.seeds import TORTURE
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]  # its programs are fetched once
 
@@ -177,6 +178,7 @@ def test_the_audit_finds_nothing_in_kafkas_directories(kafka_run: KafkaRun) -> N
     assert report.compared_records >= 2 * len(kafka_run.written)
 
 
+@pytest.mark.skipif(not TORTURE, reason="every day it is planted in what is kept of such a run")
 def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path) -> None:
     """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported. Other places
     are tried on what is kept of such a run (tests/audit/test_audit_kafkas_directories.py)."""

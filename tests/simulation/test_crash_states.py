@@ -82,9 +82,8 @@ def undo_cuts(name: str, segment_bytes: int, points: int | None, wanted: str | N
 @pytest.mark.parametrize(
     ("name", "segment_bytes", "points"),
     [
-        ("second_thoughts", 500, 30),
-        pytest.param("second_thoughts", 500, None, marks=pytest.mark.slow),
-        pytest.param("truncations", 200, None, marks=pytest.mark.slow),
+        ("second_thoughts", 500, unless_torture(30, None)),
+        pytest.param("truncations", 200, unless_torture(60, None), marks=pytest.mark.slow),
     ],
 )
 def test_a_cut_that_is_undone_under_the_next_segment_is_done_again(

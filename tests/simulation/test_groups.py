@@ -17,13 +17,18 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.errors import ErrorCode
 
-SEEDS = (5, 1, 9)  # the first of them twice: it is the shortest
+from tests.seeds import unless_torture
+
+SEEDS = unless_torture((5,), (5, 1, 9))  # the first of them twice: it is the shortest
 SHORT, LONG = 2_500, Options().faults_ms
 
 
 @pytest.mark.parametrize(
     ("seed", "faults_ms"),
-    [(SEEDS[0], SHORT), *(pytest.param(seed, LONG, marks=pytest.mark.slow) for seed in SEEDS)],
+    [
+        (SEEDS[0], SHORT),
+        *(pytest.param(seed, LONG, marks=pytest.mark.slow) for seed in SEEDS),
+    ],
 )
 def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
     """One owner for each partition, offsets that stay, and peace afterwards; the same each time."""
