@@ -42,7 +42,8 @@ def test_cut_that_covers_the_offset_is_told(write_cluster: WriteCluster) -> None
     assert report.findings[0].cause == (
         "broker 2 wrote down that it cut its log from 2 to 1 in leader epoch 4 (R-79) at 2026-11-21 12:38:19.273 UTC, "
         "to follow broker 2, which was elected from outside of the ISR for leader epoch 4; "
-        "broker 1, the leader of epoch 3, had acknowledged what was cut"
+        "broker 1, the leader of epoch 3, had acknowledged what was cut; "
+        "the event file of replica 1 (odradek-events.jsonl) is missing, so this may not be all"
     )
     assert "Replica 1 has not a file of the broker&#x27;s events" in page(report)
 
@@ -64,9 +65,30 @@ def test_events_of_other_places_are_not_told(write_cluster: WriteCluster, event:
 def test_missing_events_are_said_instead_of_guessing(write_cluster: WriteCluster) -> None:
     """On the page, in the finding and in the numbers."""
     report = lost(write_cluster, {"event": "unfenced", "events_missing_before": 5})
-    assert report.findings[0].cause.endswith("5 events are missing, so this may not be all")
+    assert "5 events are missing, so this may not be all" in report.findings[0].cause
     assert "Events missing: broker 2 could not write 5 of its events" in page(report)
     assert report.summary()["broker_events"] == {"2": {"lines": 1, "missing": 5, "cut": False}}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ("", "no replica has an event file (odradek-events.jsonl; Kafka writes none), so this is not proven"),
+        ("1", "the event file of replica 2 (odradek-events.jsonl) is missing, so this is not proven"),
+        ("12", "no broker wrote down that it cut its log there, so this is not proven"),
+    ],
+)
+def test_a_cause_that_no_broker_wrote_down_is_not_proven(write_cluster: WriteCluster, files: str, said: str) -> None:
+    """A suspicion from the logs alone says whose events would prove it; so does the story of what is gone."""
+    log = SampleLog().append([b"a"], epoch=4)
+    replicas = write_cluster(log, log)
+    for name in files:
+        (replicas[name] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
+    told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
+    report = audit(replicas, history=History(told))
+    assert report.findings[0].cause.endswith(f"; {said}")
+    assert report.losses[0].story == said.replace("this is not proven", "nothing says what became of them")
+    assert said[:20] in page(report)
 
 
 def test_hostile_event_files_are_passed_over(tmp_path: Path) -> None:
@@ -94,7 +116,9 @@ def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteClus
     first, second = report.losses
     assert "broker 1 wrote down that it cut its log from 3 to 1" in first.story
     assert "to follow broker 2, which was elected from the ISR for leader epoch 4" in first.story
-    assert second.story == ""
+    assert second.story == (
+        "the event file of replica 2 (odradek-events.jsonl) is missing, so nothing says what became of them"
+    )
     assert "How records were lost" in page(report)
 
 

@@ -3,8 +3,8 @@
 A broker that starts believes the newest snapshot and replays only what lies behind it, so a wrong one makes it accept a
 batch twice or refuse the next. Judged are the producers that a snapshot names and whose batches are at hand. Producers
 that it lacks have expired, unless it has one that must have expired before them: whose last batch is an earlier one,
-and of no later time. Not judged: snapshots behind the log end (a start removes them), producers without a batch in the log
-(retention took it), and compacted logs.
+and of no later time. Not judged: snapshots behind the log end (a start removes them), producers without a batch in the
+log (retention took it), and compacted logs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The story of a loss or a difference, as the brokers wrote it down: who cut its log, to follow whom, and why.
 
 The event files say it exactly, so for what was lost they take the place of a suspicion; for other findings they stand
-behind it. What a broker could not write down is counted and said.
+behind it. Where they say nothing of a loss, a suspicion is called that, with the brokers whose files are missing. What
+a broker could not write down is counted and said.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ from datetime import UTC, datetime
 
 from odradek_audit.catalogue import CHECKS, DUPLICATED, OFFSET_GAP
 from odradek_audit.findings import Finding, Kind
-from odradek_audit.inputs.events import BrokerEvents, Election, Truncation
+from odradek_audit.inputs.events import EVENTS_FILE, BrokerEvents, Election, Truncation
 from odradek_audit.results import Loss
 from odradek_audit.words import plural
 
 TOLD = 3
 """Truncations and unclean elections that one story names."""
+MORE = "so this may not be all"
+SUSPECTED, UNKNOWN = "so this is not proven", "so nothing says what became of them"
+"""Of a finding, which has a suspected cause, and of records that are gone."""
 EXPLAINED = frozenset({OFFSET_GAP.name, DUPLICATED.name})
 
 
 class Story:
     """What all brokers wrote down, asked for places."""
 
-    def __init__(self, events: Mapping[str, BrokerEvents]) -> None:
+    def __init__(self, events: Mapping[str, BrokerEvents], replicas: Iterable[str]) -> None:
         self._events = events
+        self._without = sorted(name for name in replicas if name not in events)
         self._missing = sum(each.missing for each in events.values())
         self._elections: dict[tuple[str, int], Election] = {}
         for broker in sorted(events):
@@ -42,8 +47,8 @@ class Story:
     def of_losses(self, losses: Iterable[Loss]) -> list[Loss]:
         """The losses, each with its story where there is one."""
         return [
-            replace(loss, story="; ".join([*_acknowledged(loss), *self._told(_place(loss), *_offsets(loss))]))
-            if self._events and loss.first_offset >= 0
+            replace(loss, story="; ".join([*_acknowledged(loss), *self._told(_place(loss), *_offsets(loss), UNKNOWN)]))
+            if loss.first_offset >= 0
             else loss
             for loss in losses
         ]
@@ -51,14 +56,16 @@ class Story:
     def _explained(self, finding: Finding) -> Finding:
         kind = CHECKS[finding.check].kind
         told_of = kind in (Kind.LOST, Kind.AGREEMENT) or finding.check in EXPLAINED
-        if not self._events or not told_of or finding.offset < 0:
+        lost = kind is Kind.LOST
+        if not told_of or finding.offset < 0 or not (self._events or lost):
             return finding
-        partition = f"{finding.topic}-{finding.partition}"
-        told = list(self._told(partition, finding.offset, finding.offset + 1))
-        certain = kind is Kind.LOST and any(self._cuts(partition, finding.offset, finding.offset + 1))
-        return replace(finding, cause="; ".join(filter(None, [*([] if certain else [finding.cause]), *told])))
+        place = (f"{finding.topic}-{finding.partition}", finding.offset, finding.offset + 1)
+        told = list(self._told(*place, SUSPECTED if lost else ""))
+        guess = "" if lost and any(self._cuts(*place)) else finding.cause
+        return replace(finding, cause="; ".join(filter(None, [guess, *told])))
 
-    def _told(self, partition: str, first: int, end: int) -> Iterator[str]:
+    def _told(self, partition: str, first: int, end: int, otherwise: str) -> Iterator[str]:
+        """`otherwise` is what must be said where no truncation was written down, if anything."""
         cuts = sorted(self._cuts(partition, first, end), key=lambda each: (each[1].wall_ms, each[0]))
         epochs = {cut.epoch for _, cut in cuts}
         yield from (self._cut(broker, cut) for broker, cut in cuts[:TOLD])
@@ -73,7 +80,21 @@ class Story:
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"
         if self._missing:
-            yield f"{plural(self._missing, 'event is', 'events are')} missing, so this may not be all"
+            yield f"{plural(self._missing, 'event is', 'events are')} missing, {MORE}"
+        if otherwise or (self._without and self._events):
+            yield from self._unproven("" if cuts else otherwise)
+
+    def _unproven(self, otherwise: str) -> Iterator[str]:
+        """Whose events are missing, and what follows from that."""
+        so = otherwise or MORE
+        if not self._events:
+            yield f"no replica has an event file ({EVENTS_FILE}; Kafka writes none), {so}"
+        elif self._without:
+            files = "file of replica" if len(self._without) == 1 else "files of replicas"
+            are = "is" if len(self._without) == 1 else "are"
+            yield f"the event {files} {', '.join(self._without)} ({EVENTS_FILE}) {are} missing, {so}"
+        elif otherwise:
+            yield f"no broker wrote down that it cut its log there, {otherwise}"
 
     def _followed_ms(self, cut: Truncation) -> int:
         """From when on another leader may have raised the high watermark over other records in this place."""

@@ -30,14 +30,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek_proto.command_line import text_or_base64
 
 SEND, ACK, ERROR, DELIVER = "send", "ack", "error", "deliver"
 TYPES = (SEND, ACK, ERROR, DELIVER)
 TYPE, TOPIC, PARTITION, OFFSET, EPOCH = "type", "topic", "partition", "offset", "epoch"
-ISOLATION, READ_COMMITTED, READ_UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
+ISOLATION = "isolation"
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
 VALUE, VALUE_B64, KEY, KEY_B64, ACKS, TIME_MS, CLIENT, DEFINITE = (
     "value",
     "value_b64",

@@ -189,7 +189,7 @@ def finish(
     report.findings = [
         finding if finding.cause else CHECKS[finding.check].explained(finding) for finding in report.findings
     ]
-    story = Story(report.events)
+    story = Story(report.events, report.replicas)
     report.run = run_of(report.events, report.losses, history.silences if history is not None else ())
     report.findings = story.explain(report.findings)
     report.losses = story.of_losses(report.losses)
