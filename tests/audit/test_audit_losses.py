@@ -64,7 +64,7 @@ def test_records_gone_from_every_replica_are_counted(
             "end_offset": 5,
             "acknowledged_ms": [-1, -1],
             "values": ["c", "e"],
-            "story": "",
+            "story": UNKNOWN_LOSS,
         }
     ]
 

@@ -488,3 +488,16 @@ def test_the_verdict_says_what_was_not_compared(write_cluster: WriteCluster) -> 
     report = audit(write_cluster(whole, short))
     said = "all are equal. Not compared: 20 offsets above the bounds, 8 offsets that one replica alone has."
     assert verdict_sentence(report).endswith(said)
+
+
+def test_what_only_one_side_of_two_leaders_has_is_read_out_first(write_cluster: WriteCluster) -> None:
+    """The replica that is to be replaced may hold the only copy of acknowledged records: which one, and where."""
+    old = SampleLog().fill(2, epoch=0).fill(2, epoch=0, name="old")
+    new = SampleLog().fill(2, epoch=0).fill(2, epoch=1, name="new")
+    text = page(audit(write_cluster(new, new, old), settled=True))
+    assert "Replica 3 has at offsets 8 to 15 what replica 1 does not: it may be the only copy of acknowledged" in text
+    read_out = text.index("odradek log dump --records --json")
+    assert read_out < text.index("Replace the copy on a running cluster")
+    changed = write_cluster(new, new, new)
+    damage = plant("change-record", changed["3"], TopicPartition("t", 0), random.Random(2))
+    assert "only copy of acknowledged" not in page(audit({name: changed[name] for name in ("1", "2", "3")})), damage

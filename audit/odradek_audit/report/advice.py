@@ -2,7 +2,8 @@
 
 A copy is kept before anything else, for a damaged directory is evidence; then come the commands that show the place;
 then what mends it. What mends depends on the kind of finding and on what the bytes say of its cause: a disk is looked
-at where bytes changed, elections where two histories met. No step removes the only copy of anything.
+at where bytes changed, elections where two histories met. No step removes the only copy of anything: where two leaders
+wrote, what each side alone has is read out first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ COMMAND_LIMIT = 600
 
 def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
     """The steps for one finding. `directories` are the log directories that were read, by replica."""
-    steps = [*_keep(finding, directories), *_look(finding, directories), *_mend(finding)]
+    steps = [*_keep(finding, directories), *_look(finding, directories), *_mend(finding, directories)]
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 
@@ -80,14 +81,14 @@ def _reference(excerpt: Excerpt | None) -> str:
     return side.replica if side is not None else ""
 
 
-def _mend(finding: Finding) -> list[Safe]:
+def _mend(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     kind = CHECKS[finding.check].kind
     if len(finding.replicas) > 1:
         return [_shared(finding)]
     if kind in (Kind.STRUCTURE, Kind.LOG) or (kind is Kind.AGREEMENT and _looks_changed(finding)):
         return [_disk(finding), *_replaced(finding)]
     if kind is Kind.AGREEMENT:
-        return [_elections(finding), *_replaced(finding)]
+        return [_elections(finding), *_only_copy(finding, directories), *_replaced(finding)]
     if kind is Kind.LOST:
         return _lost(finding)
     if kind is Kind.TOLD:
@@ -165,6 +166,28 @@ def _disk(finding: Finding) -> Safe:
             "), RAID and ECC counters. Do not copy back to a disk that goes on failing.",
         ]
     )
+
+
+def _only_copy(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
+    """Where two leaders wrote, each side may hold acknowledged records that the other never had: they are read out
+    before a copy goes."""
+    if finding.offset < 0:
+        return []
+    last = max(finding.end_offset - 1, finding.offset)
+    where = f"offset {finding.offset}" if last == finding.offset else f"offsets {finding.offset} to {last}"
+    other = f"replica {plain(finding.other_replica, 40)}" if finding.other_replica else "another"
+    kept = _place(finding, finding.replica, directories)
+    steps = [
+        shown(
+            f"Replica {plain(finding.replica, 40)} has at {where} what {other} does not: it may be the only "
+            "copy of acknowledged records. Read them out of the copy, and write those again, with their keys, "
+            "that the others do not have; only then replace it"
+        )
+    ]
+    if kept and finding.file.endswith(".log"):
+        file = f"{kept}/{finding.file}"
+        steps.append(join([": ", _command("odradek", "log", "dump", "--records", "--json", file)]))
+    return [join([*steps, "."])]
 
 
 def _elections(finding: Finding) -> Safe:
