@@ -12,7 +12,7 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_chaos.worlds.simulated.net.links import uniform
-from odradek_chaos.worlds.simulated.net.network import SimNetwork
+from odradek_chaos.worlds.simulated.net.network import NEVER_REPEATED, SimNetwork
 from odradek_proto.transport.ports import (
     CallContext,
     DeadlineExceeded,
@@ -23,6 +23,7 @@ from odradek_proto.transport.ports import (
     Stream,
     StreamClosed,
 )
+from odradek_proto.v1 import groups_pb2
 
 from tests.playing import plays
 
@@ -58,7 +59,9 @@ class Pair:
             self.counted += 1
             return b"%d" % self.counted
 
-        await ports.network.serve(ADDRESS, Handlers(unary={COUNT: count}, streams={ECHO: echo, COLLECT: collect}))
+        await ports.network.serve(
+            ADDRESS, Handlers(unary={COUNT: count, NEVER_REPEATED[0]: count}, streams={ECHO: echo, COLLECT: collect})
+        )
         await asyncio.Event().wait()
 
     async def open(self) -> Stream:
@@ -403,6 +406,24 @@ async def test_a_repeated_call_acts_twice_and_is_answered_once(pair: Pair) -> No
     assert pair.counted == 1
     await virtual_sleep(0.04)
     assert pair.counted == 2
+
+
+def test_what_is_never_repeated_is_a_method_of_the_product() -> None:
+    """A commit that is repeated after a later one would take the group back, and Kafka does not see to that either."""
+    methods = {
+        f"/{groups_pb2.DESCRIPTOR.services_by_name['Groups'].full_name}/{method.name}"
+        for method in groups_pb2.DESCRIPTOR.services_by_name["Groups"].methods
+    }
+    assert methods.issuperset(NEVER_REPEATED)
+
+
+@plays(tell)
+async def test_a_call_that_is_never_repeated_arrives_once(pair: Pair) -> None:
+    (await pair.open()).close()
+    pair.fabric.link("client", "server").duplicate_requests = 1.0
+    assert await pair.client.call(ADDRESS, NEVER_REPEATED[0], b"", 1000) == b"1"
+    await virtual_sleep(0.04)
+    assert pair.counted == 1
 
 
 @plays(tell)

@@ -58,30 +58,30 @@ class GroupCoordinator:
     """`LeadershipListener` of the offsets topic. `replica` gives the one that began to lead."""
 
     def __init__(self, services: ShardServices, replica: Callable[[TopicPartition], Replica]) -> None:
-        self._services = services
+        self.services = services
         self._replica = replica
-        self._partitions: dict[int, CoordinatorPartition] = {}
+        self.partitions: dict[int, CoordinatorPartition] = {}  # of the offsets topic, that this broker leads
 
     # --- LeadershipListener -----------------------------------------------------------------------------------------
 
     def began(self, tp: TopicPartition, leader_epoch: int) -> None:
         """A leader that leads on keeps its shard: nobody else has written meanwhile."""
-        if tp.partition not in self._partitions:
-            self._partitions[tp.partition] = CoordinatorPartition(self._replica(tp), self._services)
+        if tp.partition not in self.partitions:
+            self.partitions[tp.partition] = CoordinatorPartition(self._replica(tp), self.services)
 
     def ceased(self, tp: TopicPartition) -> None:
-        self._partitions.pop(tp.partition).close()
+        self.partitions.pop(tp.partition).close()
 
     def close(self) -> None:
         """The broker stops, in whatever way: no timer may write into a log that is closed."""
-        for partition in self._partitions.values():
+        for partition in self.partitions.values():
             partition.close()
 
     # --- What is shown ----------------------------------------------------------------------------------------------
 
     def shards(self) -> list[GroupCoordinatorShard]:
         """Of the partitions that are loaded."""
-        return [shard for each in self._partitions.values() if (shard := each.shard) is not None]
+        return [shard for each in self.partitions.values() if (shard := each.shard) is not None]
 
     # --- Metadata ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class GroupCoordinator:
         """Topics that came, went or have other partitions; what a leader change says is nothing here."""
         if delta.partitions or delta.deleted_topics:
             gone = [each.name for each in delta.deleted_topics.values()]
-            for partition in tuple(self._partitions.values()):
+            for partition in tuple(self.partitions.values()):
                 partition.on_topics_changed(gone)
 
     # --- Requests ---------------------------------------------------------------------------------------------------
@@ -98,15 +98,15 @@ class GroupCoordinator:
         """ErrorAnswer when this broker does not coordinate the group, or not yet."""
         if isinstance(request, ListGroups):
             return await self._list(request)
-        count = self._services.metadata.partition_count(OFFSETS_TOPIC)
-        partition = self._partitions.get(partition_for(request.group_id, count)) if count else None
+        count = self.services.metadata.partition_count(OFFSETS_TOPIC)
+        partition = self.partitions.get(partition_for(request.group_id, count)) if count else None
         if partition is None:
             return ErrorAnswer(ErrorCode.NOT_COORDINATOR)
         return await partition.call(request, writes=not isinstance(request, _WRITES_NOTHING))
 
     async def _list(self, request: ListGroups) -> Answer:
         """The groups of all partitions that this broker leads; while one of them loads, none (as in Kafka)."""
-        asked = [partition.call(request, writes=False) for partition in tuple(self._partitions.values())]
+        asked = [partition.call(request, writes=False) for partition in tuple(self.partitions.values())]
         answers = await asyncio.gather(*asked)
         if failed := next((each.error for each in answers if each.error in _NOT_NOW), None):
             return ListGroupsAnswer(failed)

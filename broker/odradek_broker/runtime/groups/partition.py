@@ -85,6 +85,15 @@ class CoordinatorPartition:
         """To be looked at; None while it loads."""
         return self._shard
 
+    @property
+    def log_end_offset(self) -> int:
+        return self._replica.state.log_end_offset
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether something was written that is not committed yet."""
+        return bool(self._unwritten)
+
     # --- Loading ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
@@ -146,7 +155,7 @@ class CoordinatorPartition:
             loads = self._refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             # As in Kafka: whoever heartbeats now goes on reading, and its session begins anew when this is loaded.
             return ErrorAnswer(ErrorCode.NONE if loads and isinstance(request, Heartbeat) else self._refusal)
-        if writes and not self._takes_writes():
+        if writes and not self.takes_writes():
             return ErrorAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         token: Token = asyncio.get_running_loop().create_future()
         self._step(shard.handle(request, token, self._clock.now_ms(), self._clock.wall_ms()))
@@ -157,7 +166,7 @@ class CoordinatorPartition:
                 shard.cancel(token)
             raise
 
-    def _takes_writes(self) -> bool:
+    def takes_writes(self) -> bool:
         """Whether a write would be refused is known beforehand: then the shard need not be loaded again for it."""
         leader = self._replica.leader
         return leader is not None and leader.refusal_of_acks(ACKS_ALL) is None
@@ -238,7 +247,7 @@ class CoordinatorPartition:
         if shard is None:
             return
         now_ms = self._clock.now_ms()
-        if not self._takes_writes():  # whoever did not heartbeat meanwhile had no coordinator to send it to
+        if not self.takes_writes():  # whoever did not heartbeat meanwhile had no coordinator to send it to
             self._deadline.arm(now_ms + REFUSED_RETRY_MS)
             return
         self._step(shard.on_time(now_ms, self._clock.wall_ms()))

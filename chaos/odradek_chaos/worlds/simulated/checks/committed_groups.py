@@ -6,7 +6,10 @@ batch two members of a group of KIP-848 own a partition. What a client is told h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import attrgetter
 
 from odradek_broker.core.groups import consumer_records
 from odradek_broker.core.groups.consumer_records import CurrentAssignment
@@ -18,6 +21,7 @@ from odradek_chaos.worlds.simulated.checks.history import Batch, LogView
 from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
 OFFSETS = "__consumer_offsets"
+_BASE_OFFSET = attrgetter("base_offset")
 Owned = frozenset[tuple[bytes, int]]
 
 
@@ -56,15 +60,10 @@ class CommittedGroup:
         return self._read_to >= end
 
     def _read_from(self, view: LogView, end: int) -> None:
-        before: Batch | None = None
-        for batch in view.batches:
-            if self._read_to <= batch.base_offset and batch.next_offset <= end:
-                try:
-                    self._take(_records(batch, before))
-                except CorruptBatch:
-                    return  # another copy may have it
+        with suppress(CorruptBatch):  # another copy may have it
+            for batch, records in records_after(view, self._read_to, end):
+                self._take(records)
                 self._read_to = batch.next_offset
-            before = batch
 
     def _take(self, records: list[Record]) -> None:
         """The records of one batch."""
@@ -101,6 +100,16 @@ def _owned_by(current: CurrentAssignment | None) -> Owned:
         return frozenset()
     both = (*current.assigned.items(), *current.to_revoke.items())
     return frozenset((topic_id, partition) for topic_id, partitions in both for partition in partitions)
+
+
+def records_after(view: LogView, offset: int, end: int) -> Iterator[tuple[Batch, list[Record]]]:
+    """The batches between the two offsets, with their records. Raises `CorruptBatch` for damaged bytes."""
+    batches = view.batches
+    for number in range(bisect_left(batches, offset, key=_BASE_OFFSET), len(batches)):
+        batch, before = batches[number], batches[number - 1] if number else None
+        if batch.next_offset > end:
+            return
+        yield batch, _records(batch, before)
 
 
 def _records(batch: Batch, before: Batch | None) -> list[Record]:

@@ -57,7 +57,7 @@ class DuplicateCalls(Nemesis):
 
     name = "duplicate-calls"
     owed = Owed.ALWAYS
-    does = "delivers unary requests twice, the second time late"
+    does = "delivers unary requests twice, the second time late; commits of offsets, which have no number, once"
     takes = arguments(source=MACHINE, target=MACHINE, probability=SHARE, late_ms=MS, ms=MS)
 
     def choose(self) -> Choice:

@@ -27,6 +27,7 @@ from odradek_chaos.worlds.simulated.checks.state import (
     ReplicaState,
 )
 from odradek_chaos.worlds.simulated.cluster.timeline import Tail, TimelineEvent
+from odradek_chaos.worlds.simulated.observe.coordinators import CoordinatorWatch
 from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
 from odradek_chaos.worlds.simulated.world.administered import is_administered
 from odradek_chaos.worlds.simulated.world.world import STATES, World
@@ -76,10 +77,11 @@ class ReplicaCursor:
 class BrokerCursor:
     """What is remembered of one incarnation of a broker, so that a step that changed nothing costs next to nothing."""
 
-    __slots__ = ("hosted", "image", "incarnation", "node", "quorum_status", "slots", "tail")
+    __slots__ = ("coordinators", "hosted", "image", "incarnation", "node", "quorum_status", "slots", "tail")
 
-    def __init__(self, node: Node, incarnation: int) -> None:
+    def __init__(self, node: Node, incarnation: int, coordinators: CoordinatorWatch) -> None:
         self.node = node
+        self.coordinators = coordinators
         self.incarnation = incarnation
         self.image = MetadataImage()
         self.quorum_status: QuorumStatus | None = None  # of its quorum node
@@ -161,6 +163,8 @@ class Watcher:
                     continue
                 slot.remember()
                 self._see_replica(cursor, slot)
+            if broker.groups.partitions:
+                cursor.coordinators.after_step(broker.groups)
 
     def _see_replicas(self, broker_id: int, cursor: BrokerCursor, hosted: list[Replica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
@@ -197,7 +201,9 @@ class Watcher:
             return None
         self._forget(broker_id)
         self.now.disks[broker_id] = machine.disk
-        cursor = self._cursors[broker_id] = BrokerCursor(node, machine.incarnation)
+        cursor = self._cursors[broker_id] = BrokerCursor(
+            node, machine.incarnation, CoordinatorWatch(self._world, broker_id)
+        )
         return cursor
 
     def _forget(self, broker_id: int) -> None:

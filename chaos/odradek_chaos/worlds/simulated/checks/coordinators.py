@@ -1,0 +1,243 @@
+"""A group coordinator, held to what has to be true of its memory, its members and its waits (K-64).
+
+Every request, answer and step of a shard is seen here, and the records of its log are replayed into a second shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from odradek_broker.core.groups.classic import ClassicGroup, State
+from odradek_broker.core.groups.consumer_records import CurrentAssignment, MemberState
+from odradek_broker.core.groups.consumer_state import ReplayedGroup
+from odradek_broker.core.groups.messages import (
+    ConsumerGroupHeartbeat,
+    DeleteGroup,
+    Effect,
+    GroupSettings,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    OffsetCommit,
+    Reply,
+    Request,
+    SyncGroup,
+)
+from odradek_broker.core.groups.records import NO_TIMESTAMP, StoredGroup
+from odradek_broker.core.groups.shard import GroupCoordinatorShard
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.runtime.groups.coordinator import ImageView
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import Record
+from odradek_proto.values import replace
+
+MEMORY, LOST_MEMBER, WAIT = "group-memory-equals-log", "group-no-lost-member", "group-wait-ends"
+SLACK_MS = 600  # timers are looked at again after 500 ms when the partition took no writes
+LONGEST_LOOK_MS = 100  # of the time between two looks no more counts: the process may have been frozen
+
+Who = tuple[str, str]  # group id and member id
+
+
+@dataclass(slots=True)
+class _Member:
+    """A member as it was after the last step."""
+
+    instance_id: str | None
+    session_ms: int
+    rebalance_ms: int
+    waits: bool = False  # of the classic protocol: for the others, or it does not know that it is a member
+    revokes: CurrentAssignment | None = None  # of KIP-848: while it has something to give up
+    accepted_ms: int = 0  # when it was last heard of with something that was answered without an error
+    silent_ms: int = 0
+    revoking_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Call:
+    request: Request
+    asked_ms: int
+    held_ms: int = 0  # it waited, for a write among others
+    waited_ms: int = 0  # it waited, and not for a write
+
+
+class CoordinatorCheck:
+    """Of one shard, from when it was loaded to when it is thrown away."""
+
+    def __init__(
+        self,
+        shard: GroupCoordinatorShard,
+        settings: GroupSettings,
+        commit_timeout_ms: int,
+        report: Callable[[str, str], None],
+        now_ms: int,
+    ) -> None:
+        self.shard = shard
+        self.replayed_to = -1  # the offset behind the last record that the second shard has; -1: none
+        self._settings = settings
+        self._commit_timeout_ms = commit_timeout_ms
+        self._report = report
+        self._replayed = GroupCoordinatorShard(settings, ImageView(MetadataImage), str)
+        self._calls: dict[object, _Call] = {}
+        self._members: dict[Who, _Member] = {}
+        self._now_ms = now_ms
+        self._longest_ms = settings.initial_rebalance_delay_ms
+        self.stepped((), now_ms)
+
+    # --- Requests, answers, steps -----------------------------------------------------------------------------------
+
+    def asked(self, request: Request, token: object, now_ms: int) -> None:
+        self._calls[token] = _Call(request, now_ms)
+        if (who := self._sender(request)) in self._members:
+            self._members[who].silent_ms = 0
+
+    def cancelled(self, token: object) -> None:
+        self._calls.pop(token, None)
+
+    def stepped(self, effects: Iterable[Effect], now_ms: int, request: Request | None = None) -> None:
+        """`request` is what the step began with."""
+        self._now_ms = now_ms
+        before, self._members = self._members, dict(self._present())
+        for who, member in before.items():
+            if who not in self._members and not _removes(request, who, member):
+                self._judge_removal(who, member)
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._answered(effect)
+
+    def _answered(self, reply: Reply) -> None:
+        call, answer = self._calls.pop(reply.token, None), reply.answer
+        if call is None:
+            self._report(WAIT, f"a second answer to a request: {answer}")
+        elif answer.error is ErrorCode.NONE and (who := self._sender(call.request)) is not None:
+            if isinstance(answer, JoinGroupAnswer):
+                who = who[0], answer.member_id
+            if (member := self._members.get(who)) is not None:
+                is_phase = isinstance(call.request, JoinGroup | SyncGroup)  # the session begins anew with its answer
+                member.accepted_ms = self._now_ms if is_phase else call.asked_ms
+                member.silent_ms = 0 if is_phase else member.silent_ms
+
+    def _sender(self, request: Request) -> Who | None:
+        """The member, if a request keeps its session: a commit does so in a classic group alone (K-50)."""
+        if isinstance(request, ConsumerGroupHeartbeat | Heartbeat | JoinGroup | OffsetCommit | SyncGroup):
+            is_kept = not isinstance(request, OffsetCommit) or request.group_id in self.shard.groups
+            return (request.group_id, request.member_id) if is_kept else None
+        return None
+
+    def _judge_removal(self, who: Who, member: _Member) -> None:
+        """Who was heard of and answered without an error a moment ago is late with nothing, unless it has to revoke."""
+        silent_ms = self._now_ms - member.accepted_ms
+        if member.revokes is None and silent_ms < min(member.session_ms, member.rebalance_ms):
+            group_id, member_id = who
+            self._report(LOST_MEMBER, f"{member_id} of {group_id} is removed {silent_ms} ms after it was heard of")
+
+    def _present(self) -> Iterator[tuple[Who, _Member]]:
+        for group_id, group in self.shard.groups.items():
+            for member_id, each in group.members.items():
+                waits = each.join is not None or each.sync is not None or each.is_new
+                facts = each.instance_id, each.session_timeout_ms, each.rebalance_timeout_ms
+                yield self._seen((group_id, member_id), _Member(*facts, waits))
+        session_ms = self._settings.consumer_session_timeout_ms
+        for consumers in _consumer_groups(self.shard):
+            for member_id, consumer in consumers.members.items():
+                metadata, current = consumer.metadata, consumer.current
+                revokes = current if current.state == MemberState.UNREVOKED_PARTITIONS else None
+                facts = metadata.instance_id, session_ms, metadata.rebalance_timeout_ms
+                yield self._seen((consumers.group_id, member_id), _Member(*facts, revokes=revokes))
+
+    def _seen(self, who: Who, now: _Member) -> tuple[Who, _Member]:
+        before = self._members.get(who)
+        self._longest_ms = max(self._longest_ms, now.rebalance_ms)
+        now.accepted_ms, now.silent_ms = (self._now_ms, 0) if before is None else (before.accepted_ms, before.silent_ms)
+        if before is not None and before.revokes == now.revokes:
+            now.revoking_ms = before.revoking_ms
+        return who, now
+
+    # --- Time -------------------------------------------------------------------------------------------------------
+
+    def passed(self, ms: int, *, writes: bool) -> None:
+        """The process ran and the partition took writes; `writes`: one of them is not committed yet."""
+        ms = min(ms, LONGEST_LOOK_MS)
+        most_ms = self._longest_ms + SLACK_MS
+        for call in self._calls.values():
+            call.held_ms += ms
+            call.waited_ms += 0 if writes else ms
+            if call.waited_ms > most_ms or call.held_ms > most_ms + self._commit_timeout_ms:
+                self._report(WAIT, f"no answer after {call.held_ms} ms to {call.request}")
+        for (group_id, member_id), member in self._members.items():
+            if member.waits:
+                continue
+            member.silent_ms += ms
+            member.revoking_ms += ms if member.revokes is not None else 0
+            if member.silent_ms > member.session_ms + SLACK_MS or member.revoking_ms > member.rebalance_ms + SLACK_MS:
+                self._report(WAIT, f"{member_id} of {group_id} is a member still: {member}")
+
+    # --- Memory -----------------------------------------------------------------------------------------------------
+
+    def replay(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.key is not None:
+                self._replayed.replay(record.key, record.value, record.timestamp)
+
+    def compare(self) -> None:
+        """What was replayed is all that was appended."""
+        known, logged = self.shard, self._replayed
+        for what, one, other in (
+            ("offsets", _offsets(known), _offsets(logged)),
+            ("groups", set(known.groups), set(logged.groups)),
+            ("groups of KIP-848", *([_recorded(each) for each in _consumer_groups(one)] for one in (known, logged))),
+        ):
+            if one != other:
+                self._report(MEMORY, f"{what} in memory: {one}, in the log: {other}")
+                return
+        for group_id, group in known.groups.items():
+            now, then = _stored(group), _stored(logged.groups[group_id])
+            is_written = group.state in (State.STABLE, State.EMPTY)
+            if then.generation_id > now.generation_id or (is_written and now != then):
+                self._report(MEMORY, f"{group_id} in memory: {now}, in the log: {then}")
+                return
+
+
+def _removes(request: Request | None, who: Who, member: _Member) -> bool:
+    """Whether the request asks for it: the member leaves, or another process takes the place of a static one."""
+    match request:
+        case LeaveGroup() | DeleteGroup():
+            return request.group_id == who[0]
+        case JoinGroup() | ConsumerGroupHeartbeat():
+            leaves = isinstance(request, ConsumerGroupHeartbeat) and request.member_epoch < 0
+            same = (request.group_id, request.member_id) == who if leaves else False
+            return same or (member.instance_id is not None and request.group_instance_id == member.instance_id)
+        case _:
+            return False
+
+
+def _consumer_groups(shard: GroupCoordinatorShard) -> Iterator[ReplayedGroup]:
+    for group_id in sorted(shard.consumers.ids()):
+        group = shard.consumers.get(group_id)
+        assert group is not None, group_id
+        yield group
+
+
+def _offsets(shard: GroupCoordinatorShard) -> dict[str, Any]:
+    return {group_id: dict(shard.offsets.of(group_id)) for group_id in sorted({each for each, _, _ in shard.offsets})}
+
+
+def _stored(group: ClassicGroup) -> StoredGroup:
+    """As it is written, but for the time: a group is stable a little later than its record says."""
+    stored = group.stored({each.member_id: each.assignment for each in group.members.values()})
+    return replace(stored, state_timestamp_ms=NO_TIMESTAMP)
+
+
+def _recorded(group: ReplayedGroup) -> dict[str, Any]:
+    """Everything that records say of a group of KIP-848."""
+    return {
+        "group": group.group_id,
+        "epochs": (group.epoch, group.target_epoch, group.metadata_hash),
+        "members": {name: (member.metadata, member.current) for name, member in group.members.items()},
+        "targets": {name: target for name, target in group.targets.items() if target},
+        "owners": group.owners,
+        "static": group.static,
+        "regexes": group.regexes,
+    }

@@ -1,0 +1,163 @@
+"""The checks of a group coordinator (K-64) fire on the smallest violation, and not on a near miss."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek_broker.core.groups.messages import (
+    Effect,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    LeavingMember,
+    MemberProtocol,
+    Reply,
+    Request,
+    SyncGroup,
+    WriteRecords,
+)
+from odradek_broker.core.groups.shard import GroupCoordinatorShard
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator
+from odradek_chaos.worlds.simulated.checks.coordinators import (
+    LONGEST_LOOK_MS,
+    LOST_MEMBER,
+    MEMORY,
+    SLACK_MS,
+    WAIT,
+    CoordinatorCheck,
+)
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_proto.decoding import Record
+
+from tests.groups.group_world import SETTINGS
+from tests.scripts.groups.group_stage import NoTopics
+
+SESSION_MS, REBALANCE_MS, COMMIT_MS = 10_000, 20_000, 5_000
+GENERATION = 1
+
+
+class Stage:
+    """One shard whose writes are committed at once, a group `g` of one member, and the check that sees it all."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.now_ms = 0
+        ids = random.Random(1)
+        self.shard = GroupCoordinatorShard(SETTINGS, NoTopics(), lambda: str(ids.randrange(1 << 32)))
+        self.check = CoordinatorCheck(
+            self.shard, SETTINGS, COMMIT_MS, lambda check, sentence: self.found.append(check), now_ms=0
+        )
+        self.answers: list[Reply] = []
+        self.member_id = self.join().member_id
+        self.ask(SyncGroup("g", GENERATION, self.member_id, assignments={self.member_id: b"0"}))
+
+    def join(self, member_id: str = "") -> JoinGroupAnswer:
+        protocols = (MemberProtocol("range", b""),)
+        request = JoinGroup(
+            "g", member_id, None, "x", protocols, SESSION_MS, REBALANCE_MS, requires_known_member_id=False
+        )
+        self.ask(request)
+        self.pass_time(SETTINGS.initial_rebalance_delay_ms)
+        answer = self.answers[-1].answer
+        assert isinstance(answer, JoinGroupAnswer)
+        return answer
+
+    def ask(self, request: Request) -> None:
+        token = object()
+        self.check.asked(request, token, self.now_ms)
+        self._carry_out(self.shard.handle(request, token, self.now_ms, self.now_ms), request)
+
+    def pass_time(self, ms: int, steps: bool = True) -> None:
+        self.now_ms += ms
+        if steps:
+            self._carry_out(self.shard.on_time(self.now_ms, self.now_ms))
+
+    def _carry_out(self, effects: list[Effect], request: Request | None = None) -> None:
+        self.check.stepped(effects, self.now_ms, request)
+        for effect in effects:
+            if isinstance(effect, WriteRecords):
+                self.check.replay(Record(0, 0, key, value, ()) for key, value in effect.records)
+                self._carry_out(self.shard.on_written(effect.write_id, self.now_ms))
+            else:
+                self.answers.append(effect)
+        self.check.compare()
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    assert stage.found == []
+    return stage
+
+
+def test_memory_that_its_log_does_not_have(stage: Stage) -> None:
+    stage.shard.groups["g"].members[stage.member_id].assignment = b"1"
+    stage.check.compare()
+    assert stage.found == [MEMORY]
+
+
+def test_a_group_that_its_log_does_not_have(stage: Stage) -> None:
+    stage.shard.groups["h"] = stage.shard.groups["g"]
+    stage.check.compare()
+    assert stage.found == [MEMORY]
+
+
+def test_a_member_that_leaves_is_not_lost(stage: Stage) -> None:
+    stage.ask(LeaveGroup("g", (LeavingMember(stage.member_id),)))
+    assert stage.found == []
+
+
+@pytest.mark.parametrize(("silent_ms", "found"), [(SESSION_MS - 1, [LOST_MEMBER]), (SESSION_MS, [])])
+def test_a_member_that_is_removed_before_its_session_is_over_is_lost(
+    stage: Stage, silent_ms: int, found: list[str]
+) -> None:
+    stage.ask(Heartbeat("g", GENERATION, stage.member_id))
+    stage.now_ms += silent_ms
+    del stage.shard.groups["g"].members[stage.member_id]
+    stage.check.stepped((), stage.now_ms)
+    assert stage.found == found
+
+
+@pytest.mark.parametrize(("late_ms", "found"), [(0, []), (LONGEST_LOOK_MS, [WAIT])])
+def test_a_member_that_stays_behind_its_session_is_found(stage: Stage, late_ms: int, found: list[str]) -> None:
+    for _ in range((SESSION_MS + SLACK_MS + late_ms) // LONGEST_LOOK_MS):
+        stage.check.passed(60_000, writes=False)  # a frozen process makes of it no more than a look
+    assert stage.found == found
+
+
+@pytest.mark.parametrize(
+    ("writes", "most_ms"), [(False, REBALANCE_MS + SLACK_MS), (True, REBALANCE_MS + SLACK_MS + COMMIT_MS)]
+)
+def test_a_call_that_is_not_answered_is_found(stage: Stage, writes: bool, most_ms: int) -> None:
+    """A sync of a member that nobody answers; it waits, so its session does not end."""
+    stage.check.asked(SyncGroup("g", GENERATION, stage.member_id), object(), stage.now_ms)
+    stage.shard.groups["g"].members[stage.member_id].sync = object()
+    stage.check.stepped((), stage.now_ms)
+    for _ in range(most_ms // LONGEST_LOOK_MS):
+        stage.check.passed(LONGEST_LOOK_MS, writes=writes)
+    assert stage.found == []
+    stage.check.passed(LONGEST_LOOK_MS, writes=writes)
+    assert stage.found == [WAIT]
+
+
+def test_a_second_answer_is_found(stage: Stage) -> None:
+    stage.check.stepped(stage.answers[-1:], stage.now_ms)
+    assert stage.found == [WAIT]
+
+
+def test_a_seed_finds_memory_that_no_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks see the coordinators of a run: one with another leader of its groups than its log."""
+    began = GroupCoordinator.on_metadata
+
+    def on_metadata(self: GroupCoordinator, *arguments: object) -> None:
+        began(self, *arguments)  # type: ignore[arg-type]  # whatever it is given
+        for shard in self.shards():
+            for group in shard.groups.values():
+                group.leader = "nobody"
+
+    monkeypatch.setattr(GroupCoordinator, "on_metadata", on_metadata)
+    result = run_seed(5, Options(members=3, faults_ms=2_500))
+    assert MEMORY in {finding.check for finding in result.findings}, result.report()
