@@ -164,12 +164,12 @@ def _judge_missing(
         return
     last, producer, witness = max(missing, key=lambda each: each[0])
     count = len({each for _, each, _ in missing})
-    others = f", nor {plural(count - 1, 'other producer')}" if count > 1 else ""
+    others = f" and {plural(count - 1, 'other producer')}" if count > 1 else ""
     file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
     sink.report(
         PRODUCER_SNAPSHOT_MISMATCH,
         inputs.replica,
-        f"replica {inputs.replica} has not the producer {producer} in {file}{others}, whose last batch below {offset} "
+        f"replica {inputs.replica} lacks the producer {producer}{others} in {file}: its last batch below {offset} "
         f"ends at offset {last}; it cannot have expired, for producer {witness.producer_id} is there, whose last one "
         f"ends at {witness.last_offset}",
         offset=last,
