@@ -37,10 +37,11 @@ class Torture:
 
 
 CAMPAIGNS = (
-    Torture("long seeds", "--faults 148", 0.6),
+    Torture("long seeds", "--faults 148", 0.5),
     Torture("short seeds", "", 0.2),
     Torture("power losses", "--fsync before-ack --nemeses power,kill,cut", 0.1),
     Torture("blackouts", "--fsync before-ack --nemeses blackout,kill-leader-and-successor,pause", 0.1),
+    Torture("failing disks", "--fsync before-ack --nemeses blackout,io-error,kill", 0.1),
 )
 
 
