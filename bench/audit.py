@@ -2,6 +2,7 @@
 
     python -m bench.audit [--quick] [--json]          parts of it in this process, and whole commands over 1 GB
     python -m bench.audit --large [--spark-only]       whole commands over 1 GB and 10 GB (minutes)
+    python -m bench.audit --executors                  threads of one Spark process, and executors, over 1 GB
     python -m bench.audit --histories 100000,1000000   both engines with so many events: the driver's memory
 
 Records of 100 bytes in two replicas, files in the page cache (`audit_input`). `first pass` condenses sound parts,
@@ -104,6 +105,11 @@ ENGINES = {
     "spark, 2 cores": ("--engine", "spark", "--master", "local[2]"),
 }
 
+EXECUTORS = {name: options for name, options in ENGINES.items() if "spark" in name} | {
+    f"spark, {number} executor{'s'[: number - 1]}": ("--engine", "spark", "--master", f"local-cluster[{number},1,1024]")
+    for number in (1, 2)
+}
+
 
 def commands(sizes: Mapping[str, int], engines: Mapping[str, tuple[str, ...]], batch: str = "16 KiB") -> list[Figure]:
     """Whole commands, by size of the input."""
@@ -181,10 +187,13 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments.add_argument("--large", action="store_true", help="whole commands over 1 GB and 10 GB, nothing else")
     arguments.add_argument("--spark-only", action="store_true", help="with --large: without the local engine")
+    arguments.add_argument("--executors", action="store_true", help="Spark's threads and executors, nothing else")
     arguments.add_argument("--histories", metavar="N,N", help="with histories of so many events, nothing else")
     given = arguments.parse_args()
     if given.histories:
         found = histories([int(text) for text in given.histories.split(",")])
+    elif given.executors:
+        found = commands({"1 GB": GB}, EXECUTORS)
     elif given.large:
         engines = {name: options for name, options in ENGINES.items() if "spark" in name or not given.spark_only}
         found = commands({"1 GB": GB, "10 GB": 10 * GB}, engines)

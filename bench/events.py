@@ -44,7 +44,7 @@ GIVEN = {
 }
 WAYS = {"with": GIVEN, "without": GIVEN | {"odradek.events.enable": "false"}}
 ORDER = ("with", "without", "without", "with")
-ROUNDS, SECONDS = 40, 1.5
+ROUNDS, SECONDS = 80, 1.5
 LINES = 200
 FLOOR = 1.03
 DEVIATIONS = 1.96

@@ -23,7 +23,7 @@ from odradek_audit.inputs.history import (
     encode_event,
     value_digest,
 )
-from odradek_audit.report.headlines import verdict_sentence
+from odradek_audit.report.headlines import verdict_sentences
 from odradek_audit.report.page import page
 from odradek_audit.results import Loss
 from typer.testing import CliRunner
@@ -111,7 +111,7 @@ def test_page_says_it_before_anything_else(write_cluster: WriteCluster, acks: st
     report = audit(write_cluster(short, short), history=History(told(acks)))
     told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4 ('e')"
     first = f"{told_to_be}: none of the 2 replicas that were read has it."
-    assert verdict_sentence(report).startswith(first)
+    assert " ".join(verdict_sentences(report)).startswith(first)
     said = words(page(report))
     assert f"{word} {first}" in said
     assert owed in said
@@ -140,7 +140,7 @@ def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
     events = told(ACKS_ALL)
     for number in range(6):
         events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * min(number, 4)]
-    said = verdict_sentence(audit(write_cluster(whole, whole), history=History(events)))
+    said = " ".join(verdict_sentences(audit(write_cluster(whole, whole), history=History(events))))
     assert said.startswith(
         "20 acknowledged records are gone. 5 records of gone4-0 that were acknowledged with acks=1 are gone"
     )
@@ -158,7 +158,7 @@ def test_records_acknowledged_without_an_offset_are_counted(
     assert [finding.check for finding in report.findings] == ["acknowledged-lost"] * findings
     assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=-1, end_offset=-1)]
     said = f"3 records of t-0 that were acknowledged with acks={acks} are gone: none of the 2 replicas"
-    assert verdict_sentence(report).startswith(said)
+    assert " ".join(verdict_sentences(report)).startswith(said)
 
 
 def test_offsets_known_and_unknown_are_told_apart(write_cluster: WriteCluster) -> None:
@@ -176,7 +176,7 @@ def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster:
     """Two of three offsets are gone, and the sentence does not claim the one between."""
     log = log_of(*VALUES)
     del log.batches[3], log.batches[1]
-    said = verdict_sentence(audit(write_cluster(log, log), history=History(told(ACKS_LEADER))))
+    said = " ".join(verdict_sentences(audit(write_cluster(log, log), history=History(told(ACKS_LEADER)))))
     gone = "2 records of t-0 that were acknowledged with acks=1 are gone"
     assert said.startswith(f"{gone}, between offsets 1 ('b') and 3 ('d'): ")
 

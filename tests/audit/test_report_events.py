@@ -91,6 +91,37 @@ def test_a_cause_that_no_broker_wrote_down_is_not_proven(write_cluster: WriteClu
     assert said[:20] in page(report)
 
 
+def test_a_high_watermark_of_the_next_leader_is_none_of_what_was_cut(write_cluster: WriteCluster) -> None:
+    """The election stands in a file that is missing: then the leader's own beginning counts, and where nobody wrote
+    that down either, no high watermark is told."""
+    replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 3)
+    noon = 1_795_262_400_000
+    progress = {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 15}
+    began = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 4, "wall_ms": noon + 12}
+    told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
+    for lines in ([progress], [progress | {"wall_ms": noon + 10}], [began, progress]):
+        events = [*lines, CUT | {"wall_ms": noon + 20}]
+        (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+        (loss,) = audit(replicas, history=History(told)).losses
+        assert "high watermark" not in loss.story
+    events = [progress | {"wall_ms": noon + 10}, began, CUT | {"wall_ms": noon + 20}]
+    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+    (loss,) = audit(replicas, history=History(told)).losses
+    assert "the highest high watermark that a broker wrote down before was 9" in loss.story
+
+
+def test_a_gap_in_the_logs_is_told_with_what_it_lost(write_cluster: WriteCluster) -> None:
+    """Nobody cut anything: who reads how the records were lost is led to the finding."""
+    log = SampleLog().append([b"a"]).append([b"b"]).append([b"c"])
+    del log.batches[1]
+    values = [(b"a", 0), (b"b", 1), (b"c", 2)]
+    told = [Event(SEND, "t", 0, value) for value, _ in values]
+    told += [Event(ACK, "t", 0, value, offset, acks=1) for value, offset in values]
+    report = audit(write_cluster(log, log), history=History(told))
+    assert report.losses[0].story.startswith("found there (offset-gap): replica 1 has no records from offset 1 to 1")
+    assert "replica 2 has the same; no replica has an event file" in report.losses[0].story
+
+
 def test_hostile_event_files_are_passed_over(tmp_path: Path) -> None:
     """Lines that are no JSON, no object, or have other types count as lines and explain nothing."""
     lines = [b'{"event":"truncated"', b'["truncated"]', b'"truncated"', b"\xff truncated", b"[" * 5000 + b"truncated"]

@@ -20,7 +20,7 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import rows_for
-from odradek_audit.report.headlines import verdict_sentence
+from odradek_audit.report.headlines import verdict_sentences
 from odradek_audit.report.markup import Safe, shown, tag
 from odradek_audit.report.page import page
 from odradek_audit.words import plain
@@ -484,10 +484,10 @@ def test_the_verdict_says_what_was_not_compared(write_cluster: WriteCluster) -> 
     """Beside what was: offsets that no checkpoint calls replicated, and those that one replica alone has."""
     log = SampleLog().fill(10)
     whole, short = SamplePartition(log, high_watermark=20), SamplePartition(log.up_to(32), high_watermark=20)
-    assert verdict_sentence(audit(write_cluster(log, log))).endswith("all are equal.")
+    assert verdict_sentences(audit(write_cluster(log, log)))[-1].endswith("all are equal.")
     report = audit(write_cluster(whole, short))
     said = "all are equal. Not compared: 20 offsets above the bounds, 8 offsets that one replica alone has."
-    assert verdict_sentence(report).endswith(said)
+    assert verdict_sentences(report)[-1].endswith(said)
 
 
 def test_what_only_one_side_of_two_leaders_has_is_read_out_first(write_cluster: WriteCluster) -> None:

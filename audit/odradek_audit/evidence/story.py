@@ -36,22 +36,29 @@ class Story:
         for broker in sorted(events):
             for each in events[broker].elections:
                 self._elections.setdefault((each.partition, each.epoch), each)
+        self._began: dict[tuple[str, int], int] = {}
         self._leaders = {(of, epoch): each.leader for (of, epoch), each in self._elections.items()}
         for each_broker in events.values():
             self._leaders |= {(each.partition, each.epoch): each.leader for each in each_broker.leaderships}
+            self._began |= {(each.partition, each.epoch): each.wall_ms for each in each_broker.leaderships}
 
     def explain(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings with causes as the brokers tell them."""
         return [self._explained(finding) for finding in findings]
 
-    def of_losses(self, losses: Iterable[Loss]) -> list[Loss]:
-        """The losses, each with its story where there is one."""
+    def of_losses(self, losses: Iterable[Loss], findings: Iterable[Finding]) -> list[Loss]:
+        """The losses, each with its story where there is one: what the brokers wrote down, and what is wrong with the
+        logs in the same place."""
+        damages = [each for each in findings if CHECKS[each.check].kind is Kind.STRUCTURE]
         return [
-            replace(loss, story="; ".join([*_acknowledged(loss), *self._told(_place(loss), *_offsets(loss), UNKNOWN)]))
+            replace(loss, story="; ".join([*_acknowledged(loss), *_damage(loss, damages), *self._lost(loss)]))
             if loss.first_offset >= 0
             else loss
             for loss in losses
         ]
+
+    def _lost(self, loss: Loss) -> Iterator[str]:
+        return self._told(f"{loss.topic}-{loss.partition}", loss.first_offset, loss.end_offset, UNKNOWN)
 
     def _explained(self, finding: Finding) -> Finding:
         kind = CHECKS[finding.check].kind
@@ -97,9 +104,12 @@ class Story:
             yield f"no broker wrote down that it cut its log there, {otherwise}"
 
     def _followed_ms(self, cut: Truncation) -> int:
-        """From when on another leader may have raised the high watermark over other records in this place."""
-        election = self._elections.get((cut.partition, cut.epoch))
-        return min(cut.wall_ms, election.wall_ms) if election is not None and election.wall_ms > 0 else cut.wall_ms
+        """From when on another leader may have raised the high watermark over other records in this place; where nobody
+        wrote down when it was elected or began, at any time."""
+        place = (cut.partition, cut.epoch)
+        election = self._elections.get(place)
+        known = [election.wall_ms if election is not None else -1, self._began.get(place, -1)]
+        return min([cut.wall_ms, *(each for each in known if each > 0)]) if max(known) > 0 else 0
 
     def _replicated(self, partition: str, first: int, before_ms: int) -> Iterator[str]:
         """How far the brokers knew the log that was cut to be replicated."""
@@ -134,12 +144,13 @@ class Story:
         return f"{said}{rule}{_at(cut.wall_ms)}" + (f", to follow broker {cut.leader}" if cut.leader >= 0 else "")
 
 
-def _place(loss: Loss) -> str:
-    return f"{loss.topic}-{loss.partition}"
-
-
-def _offsets(loss: Loss) -> tuple[int, int]:
-    return loss.first_offset, loss.end_offset
+def _damage(loss: Loss, damages: Iterable[Finding]) -> Iterator[str]:
+    """What the audit found in the logs where the records had been."""
+    for each in damages:
+        here = (each.topic, each.partition) == (loss.topic, loss.partition)
+        if here and each.offset < loss.end_offset and loss.first_offset < max(each.end_offset, each.offset + 1):
+            said = each.sentence.removeprefix(f"{loss.topic}-{loss.partition}: ")
+            yield f"found there ({each.check}): {said}".replace("; ", ", ")
 
 
 def _acknowledged(loss: Loss) -> Iterator[str]:

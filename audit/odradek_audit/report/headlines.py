@@ -24,11 +24,11 @@ def verdict_word(report: Report) -> str:
     return VERDICTS[report.verdict]
 
 
-def verdict_sentence(report: Report) -> str:
-    """What is gone, if anything is; then why the verdict is what it is, in one sentence or two."""
+def verdict_sentences(report: Report) -> list[str]:
+    """What is gone, if anything is, a line each; then why the verdict is what it is, in one sentence or two."""
     losses = report.losses
     total = [f"{plural(lost_records(losses), 'acknowledged record')} are gone."] if len(losses) > 1 else []
-    return " ".join([*total, *loss_sentences(losses, len(report.replicas)), _reason(report)])
+    return [*total, *loss_sentences(losses, len(report.replicas)), _reason(report)]
 
 
 def _reason(report: Report) -> str:

@@ -192,7 +192,7 @@ def finish(
     story = Story(report.events, report.replicas)
     report.run = run_of(report.events, report.losses, history.silences if history is not None else ())
     report.findings = story.explain(report.findings)
-    report.losses = story.of_losses(report.losses)
+    report.losses = story.of_losses(report.losses, report.findings)
     report.inconclusive = _reasons(report, layout, history)
     return report
 

@@ -19,7 +19,7 @@ from string import Template
 from odradek_audit.catalogue import gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
-from odradek_audit.report.headlines import verdict_sentence, verdict_word
+from odradek_audit.report.headlines import verdict_sentences, verdict_word
 from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
@@ -75,10 +75,11 @@ def page(report: Report) -> str:
 def _verdict(report: Report) -> Safe:
     word = verdict_word(report)
     look = "findings" if report.verdict == "lost" else report.verdict
+    said = verdict_sentences(report)
     return tag(
         "section",
         tag("div", _SIGNS[look], class_="sign", aria_hidden="true"),
-        tag("div", tag("p", word, class_="word"), tag("p", shown(verdict_sentence(report), 900), class_="why")),
+        tag("div", tag("p", word, class_="word"), *(tag("p", shown(each, 900), class_="why") for each in said)),
         class_=f"verdict {look}",
         aria_label="Verdict",
     )
