@@ -40,6 +40,7 @@ def damaged(write_cluster: WriteCluster, log: SampleLog) -> dict[str, Path]:
     return replicas
 
 
+@pytest.mark.slow
 def test_a_bucket_is_audited_like_the_directories_that_it_was_filled_from(
     bucket: Bucket, damaged: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ class Story:
         await self.loop.sleep(1_000)
 
 
-@pytest.mark.parametrize("roles", ["controller", "broker,controller"])
+@pytest.mark.parametrize("roles", [pytest.param("controller", marks=pytest.mark.slow), "broker,controller"])
 def test_a_node_without_a_leader_of_the_quorum_says_so(roles: str, caplog: pytest.LogCaptureFixture) -> None:
     """After some seconds once, with the voters that it cannot reach, once a minute then, and once when it is over."""
     story = Story(roles, caplog)

@@ -186,6 +186,7 @@ class Terminal:
         return self._process.wait(TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_keys_turn_the_pages_of_a_terminal() -> None:
     """Enter twice, back once, quit: the pages come in that order, and how it ends is not told before it was seen."""
     terminal = Terminal("demo", "lost-write")
@@ -198,6 +199,7 @@ def test_keys_turn_the_pages_of_a_terminal() -> None:
     assert COLOURS.search(terminal.seen.decode())
 
 
+@pytest.mark.slow
 def test_a_lesson_plays_by_itself_and_without_colours() -> None:
     """--auto turns all pages; with NO_COLOR nothing has a colour."""
     terminal = Terminal("demo", "divergence", "--auto", "--pace", "0", NO_COLOR="1")

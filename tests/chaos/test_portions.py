@@ -57,6 +57,7 @@ def test_numbers_that_nobody_counts_to_cost_nothing(tmp_path: Path) -> None:
     assert {name: each.count for name, each in laid_down.verify().anomalies.items()} == {"phantom": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 16])
 def test_portions_find_what_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Whatever is lost, twice, in another place or never sent is counted alike; what stands before records that were

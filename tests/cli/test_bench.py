@@ -39,6 +39,7 @@ def test_a_time_limit_ends_writing(odradek: Run, bootstrap: str, odradek_topic: 
     assert (facts["unknown"], facts["interrupted"]) == (0, False)
 
 
+@pytest.mark.slow
 def test_how_late_records_come_is_measured_live(odradek: Run, bootstrap: str, odradek_topic: str) -> None:
     """A reader of what is written from now on says how old records were when it had them."""
     words = [sys.executable, "-m", "odradek.cli.main", "bench", "consume", odradek_topic, "--live", "--count", "5"]

@@ -280,6 +280,7 @@ def test_a_hint_can_be_pasted_into_a_shell(odradek: Run, tmp_path: Path) -> None
     assert f"`odradek cluster up --data '{tmp_path / 'my data'}'` starts one" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_start_that_fails_leaves_the_logs_that_it_names(
     odradek_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -344,6 +345,7 @@ print(json.dumps({words: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for wo
 """
 
 
+@pytest.mark.slow
 def test_nobody_listens(home: Path, tmp_path: Path) -> None:
     """Every command that asks a cluster ends with the same code when none can be reached, and names the address.
 
@@ -398,7 +400,10 @@ def test_no_cluster_was_started_here(odradek: Run, words: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("words", ["version", "--help", "topic create --help", "chaos --help"])
+@pytest.mark.parametrize(
+    "words",
+    ["version", *(pytest.param(each, marks=SLOW) for each in ("--help", "topic create --help", "chaos --help"))],
+)
 def test_a_full_disk_is_named(home: Path, words: str) -> None:
     """Output that cannot be written is one sentence and code 1, at the end of the process too."""
     with open("/dev/full", "w") as full:
@@ -415,10 +420,8 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["version --json", *(pytest.param(each, marks=SLOW) for each in ("topic create --help", "version", "--help"))],
-)
+@SLOW
+@pytest.mark.parametrize("words", ["version --json", "topic create --help", "version", "--help"])
 @pytest.mark.parametrize("rest", [">&-", "2>&-", "<&-", "| true", "2>&1 | true"])
 def test_a_closed_output_is_no_failure(shell: Run, words: str, rest: str) -> None:
     """Whoever closes the output, or has read enough of it, gets no error and no traceback."""
@@ -458,6 +461,7 @@ def test_why_there_was_no_answer_in_time_is_asked_on_the_same_loop(
     assert (asked, len(set(loops))) == ([""], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

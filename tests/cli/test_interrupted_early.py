@@ -33,6 +33,7 @@ def deaf() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loaded", ["the first module", "typer", "odradek.cli.tree", "odradek.cli.topics.alter", "asyncio", "grpc"]
 )

@@ -93,6 +93,7 @@ def test_a_broker_raises_its_limit_at_its_start(shell: Run, place: Path) -> None
     )
 
 
+@pytest.mark.slow
 @ENOUGH
 def test_the_doctor_looks_at_the_limit_that_a_broker_gets(shell: Run) -> None:
     """A low soft limit is no finding any more, a low hard one is."""

@@ -326,7 +326,7 @@ class History:
                 assert owners.setdefault(each, member.name) == member.name, f"{each}: {owners[each]}, {member.name}"
 
 
-@pytest.mark.parametrize("seed", seeds(12, every_day=6))
+@pytest.mark.parametrize("seed", seeds(12, every_day=3))
 def test_random_histories(seed: int) -> None:
     """One owner at any time; in the end every member has its share, and all partitions have an owner."""
     history = History(seed)

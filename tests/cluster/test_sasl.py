@@ -41,7 +41,7 @@ from tests.waiting import until
 
 kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export nothing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 START_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -306,7 +306,6 @@ SESSION_MS = 2_000  # nobody may authenticate again more often than once in a se
 LASTS_S = 2.5 * SESSION_MS / 1_000
 
 
-@pytest.mark.slow
 def test_clients_go_on_when_their_sessions_end(tmp_path: Path) -> None:
     """odradek's through some sessions, librdkafka's until one was renewed: every record arrives once, no call fails.
 

@@ -59,6 +59,7 @@ def test_marks_stand_before_the_statement_of_the_line() -> None:
     assert text.count("odradek_reached") == 1
 
 
+@pytest.mark.slow
 def test_generated_mutants_are_drawn_by_their_seed() -> None:
     """The same twice, others with another seed; each can be parsed and carries a mark."""
     first, again, other = generate(8, 1), generate(8, 1), generate(8, 2)

@@ -99,6 +99,7 @@ def test_seeds_take_each_of_the_kinds_that_come_beside() -> None:
     assert taken == {*BESIDE} == {name for name, kind in CLASSES.items() if kind.beside}
 
 
+@pytest.mark.slow
 def test_every_deed_is_done_and_costs_nothing_that_is_owed() -> None:
     """Each order meets kills and cuts in some seed; its topics keep what they were told to have."""
     done: set[str] = set()

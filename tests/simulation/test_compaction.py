@@ -19,7 +19,8 @@ def cleanings(result: SeedResult) -> int:
     return sum(moment.event == "log_cleaned" for moment in result.timeline.moments)
 
 
-@pytest.mark.parametrize("seed", [13, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [13, 2])
 def test_cleaners_lose_no_newest_value_under_faults(seed: int) -> None:
     """One seed wipes disks and tears tails, so that followers begin anew at leaders whose logs have gaps."""
     result = run_seed(seed, OPTIONS)

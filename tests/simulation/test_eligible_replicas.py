@@ -39,7 +39,7 @@ def test_who_was_stopped_in_peace_saves_what_the_last_one_lost(seed: int) -> Non
 
 def test_without_eligible_leader_replicas_the_last_one_leads_and_records_are_lost() -> None:
     """R-135: the very same runs; so the checks would see a loss, and the rule is what prevents it."""
-    found = [{finding.check for finding in last_standing(seed, "off", to_the_end=True).findings} for seed in SEEDS[:2]]
+    found = [{finding.check for finding in last_standing(seed, "off", to_the_end=True).findings} for seed in SEEDS[:1]]
     assert all(each & {"committed-prefix-immutable", "leader-completeness", "lost"} for each in found), found
 
 

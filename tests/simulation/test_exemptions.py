@@ -138,6 +138,7 @@ def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
     world.loop.close()
 
 
+@pytest.mark.slow
 def test_who_ran_on_the_wrong_disk_is_excused_for_that_life() -> None:
     """Back on its own disk a broker is like any other one."""
     injection = Injection(800_000, "swap-disks", {"brokers": [1, 2], "wrong_ms": 50, "down_ms": 50})
@@ -183,7 +184,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
     assert checks_of(world) == found
 
 
-@pytest.mark.parametrize("seed", [7, 9, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 6))])
+@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 6, 9))])
 def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     """A bit of any file of any broker: the audit sees it, and names the copy."""
     result = run_seed(seed, Options(faults_ms=4_000, nemeses=("flip-any", "new-disk", "kill")))
@@ -191,6 +192,7 @@ def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     assert not result.findings, result.report()
 
 
+@pytest.mark.slow
 def test_no_disk_excuses_a_mistake_of_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody may end by what no disk raises, whatever was done to his disk before."""
 

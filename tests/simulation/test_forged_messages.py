@@ -26,6 +26,8 @@ from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import NetworkError, Stream
 from odradek_proto.v1 import broker_pb2
 
+from tests.seeds import seeds
+
 VOTERS = (1, 2, 3)
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = BrokerSettings(min_insync_replicas=2, broker_heartbeat_interval_ms=500, broker_session_timeout_ms=2500)
@@ -180,7 +182,7 @@ def test_forged_messages_change_nothing_for_good(seed: int, caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, every_day=1))
 def test_a_forged_peer_among_other_faults(seed: int) -> None:
     """With kills and cuts, which make elections that it can disturb: the same checks as always, no finding."""
     result = run_seed(seed, Options(faults_ms=3_000, nemeses=("forged-peer", "kill", "cut"), core="never"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from odradek_chaos.worlds.simulated.campaign.functions import CalledFunctions, coverage_of, functions_of, run_counting
 from odradek_chaos.worlds.simulated.plan.options import Options
 
 
+@pytest.mark.slow
 def test_what_a_seed_calls_is_told_from_what_it_does_not() -> None:
     """A leader is made in every run, a topic deleted in none without an administrator; no function counts twice."""
     called = CalledFunctions()

@@ -18,6 +18,7 @@ def found_in_some_seed(check: str, likely: int) -> bool:
     return any(check in {finding.check for finding in run_seed(seed, Options()).findings} for seed in seeds)
 
 
+@pytest.mark.slow
 def test_a_leader_that_answers_for_the_end_before_its_epoch_has_begun_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-207 taken away: the old leader has told more than the new one knows."""
 

@@ -7,8 +7,10 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
+from tests.seeds import seeds
 
-@pytest.mark.parametrize("seed", [2000, 2001, 2002])
+
+@pytest.mark.parametrize("seed", seeds(3, every_day=1, first=2000))
 def test_flushed_acknowledgements_survive_a_blackout_of_all_machines(seed: int) -> None:
     """With odradek.fsync=before-ack any number of machines may lose power in any order (B.2).
 

@@ -49,6 +49,7 @@ def played(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> dict[s
 # --- options beside a script
 
 
+@pytest.mark.slow
 def test_the_same_faults_under_todays_protocol(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What brokers are set to is as the command line says, the injections are the script's, and both modes are told."""
     file = tmp_path / "loses.json"
@@ -71,6 +72,7 @@ def test_the_same_faults_under_todays_protocol(capsys: pytest.CaptureFixture[str
     assert "\ntruncation_mode = fetch (the script says high-watermark)\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_option_that_says_what_the_script_says_changes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -15,8 +15,8 @@ BOTH, BROKER, CONTROLLER = (True, True), (True, False), (False, True)  # replica
 @pytest.mark.parametrize(
     ("shape", "roles"),
     [
-        ("combined", dict.fromkeys((1, 2, 3), BOTH)),
-        ("observers", {1: BOTH, 2: BOTH, 3: BOTH, 4: BROKER, 5: BROKER}),
+        pytest.param("combined", dict.fromkeys((1, 2, 3), BOTH), marks=pytest.mark.slow),
+        pytest.param("observers", {1: BOTH, 2: BOTH, 3: BOTH, 4: BROKER, 5: BROKER}, marks=pytest.mark.slow),
         ("controllers", {**dict.fromkeys((1, 2, 3), BROKER), **dict.fromkeys((4, 5, 6), CONTROLLER)}),
     ],
 )

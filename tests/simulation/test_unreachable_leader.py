@@ -61,6 +61,7 @@ def epochs(world: World) -> list[int]:
     return [registration.leader_epoch for tp in world.partitions if (registration := image.partition(tp)) is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leads_the_quorum", [False, True])
 def test_leaderships_move_in_bounded_time_stay_there_and_come_back(leads_the_quorum: bool) -> None:
     """Whoever is unreachable leads nothing after the bound, is in the ISR all the same, and leads again afterwards."""

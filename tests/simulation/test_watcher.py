@@ -12,6 +12,8 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import World
 
+from tests.seeds import seeds
+
 
 def seen_of(seen: ReplicaState) -> list[Any]:
     remotes = {broker_id: (each.log_end_offset, each.broker_epoch) for broker_id, each in seen.remotes.items()}
@@ -31,7 +33,7 @@ def as_it_is(replica: Replica) -> list[Any]:
     return [*facts, role.partition_epoch, role.isr, isr.maximal, role.effective_min_isr, remotes]
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", seeds(2, every_day=1, first=2))
 def test_nothing_of_a_replica_changes_unseen(seed: int) -> None:
     """Offsets, epochs, sets, and what a leader knows of its followers, restarted ones and moved ones among them."""
     looks, stale = 0, list[object]()

@@ -175,6 +175,7 @@ def test_no_writer_is_told_of_an_error_long_after_the_faults(time_ms: int, found
     assert [finding.sentence[:3] for finding in world.findings.found] == ["L2:"] * found
 
 
+@pytest.mark.slow
 def test_a_cluster_that_stays_broken_is_found() -> None:
     """Two brokers of this run stay dead: what the third one knows of leaders is old, and nobody acknowledges."""
 
@@ -217,6 +218,7 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
     assert result.unavailable_ms["kill"] > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("injection", "found"), [("kill", 1), ("stop", 0)])
 def test_how_a_process_ended_is_seen_on_its_disk(injection: str, found: int) -> None:
     """Killed is unclean, stopped is not; all three are killed when the run is over."""

@@ -17,7 +17,7 @@ PAGES = ("README.md", "docs/tutorial.md", "docs/ci.md", "docs/testing.md")
 PROGRAM = re.compile(r"^```python\n# (test_\w+)\.py\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [PAGES[-1], *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[:-1])])
 def test_the_programs_of_a_page_pass(page: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a complete file; pytest runs them all with the plugin."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
