@@ -57,6 +57,7 @@ class Door:
             limits=limits or LIMITS,
             counters=Counters(),
             throttle=throttle,
+            grpc=lambda: "broker:50051",
         )
         if is_open:
             self.listener.open()
@@ -379,6 +380,35 @@ async def test_a_produce_that_fails_closes_the_connection(caplog: pytest.LogCapt
     assert door.started == [(PRODUCE, 1)]
     assert door.listener.shared.refused_requests == 0
     assert 'raise IndexError("a bug")' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("begins", "protocol", "remedy"),
+    [
+        (
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "HTTP/2",
+            "; gRPC clients, odradek's among them, are served at broker:50051",
+        ),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP", ""),
+        (bytes.fromhex("16030100a5010000a1"), "TLS", ""),
+    ],
+)
+async def test_clients_of_another_protocol_are_told_apart(
+    begins: bytes, protocol: str, remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line says what they speak and where that is served, once for all of them; bytes may come one by one."""
+    door = Door()
+    clients = [door.connect() for _ in range(3)]
+    for client in clients:
+        for byte in begins[:4]:
+            client.send(bytes((byte,)))
+        await turns()
+    assert [client.wire.closed for client in clients] == [True] * 3
+    (said,) = [record.getMessage() for record in caplog.records]
+    sentence = f"speaks {protocol}, and this listener is for Kafka's clients{remedy}; the connection is closed"
+    assert said.startswith("listener KAFKA: ")
+    assert said.endswith(sentence)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), IndexError("a bug that a malformed frame may raise too")])

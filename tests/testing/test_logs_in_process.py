@@ -11,7 +11,7 @@ from odradek import Admin
 from odradek_broker.config.log_levels import LOGGERS, QUORUM, ROOT
 from odradek_broker.testing import AsyncCluster, Cluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
-from odradek_proto.transport.ports import CallRejected
+from odradek_proto.transport.ports import CallRejected, NetworkError
 
 from tests.broker.test_forged_messages import FILES, SERVED_BY
 
@@ -48,6 +48,25 @@ def test_the_kill_of_a_leader_is_told_in_a_few_lines(caplog: pytest.LogCaptureFi
         assert len(lines) < FEW, lines
     assert len(lines) < 2 * FEW, lines
     assert [line for entry, line in zip(told, lines, strict=False) if entry.levelno >= logging.WARNING] == []
+
+
+def test_grpc_at_a_listener_for_kafka_is_told_where_it_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    """A channel dials again and again; the broker closes it each time and says it once, with its own address."""
+
+    async def story() -> None:
+        async with AsyncCluster(1) as cluster:
+            network = GrpcNetwork()
+            for _ in range(3):
+                with pytest.raises(NetworkError):
+                    await network.call(cluster.kafka_bootstrap, "/odradek.v1.Broker/Metadata", b"", TIMEOUT_MS)
+            await network.close()
+            said = [entry.getMessage() for entry in caplog.records if "speaks" in entry.getMessage()]
+            served = f"gRPC clients, odradek's among them, are served at {cluster.bootstrap}"
+            assert [f"speaks HTTP/2, and this listener is for Kafka's clients; {served}" in each for each in said] == [
+                True
+            ]
+
+    asyncio.run(story())
 
 
 def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.LogCaptureFixture) -> None:

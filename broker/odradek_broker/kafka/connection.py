@@ -24,7 +24,7 @@ from odradek_proto.transport.ports import Buffer, ByteConnection, TimerHandle
 from odradek_proto.values import replace
 
 from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE
-from odradek_broker.kafka.framing import FrameReader
+from odradek_broker.kafka.framing import FrameReader, OtherProtocol
 from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader
 from odradek_broker.kafka.messages.request import Api, Body, Client, HangUp, Request
 from odradek_broker.kafka.shared import Shared
@@ -148,6 +148,10 @@ class KafkaConnection:
                 self._unanswered_bytes += len(frame)
                 self._queue.append(frame)
                 self._start()
+        except OtherProtocol as error:
+            self._shared.mistaken(self._connection.peer, str(error))
+            self.close()
+            return
         except Malformed as error:
             self._hang_up(str(error))
             return

@@ -20,6 +20,13 @@ _SIZE = struct.Struct(">i")
 _KEY = struct.Struct(">h")
 
 
+_OTHERS = {b"PRI ": "HTTP/2", b"GET ": "HTTP", b"POST": "HTTP", b"\x16\x03": "TLS"}
+
+
+class OtherProtocol(Malformed):
+    """What a client of another protocol begins with."""
+
+
 class FrameReader:
     """The frames of one connection. `arrival` is shared: nothing looks into it after `received` has returned."""
 
@@ -126,5 +133,9 @@ class FrameReader:
     def _size_at(self, buffer: memoryview | bytearray, position: int) -> int:
         (size,) = _SIZE.unpack_from(buffer, position)
         if not SMALLEST_FRAME <= size <= self.largest:
+            begins = bytes(buffer[position : position + _SIZE.size])
+            for known, protocol in _OTHERS.items():
+                if begins.startswith(known):
+                    raise OtherProtocol(protocol)
             raise Malformed(f"a frame of {size} bytes")
         return int(size)

@@ -36,9 +36,17 @@ class KafkaListener:
         counters: Counters,
         needs_sasl: bool = False,
         throttle: Throttle = NO_QUOTAS,
+        grpc: Callable[[], str] = str,
     ) -> None:
         self.shared = Shared(
-            name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=needs_sasl, throttle=throttle
+            name,
+            apis,
+            clock=clock,
+            limits=limits,
+            counters=counters,
+            needs_sasl=needs_sasl,
+            throttle=throttle,
+            grpc=grpc,
         )
         self._clock = clock
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts

@@ -59,7 +59,9 @@ class Shared:
         counters: Counters,
         needs_sasl: bool = False,
         throttle: Throttle = NO_QUOTAS,
+        grpc: Callable[[], str] = str,
     ) -> None:
+        self._grpc = grpc  # where clients that speak gRPC are served; empty for nowhere
         self.throttle = throttle
         self.name = name
         self.needs_sasl = needs_sasl
@@ -193,6 +195,12 @@ class Shared:
         """A client of this kind said what cannot be understood, and is hung up on."""
         self.refused_requests += 1
         self.warn(kind, f"{text}; the connection is closed")
+
+    def mistaken(self, peer: str, protocol: str) -> None:
+        """A client of another protocol has come here, as far as its first bytes say."""
+        grpc = self._grpc() if protocol == "HTTP/2" else ""
+        meant = f"; gRPC clients, odradek's among them, are served at {grpc}" if grpc else ""
+        self.refused(protocol, f"{peer} speaks {protocol}, and this listener is for Kafka's clients{meant}")
 
     def warn(self, kind: str, text: str) -> None:
         """Once for each kind."""

@@ -288,7 +288,8 @@ class Node:
         for name, address in parse_listeners(self.settings.listeners).items():
             kind = kind_of(name, self.settings)
             if kind is KAFKA_CLIENTS and self.broker is not None:
-                kafka = kafka_listener(name, self.broker.requests, self.settings, self._clock, self.counters)
+                requests = self.broker.requests
+                kafka = kafka_listener(name, requests, self.settings, self._clock, self.counters, self.feed)
                 self._servers[name] = await self._network_of(name).listen_bytes(address, kafka.accept)
                 self.spawn(_open(kafka, self.broker.caught_up))
             elif kind in serving:

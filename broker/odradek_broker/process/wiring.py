@@ -10,8 +10,10 @@ from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.config.assignors import parse_assignors
 from odradek_broker.config.listeners import (
+    CLIENTS,
     controller_listeners,
     inter_broker_listener,
+    kind_of,
     parse_listeners,
     parse_voters,
     protocol_of,
@@ -186,11 +188,17 @@ def kafka_limits(settings: BrokerSettings) -> KafkaLimits:
 
 
 def kafka_listener(
-    name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters
+    name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters, feed: MetadataFeed
 ) -> KafkaListener:
     """A listener for Kafka's clients, by its name."""
     sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
     elr = settings.odradek_elr_enable
+
+    def grpc() -> str:
+        known = feed.image.brokers.get(settings.node_id)
+        endpoints = {} if known is None else known.endpoints
+        return ", ".join(address for each, address in endpoints.items() if kind_of(each, settings) is CLIENTS)
+
     return KafkaListener(
         name,
         lambda: served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr),
@@ -199,4 +207,5 @@ def kafka_listener(
         counters=counters,
         needs_sasl=sasl,
         throttle=requests.throttle,
+        grpc=grpc,
     )
