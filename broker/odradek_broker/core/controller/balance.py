@@ -117,6 +117,6 @@ REQUESTS = (
     Change(
         "ElectLeaders",
         Need(Operation.ALTER),
-        decide=lambda call: elect_leaders(call.image, call.settings, call.request, call.unfit),
+        decide=lambda call: elect_leaders(call.image, call.settings, call.request, call.unfit()),
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from odradek_broker.core.context import RequestContext
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.controller.decision import AdminCall, Reading
@@ -26,8 +28,9 @@ async def answer_admin(
     request = kind.request.FromString(data)
 
     def call(image: MetadataImage) -> AdminCall:
-        quorum, unfit = controller.quorum, unfit_brokers(image, term.sessions)
-        return AdminCall(context, request, image, controller.settings, controller.clock.rng, quorum.describe, unfit)
+        settings, describe = controller.settings, controller.quorum.describe
+        unfit = partial(unfit_brokers, image, term.sessions)
+        return AdminCall(context, request, image, settings, controller.clock.rng, describe, unfit)
 
     if isinstance(kind, Reading):
         return kind.answer(call(controller.feed.image)).SerializeToString()
