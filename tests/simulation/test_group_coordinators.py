@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from odradek_broker.core.groups.messages import (
@@ -141,6 +142,16 @@ def test_a_call_that_is_not_answered_is_found(stage: Stage, writes: bool, most_m
     assert stage.found == []
     stage.check.passed(LONGEST_LOOK_MS, writes=writes)
     assert stage.found == [WAIT]
+
+
+def test_members_that_were_loaded_without_a_session_are_found(stage: Stage) -> None:
+    """K-42: the sooner of two sessions counts, so a shard that has a member's timer is not found."""
+    shard = GroupCoordinatorShard(SETTINGS, NoTopics(), str)
+    shard.groups = stage.shard.groups
+    for due_ms, found in ((SESSION_MS, []), (SESSION_MS + 1, [WAIT])):
+        shard.next_deadline_ms = partial(int, due_ms)  # type: ignore[method-assign]  # no timers but this one
+        CoordinatorCheck(shard, SETTINGS, COMMIT_MS, lambda check, _: stage.found.append(check), now_ms=0)
+        assert stage.found == found
 
 
 def test_a_second_answer_is_found(stage: Stage) -> None:

@@ -106,6 +106,14 @@ class CoordinatorCheck:
         for effect in effects:
             if isinstance(effect, Reply):
                 self._answered(effect)
+        self._judge_timer()
+
+    def _judge_timer(self) -> None:
+        """A member that may fall silent has a timer: the next one of the shard is due before that session ends."""
+        sessions = [member.session_ms for member in self._members.values() if not member.waits]
+        due_ms = self.shard.next_deadline_ms()
+        if sessions and (due_ms is None or due_ms > self._now_ms + min(sessions)):
+            self._report(WAIT, f"the next timer is due at {due_ms}, at {self._now_ms}: {self._members}")
 
     def _answered(self, reply: Reply) -> None:
         call, answer = self._calls.pop(reply.token, None), reply.answer
