@@ -28,6 +28,7 @@ def test_there_are_enough_over_every_area() -> None:
     assert {patch.area for patch in found} == AREAS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.name)
 def test_a_mutant_fits_the_sources(patch: Patch) -> None:
     """It applies, changes a function and nothing else, and a mark stands where it changed it."""

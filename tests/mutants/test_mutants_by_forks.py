@@ -74,6 +74,7 @@ def test_what_no_fork_can_become_is_refused(old: str, new: str, reason: str) -> 
         differences(HIGH_WATERMARK, changed(old, new))
 
 
+@pytest.mark.slow
 def test_the_head_of_a_changed_statement_is_what_tests_come_by() -> None:
     """Its first line is among the lines of the mutant, and those of statements within it are not."""
     for mutant in generate(40, 3):
@@ -82,6 +83,7 @@ def test_the_head_of_a_changed_statement_is_what_tests_come_by() -> None:
         assert mutant.lines.start <= mutant.line, mutant.name
 
 
+@pytest.mark.slow
 def test_tests_are_known_by_the_lines_that_they_come_by(tmp_path: Path) -> None:
     """Traced: tests of the epoch cache come by its lines, and not by those of the high watermark."""
     reach = trace(["tests/broker/test_epoch_cache.py"], tmp_path / "reach.json")
@@ -146,6 +148,7 @@ def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
     assert journal.known(replace(trial, text="other").digest) is None
 
 
+@pytest.mark.slow
 def test_seeds_that_object_to_nothing_are_counted() -> None:
     """A verdict says after how many seeds nobody had objected."""
     assert try_seeds(["--faults 0.1"], range(1, 3), limit_s=900) == {"check": "", "by": "", "seeds": 2}
