@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import pytest
 from odradek_broker.core.groups.messages import (
@@ -20,6 +19,7 @@ from odradek_broker.core.groups.messages import (
     WriteRecords,
 )
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
+from odradek_broker.core.groups.waits import GroupWait, never
 from odradek_broker.runtime.groups.coordinator import GroupCoordinator
 from odradek_chaos.worlds.simulated.checks.coordinators import (
     LONGEST_LOOK_MS,
@@ -146,10 +146,10 @@ def test_a_call_that_is_not_answered_is_found(stage: Stage, writes: bool, most_m
 
 def test_members_that_were_loaded_without_a_session_are_found(stage: Stage) -> None:
     """K-42: the sooner of two sessions counts, so a shard that has a member's timer is not found."""
-    shard = GroupCoordinatorShard(SETTINGS, NoTopics(), str)
-    shard.groups = stage.shard.groups
     for due_ms, found in ((SESSION_MS, []), (SESSION_MS + 1, [WAIT])):
-        shard.next_deadline_ms = partial(int, due_ms)  # type: ignore[method-assign]  # no timers but this one
+        shard = GroupCoordinatorShard(SETTINGS, NoTopics(), str)
+        shard.groups = stage.shard.groups
+        shard.waits.register(GroupWait(deadline_ms=due_ms, is_over=never, then=lambda _: None))
         CoordinatorCheck(shard, SETTINGS, COMMIT_MS, lambda check, _: stage.found.append(check), now_ms=0)
         assert stage.found == found
 

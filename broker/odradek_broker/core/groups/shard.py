@@ -69,7 +69,7 @@ class GroupCoordinatorShard:
         self._metadata = metadata
         self._new_id = new_id
         self._queue = CommitQueue()
-        self._waits: Waits = DelayedOperations()
+        self.waits: Waits = DelayedOperations()
         self.groups: dict[str, ClassicGroup] = {}  # a group is in one of these two
         self.consumers = ConsumerGroups(settings, metadata, new_id, self._queue)
         self.offsets = CommittedOffsets()
@@ -135,7 +135,7 @@ class GroupCoordinatorShard:
 
     def on_time(self, now_ms: int, wall_ms: int) -> list[Effect]:
         self._queue.begin(now_ms, wall_ms)
-        for wait, outcome in self._waits.on_time(now_ms):
+        for wait, outcome in self.waits.on_time(now_ms):
             wait.complete(outcome)
         for group_id in self.consumers.on_time():
             self._downgrade(group_id)
@@ -145,7 +145,7 @@ class GroupCoordinatorShard:
         return self._queue.end()
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = self._waits.next_deadline_ms(), self.consumers.next_deadline_ms(), self._next_expiry_ms
+        deadlines = self.waits.next_deadline_ms(), self.consumers.next_deadline_ms(), self._next_expiry_ms
         return min((each for each in deadlines if each is not None), default=None)
 
     def on_topics_changed(self, deleted: Collection[str], now_ms: int, wall_ms: int) -> list[Effect]:
@@ -449,7 +449,7 @@ class GroupCoordinatorShard:
             group.close()
 
     def _new_group(self, group_id: str) -> ClassicGroup:
-        group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
+        group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self.waits)
         return group
 
 

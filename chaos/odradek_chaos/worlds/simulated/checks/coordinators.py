@@ -109,11 +109,14 @@ class CoordinatorCheck:
         self._judge_timer()
 
     def _judge_timer(self) -> None:
-        """A member that may fall silent has a timer: the next one of the shard is due before that session ends."""
-        sessions = [member.session_ms for member in self._members.values() if not member.waits]
-        due_ms = self.shard.next_deadline_ms()
-        if sessions and (due_ms is None or due_ms > self._now_ms + min(sessions)):
-            self._report(WAIT, f"the next timer is due at {due_ms}, at {self._now_ms}: {self._members}")
+        """A member that may fall silent has a timer: the next one of its kind is due before that session ends."""
+        for what, groups, due_ms in (
+            ("classic", self.shard.groups, self.shard.waits.next_deadline_ms()),
+            ("consumer", self.shard.consumers.ids(), self.shard.consumers.next_deadline_ms()),
+        ):
+            sessions = [each.session_ms for who, each in self._members.items() if who[0] in groups and not each.waits]
+            if sessions and (due_ms is None or due_ms > self._now_ms + min(sessions)):
+                self._report(WAIT, f"the next timer of {what} groups is due at {due_ms}, at {self._now_ms}")
 
     def _answered(self, reply: Reply) -> None:
         call, answer = self._calls.pop(reply.token, None), reply.answer
