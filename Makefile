@@ -82,7 +82,7 @@ torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/tortu
 	@$(BIN)/python -m tests.simulation.torture --hours $(HOURS)
 	@$(BIN)/python -m tests.cluster.test_fuzz_grpc --minutes 60
 	@$(BIN)/python -m tests.kafka.fuzz --minutes 60
-	@ODRADEK_TORTURE=1 $(BIN)/python -m pytest --forks 4 --ignore tests/containers  # with all seeds and rounds
+	@ODRADEK_TORTURE=1 $(MAKE) test-all  # with all seeds and rounds
 	@$(BIN)/python -m tests.interop.suites
 	@$(BIN)/python -m tests.interop.kills.audited --minutes 60
 
