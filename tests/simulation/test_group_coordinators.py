@@ -6,6 +6,7 @@ import random
 
 import pytest
 from odradek_broker.core.groups.messages import (
+    ConsumerGroupHeartbeat,
     Effect,
     Heartbeat,
     JoinGroup,
@@ -32,6 +33,7 @@ from odradek_chaos.worlds.simulated.checks.coordinators import (
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.decoding import Record
+from odradek_proto.errors import ErrorCode
 
 from tests.groups.group_world import SETTINGS
 from tests.scripts.groups.group_stage import NoTopics
@@ -120,6 +122,19 @@ def test_a_member_that_is_removed_before_its_session_is_over_is_lost(
     del stage.shard.groups["g"].members[stage.member_id]
     stage.check.stepped((), stage.now_ms)
     assert stage.found == found
+
+
+def test_a_static_member_that_is_away_for_a_while_is_removed_with_its_session(stage: Stage) -> None:
+    """It says so with the epoch -2, by which no session begins anew (K-59)."""
+    joined = ConsumerGroupHeartbeat("k", "m", 0, "static", None, REBALANCE_MS, ("t",), owned={})
+    stage.ask(joined)
+    stage.pass_time(SETTINGS.consumer_session_timeout_ms - 1)
+    stage.ask(ConsumerGroupHeartbeat("k", "m", -2, "static"))
+    assert stage.answers[-1].answer.error is ErrorCode.NONE
+    stage.ask(Heartbeat("g", GENERATION, stage.member_id))
+    stage.pass_time(1)
+    assert "m" not in (group.members if (group := stage.shard.consumers.get("k")) is not None else ())
+    assert stage.found == []
 
 
 @pytest.mark.parametrize(("late_ms", "found"), [(0, []), (LONGEST_LOOK_MS, [WAIT])])

@@ -53,9 +53,8 @@ class AdminCall(Value, frozen=True):
     settings: ControllerSettings
     rng: random.Random
     describe_quorum: Callable[[], admin_messages.DescribeQuorumResponse]
-    unfit: Callable[[], Sequence[int]] = (
-        tuple  # brokers that should lead nothing that another one can lead (R-147, R-148)
-    )
+    unfit: Callable[[], Sequence[int]] = tuple
+    """Brokers that should lead nothing that another one can lead (R-147, R-148)."""
 
 
 class AdminRequest(Value, frozen=True):

@@ -131,11 +131,18 @@ class CoordinatorCheck:
                 member.silent_ms = 0 if is_phase else member.silent_ms
 
     def _sender(self, request: Request) -> Who | None:
-        """The member, if a request keeps its session: a commit does so in a classic group alone (K-50)."""
-        if isinstance(request, ConsumerGroupHeartbeat | Heartbeat | JoinGroup | OffsetCommit | SyncGroup):
-            is_kept = not isinstance(request, OffsetCommit) or request.group_id in self.shard.groups
-            return (request.group_id, request.member_id) if is_kept else None
-        return None
+        """The member, if a request keeps its session: a commit does so in a classic group alone (K-50), and a static
+        member that leaves for a while does not."""
+        match request:
+            case ConsumerGroupHeartbeat():
+                is_kept = request.member_epoch >= 0
+            case OffsetCommit():
+                is_kept = request.group_id in self.shard.groups
+            case Heartbeat() | JoinGroup() | SyncGroup():
+                is_kept = True
+            case _:
+                return None
+        return (request.group_id, request.member_id) if is_kept else None
 
     def _judge_removal(self, who: Who, member: _Member) -> None:
         """Who was heard of and answered without an error a moment ago is late with nothing, unless it has to revoke."""

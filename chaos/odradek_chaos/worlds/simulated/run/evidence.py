@@ -5,15 +5,18 @@ Nothing happens any more when this is judged: writers have ended, faults are ove
 
 from __future__ import annotations
 
+from odradek_audit.catalogue import GROUP_OFFSET_BEYOND
 from odradek_audit.engine.local import audit_disk
 from odradek_audit.inputs.history import DELIVER, History
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
+from odradek_chaos.worlds.simulated.checks.committed_groups import OFFSETS
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.observe.views import ClusterDisk
 from odradek_chaos.worlds.simulated.run.load import Load, Record
+from odradek_chaos.worlds.simulated.run.members import GROUP
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.world.administered import wrong_in
 from odradek_chaos.worlds.simulated.world.waiting import until, within
@@ -99,7 +102,9 @@ def _ends(records: list[Record]) -> dict[int, int]:
 def _differing_ends(world: World) -> str:
     """Where replicas at rest differ in log end offset or high watermark; empty when nowhere (G5)."""
     image = world.cluster.newest_image()
-    for tp in world.partitions:
+    offsets = image.topics.get(OFFSETS)
+    groups = [TopicPartition(OFFSETS, number) for number in (offsets.partitions if offsets is not None else ())]
+    for tp in (*world.partitions, *groups):
         states = {
             broker_id: (hosted[tp].state.log_end_offset, hosted[tp].state.high_watermark)
             for broker_id in world.cluster.machines
@@ -121,6 +126,8 @@ def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
     report = audit_disk(disk, replicas, history=history, settled=True)
     result.compared = report.compared_records
     for finding in report.findings:
+        if finding.check == GROUP_OFFSET_BEYOND.name and finding.evidence["group"] == GROUP:
+            continue  # its members count, and read nothing
         partition = f"{finding.topic}-{finding.partition}"
         compared = [brokers[name] for name in (*finding.replicas, finding.other_replica) if name in brokers]
         damaged = [each for each in compared if (each, partition) in world.exemptions.damaged]
