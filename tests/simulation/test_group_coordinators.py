@@ -14,6 +14,8 @@ from odradek_broker.core.groups.messages import (
     LeaveGroup,
     LeavingMember,
     MemberProtocol,
+    OffsetCommit,
+    OffsetToCommit,
     Reply,
     Request,
     SyncGroup,
@@ -34,6 +36,7 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.decoding import Record
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
 
 from tests.groups.group_world import SETTINGS
 from tests.scripts.groups.group_stage import NoTopics
@@ -134,6 +137,19 @@ def test_a_static_member_that_is_away_for_a_while_is_removed_with_its_session(st
     stage.ask(Heartbeat("g", GENERATION, stage.member_id))
     stage.pass_time(1)
     assert "m" not in (group.members if (group := stage.shard.consumers.get("k")) is not None else ())
+    assert stage.found == []
+
+
+def test_a_member_that_commits_and_does_not_join_again_is_removed_with_the_rebalance(stage: Stage) -> None:
+    """Commits keep its session, and yet the others wait for it only so long (K-50)."""
+    protocols = (MemberProtocol("range", b""),)
+    stage.ask(JoinGroup("g", "", None, "x", protocols, SESSION_MS, REBALANCE_MS, requires_known_member_id=False))
+    commit = OffsetCommit("g", GENERATION, stage.member_id, None, (OffsetToCommit(TopicPartition("t", 0), 1),))
+    for _ in range(REBALANCE_MS // 100):
+        stage.pass_time(99)
+        stage.ask(commit)
+        stage.pass_time(1)
+    assert stage.member_id not in stage.shard.groups["g"].members
     assert stage.found == []
 
 

@@ -125,6 +125,8 @@ class CoordinatorCheck:
         elif answer.error is ErrorCode.NONE and (who := self._sender(call.request)) is not None:
             if isinstance(answer, JoinGroupAnswer):
                 who = who[0], answer.member_id
+            if isinstance(call.request, OffsetCommit) and not self._is_stable(who[0]):
+                return  # whoever does not join again in time is removed, commits or not
             if (member := self._members.get(who)) is not None:
                 is_phase = isinstance(call.request, JoinGroup | SyncGroup)  # the session begins anew with its answer
                 member.accepted_ms = self._now_ms if is_phase else call.asked_ms
@@ -143,6 +145,10 @@ class CoordinatorCheck:
             case _:
                 return None
         return (request.group_id, request.member_id) if is_kept else None
+
+    def _is_stable(self, group_id: str) -> bool:
+        group = self.shard.groups.get(group_id)
+        return group is not None and group.state is State.STABLE
 
     def _judge_removal(self, who: Who, member: _Member) -> None:
         """Who was heard of and answered without an error a moment ago is late with nothing, unless it has to revoke."""
