@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
 
-from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
+from odradek_broker.core.quorum.messages import AppendRecords, Snapshot, SnapshotId, TruncateLog
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.quorum.disk import QuorumDisk
+from odradek_broker.runtime.quorum.disk import QuorumDisk, Spawn
 from odradek_broker.runtime.quorum.opening import open_quorum_log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
@@ -23,22 +23,32 @@ DIRECTORY = "/data/__cluster_metadata-0"
 
 
 class SlowFiles(SimFiles):
-    """Threads that wait for each other: the next piece of work meets whatever `meanwhile` has done."""
+    """Threads that wait for each other: the next piece of work meets whatever `meanwhile` has done, and the loop hears
+    of it when `afterwards` is done."""
 
     meanwhile: Callable[[], None] | None = None
+    afterwards: Callable[[], None] | None = None
 
     async def offload(self, function: Callable[[], T]) -> T:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        return function()
+        result = function()
+        afterwards, self.afterwards = self.afterwards, None
+        if afterwards is not None:
+            afterwards()
+        return result
 
 
 def load(snapshot: SnapshotId, records: Iterator[bytes]) -> list[bytes]:
     return list(records)
 
 
-def opened(disk: SimDisk) -> tuple[SlowFiles, QuorumDisk]:
+def opened(
+    disk: SimDisk,
+    spawn: Spawn = lambda work: work.close(),
+    on_flushed: Callable[[int], None] = lambda _: None,
+) -> tuple[SlowFiles, QuorumDisk]:
     files = SlowFiles(disk, SimLoop(), random.Random(0))
     files.makedirs("/data")
     log = open_quorum_log(files, "/data", load, 0, LogSettings(retention_ms=-1))
@@ -48,8 +58,8 @@ def opened(disk: SimDisk) -> tuple[SlowFiles, QuorumDisk]:
         log,
         load=load,
         voters=(1,),
-        spawn=lambda work: work.close(),
-        on_flushed=lambda offset: None,
+        spawn=spawn,
+        on_flushed=on_flushed,
         counters=Counters(),
     )
 
@@ -82,6 +92,26 @@ def test_a_snapshot_that_finds_no_room_is_given_up_wherever_that_happens() -> No
         assert parts(disk) == []
         disk.quota = None
         assert asyncio.run(quorum.take(AT_3, iter([b"a", b"b", b"c"]), 7)) == Snapshot(AT_3, size, 7)
+
+
+def test_a_flush_says_nothing_of_what_was_appended_after_a_cut() -> None:
+    """The thread has ended, and before the loop hears of it a leader's records take the place of what was flushed."""
+    flushes: list[Coroutine[object, object, None]] = []
+    flushed: list[int] = []
+    disk = SimDisk(random.Random(0))
+    files, quorum = opened(disk, flushes.append, flushed.append)
+    log = quorum.log
+    log.carry_out(AppendRecords(0, 1, (b"a", b"b")), 1, 0)
+    log.carry_out(AppendRecords(2, 1, (b"c", b"d")), 1, 0)
+
+    def cut_and_append() -> None:
+        log.carry_out(TruncateLog(2, "another leader"), 1, 0)
+        log.carry_out(AppendRecords(2, 2, (b"e", b"f")), 1, 0)
+
+    quorum.flush()
+    files.afterwards = cut_and_append
+    asyncio.run(flushes.pop())
+    assert flushed == [2]
 
 
 def test_a_check_that_ends_late_leaves_the_next_download_alone() -> None:

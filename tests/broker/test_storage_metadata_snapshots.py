@@ -97,8 +97,8 @@ class Story:
             state.log_end_offset = offset + 1
 
     def flush(self) -> None:
-        self.promised = self.log.flush()
-        self.log.flushed(self.promised)
+        self.log.flush()
+        self.promised = self.log.flushed()
 
     def take(self) -> None:
         write_snapshot(self.files, self.snapshots, self.log.state.log_end_offset)

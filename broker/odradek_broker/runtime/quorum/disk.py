@@ -70,11 +70,10 @@ class QuorumDisk:
         if chance("quorum-flush-late", 0.02):
             await self._files.offload(lambda: None)
             await self._files.offload(lambda: None)
-        offset = await self._files.offload(flush)
+        await self._files.offload(flush)
         again, self._flush_again = self._flush_again, False
         self.flushing = False
-        self.log.flushed(offset)
-        self._on_flushed(offset)
+        self._on_flushed(self.log.flushed())
         state = self.log.state
         if again and not self.flushing and not self.leaving and state.flushed_offset < state.log_end_offset:
             self.flush()

@@ -137,9 +137,12 @@ class QuorumLog:
         """Make everything durable that has been written; returns up to which offset. Blocking."""
         return self._log.flush()
 
-    def flushed(self, offset: int) -> None:
-        """On the loop, where the log is cut: what `flush` has returned. Raises `OSError`."""
-        self._flushed_end.rise(min(offset, self._log.end_offset))
+    def flushed(self) -> int:
+        """On the loop, where the log is cut: up to where it is on the disk, which is not what a flush has returned if the
+        log was cut since. Raises `OSError`."""
+        end = self._log.recovery_point
+        self._flushed_end.rise(end)
+        return end
 
     def close(self, *, complete: bool) -> None:
         """Blocking. With `complete` the rest is written first; it is no more than help, every opening recovers."""
