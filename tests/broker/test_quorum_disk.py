@@ -10,12 +10,14 @@ from typing import TypeVar
 from odradek_broker.core.quorum.messages import AppendRecords, Snapshot, SnapshotId, TruncateLog
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.quorum.disk import QuorumDisk, Spawn
+from odradek_broker.runtime.quorum.flushed_end import FlushedEnd
 from odradek_broker.runtime.quorum.opening import open_quorum_log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_proto.formats import FLUSHED_OFFSET_CHECKPOINT
 
 T = TypeVar("T")
 AT_3 = SnapshotId(3, 1)
@@ -112,6 +114,28 @@ def test_a_flush_says_nothing_of_what_was_appended_after_a_cut() -> None:
     files.afterwards = cut_and_append
     asyncio.run(flushes.pop())
     assert flushed == [2]
+
+
+def test_a_cut_is_told_to_a_checkpoint_that_could_not_be_written_anew() -> None:
+    """A full disk leaves the older one; it must not name what the log does not have any more."""
+    disk = SimDisk(random.Random(0))
+    files = SimFiles(disk, SimLoop(), random.Random(0))
+    files.makedirs("/data")
+    FlushedEnd(files, "/data").begin(10)
+    disk.quota = disk.used
+    full = FlushedEnd(files, "/data")
+    full.begin(12)
+    full.rise(14)
+    full.fall(8)
+    assert FlushedEnd(files, "/data").found == 8
+    files.remove(f"/data/{FLUSHED_OFFSET_CHECKPOINT}")
+    disk.quota = disk.used
+    none = FlushedEnd(files, "/data")
+    none.begin(12)
+    none.rise(14)
+    none.fall(8)
+    none.close(8)
+    assert FlushedEnd(files, "/data").found == 0
 
 
 def test_a_check_that_ends_late_leaves_the_next_download_alone() -> None:

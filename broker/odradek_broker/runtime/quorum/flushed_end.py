@@ -38,8 +38,8 @@ class FlushedEnd:
             log_ignored(path, error)
 
     def begin(self, end: int) -> None:
-        """From here on a start finds `end`, or more. Blocking. Without room it says nothing until the next start."""
-        path = f"{self._directory}/{FLUSHED_OFFSET_CHECKPOINT}"
+        """From here on a start finds `end`, or more. Blocking. Without room the file stays, and falls with the log."""
+        path, self._said = f"{self._directory}/{FLUSHED_OFFSET_CHECKPOINT}", end
         try:
             if end != self.found:
                 replace_file(self._files, self._directory, FLUSHED_OFFSET_CHECKPOINT, _content(end), durable=True)
@@ -47,7 +47,8 @@ class FlushedEnd:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-        self._said = end
+            if self.found:
+                self._file, self._said = self._files.open(path), self.found
 
     def rise(self, end: int) -> None:
         """The log is on the disk up to `end`. Raises `OSError`."""

@@ -138,8 +138,8 @@ class QuorumLog:
         return self._log.flush()
 
     def flushed(self) -> int:
-        """On the loop, where the log is cut: up to where it is on the disk, which is not what a flush has returned if the
-        log was cut since. Raises `OSError`."""
+        """On the loop, where the log is cut: up to where it is on the disk; not what a flush returned, since when it
+        may have been cut. Raises `OSError`."""
         end = self._log.recovery_point
         self._flushed_end.rise(end)
         return end
