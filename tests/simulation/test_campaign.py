@@ -74,7 +74,6 @@ def test_a_longer_campaign_reaches_every_fault_and_finds_nothing() -> None:
     assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
     assert campaign.seeds == CAMPAIGN
     assert campaign.compared > campaign.acknowledged
-    assert campaign.faults.keys() >= {"kill", "cut", "pause", "power-one", "reassign"}
     reached = [len(counted) for counted in (+campaign.faults, +campaign.points, +campaign.branches)]
     assert all(each >= most for each, most in zip(reached, MOST_OF_ALL, strict=True)), campaign.unreached()
 
