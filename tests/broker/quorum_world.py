@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_proto.transport.ports import Network
 
 CLUSTER_ID = "a-test-cluster"
 
@@ -28,6 +30,7 @@ class Witness:
         self.calls: list[str] = []
         self.records: list[bytes] = []
         self.next_offset = 0
+        self.epoch = 0  # of the last batch
         self._world = world
         self._node_id = node_id
 
@@ -41,21 +44,20 @@ class Witness:
     def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
         """It holds exactly what was committed below it."""
         assert isinstance(state, list)
-        assert state == self._world.committed_below(end_offset)
+        self._world.check_snapshot(end_offset, state)
         assert end_offset > self.next_offset
-        self.records, self.next_offset = state, end_offset
+        self.records, self.next_offset, self.epoch = state, end_offset, epoch
         self._world.installed += 1
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         assert base_offset >= self.next_offset, "each record once and in order"
-        self.next_offset = base_offset + len(records)
+        self.next_offset, self.epoch = base_offset + len(records), epoch
         self.records += records
-        self._world.commit(self._node_id, base_offset, epoch, tuple(records))
-        assert len(self.records) == self._world.count_below(self.next_offset), "no record was left out"
+        self._world.commit(self._node_id, base_offset, epoch, tuple(records), len(self.records))
 
     def on_control(self, end_offset: int, epoch: int) -> None:
         assert end_offset > self.next_offset
-        self.next_offset = end_offset
+        self.next_offset, self.epoch = end_offset, epoch
 
     def on_leader(self, epoch: int) -> None:
         self.calls.append(f"leads {epoch}")
@@ -65,13 +67,14 @@ class Witness:
         self.calls.append(f"resigned {epoch}")
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
-        assert leader_id in (-1, *self._world.addresses)
+        self._world.on_leader_changed(self._node_id, leader_id, epoch)
 
 
 class QuorumWorld:
     """Voters and observers, all down at first. Node ids count from 1; observers follow the voters."""
 
     def __init__(self, voters: int = 3, observers: int = 0, *, seed: int = 7, **settings: int) -> None:
+        self.is_checked = True  # if not, the story takes more from the quorum than the protocol can bear
         self.settings = settings
         self.loop = SimLoop(seed)
         self.fabric = SimFabric(self.loop, self.loop.fork_rng("fabric"))
@@ -91,6 +94,7 @@ class QuorumWorld:
         self._appended: dict[tuple[int, int, int], tuple[bytes, ...]] = {}  # by node, epoch and base offset
         self._leaders: dict[tuple[str, int], int] = {}  # by cluster id and epoch
         self._cluster_ids: dict[int, str] = {}
+        self._contexts: dict[int, Context] = {}  # of the processes
         self._flushed = dict.fromkeys(self.addresses, 0)
         self._high_watermarks: dict[int, int] = {}  # of each epoch's leader
 
@@ -108,9 +112,12 @@ class QuorumWorld:
         try:
             await story(self)
         finally:
-            for machine in self.machines.values():
-                machine.kill()
-            await self.clock.sleep(10)  # the killed unwind
+            await self.kill_all()
+
+    async def kill_all(self) -> None:
+        for machine in self.machines.values():
+            machine.kill()
+        await self.clock.sleep(10)  # the killed unwind
 
     # --- what happens to nodes ------------------------------------------------------------------------------------
 
@@ -133,13 +140,13 @@ class QuorumWorld:
         ports.files.fsync_dir("/")  # as whoever makes the log directory does
         node = self.new_node(settings, ports)
         await ports.network.serve(f"node{node_id}:{7000 + node_id}", node.handlers())
-        self.nodes[node_id] = node
+        self.nodes[node_id], self._contexts[node_id] = node, copy_context()
         await node.start()
         while appends and not node.failed.done():
             await ports.clock.sleep(ports.clock.rng.choice((1, 20, 100)))
             for _ in range(ports.clock.rng.randint(1, 3)):
                 if node.is_leader:
-                    self._append(node_id, (b"first %d" % len(self._appended), b"second"))
+                    self.append_now(node_id, (b"first %d" % len(self._appended), b"second"))
         await asyncio.wait([node.failed])
         await node.stop()
         self.failures[node_id] = node.failed.exception()
@@ -150,20 +157,30 @@ class QuorumWorld:
         return QuorumNode(
             settings,
             clock=ports.clock,
-            network=ports.network,
+            network=self.network_of(settings.node_id, ports),
             files=ports.files,
             log_directory="/data",
             listener=witness,
             on_event=partial(self._on_event, settings.node_id),
         )
 
+    def network_of(self, node_id: int, ports: NodePorts) -> Network:
+        return ports.network
+
     def append(self, node_id: int, *records: bytes) -> None:
         """Soon, at a node that leads."""
-        self.machines[node_id].ports.clock.call_later(0, partial(self._append, node_id, records))
+        self.within(node_id, partial(self.append_now, node_id, records))
 
-    def _append(self, node_id: int, records: tuple[bytes, ...]) -> None:
+    def within(self, node_id: int, work: Callable[[], object]) -> None:
+        """Soon, as a step of the node's process: what it begins ends with that process."""
+        self.loop.call_soon(work, context=self._contexts[node_id])
+
+    def append_now(self, node_id: int, records: tuple[bytes, ...]) -> int:
+        """Within the node's process; returns the base offset."""
         node = self.nodes[node_id]
-        self._appended[node_id, node.epoch, node.append(records)] = records
+        base_offset = node.append(records)
+        self._appended[node_id, node.epoch, base_offset] = records
+        return base_offset
 
     def lose_disk(self, node_id: int) -> None:
         """The machine is off, and comes back with an empty disk."""
@@ -237,27 +254,32 @@ class QuorumWorld:
         """Behind the last batch that was committed."""
         return next(reversed(self._counts))
 
-    def count_below(self, end_offset: int) -> int:
-        return self._counts[end_offset]
-
-    def committed_below(self, end_offset: int) -> list[bytes]:
-        return [each for base, (_, records) in self.committed.items() if base < end_offset for each in records]
-
     # --- invariants -----------------------------------------------------------------------------------------------
 
-    def commit(self, node_id: int, base_offset: int, epoch: int, records: tuple[bytes, ...]) -> None:
+    def check_snapshot(self, end_offset: int, state: list[bytes]) -> None:
+        committed = [each for base, (_, records) in self.committed.items() if base < end_offset for each in records]
+        assert state == committed or not self.is_checked
+
+    def commit(self, node_id: int, base_offset: int, epoch: int, records: tuple[bytes, ...], count: int) -> None:
+        """A node learned of a committed batch; with it, it knows `count` records."""
+        if not self.is_checked:
+            return
         if base_offset not in self.committed:
             assert base_offset >= self.end_offset, "whoever learns of a batch first has learned of all before"
             self._counts[base_offset + len(records)] = self._counts[self.end_offset] + len(records)
             self.committed[base_offset] = epoch, records
         assert self.committed[base_offset] == (epoch, records), (node_id, base_offset, "M-5")
+        assert count == self._counts[base_offset + len(records)], "no record was left out"
         appended = self._appended.get((node_id, epoch, base_offset))
         if appended is not None:
             self.acknowledged[base_offset] = appended
 
+    def on_leader_changed(self, node_id: int, leader_id: int, epoch: int) -> None:
+        assert leader_id in (-1, *self.addresses)
+
     def _on_event(self, node_id: int, event: str, facts: Mapping[str, object]) -> None:
         self.events.append((node_id, event, facts))
-        if event == "leader_elected":
+        if event == "leader_elected" and self.is_checked:
             epoch = self.nodes[node_id].epoch
             known = self._leaders.setdefault((self._cluster_ids[node_id], epoch), node_id)
             assert known == node_id, f"epoch {epoch} has two leaders (M-2)"
@@ -267,7 +289,7 @@ class QuorumWorld:
     def _check(self, node_id: int) -> None:
         """After each step of a node."""
         node = self.nodes.get(node_id)
-        if node is None or node_id not in self._flushed:
+        if node is None or node_id not in self._flushed or not self.is_checked:
             return
         self._flushed[node_id] = node.flushed_offset or self._flushed[node_id]  # 0 while its log is opened
         high_watermark = node.high_watermark

@@ -43,7 +43,12 @@ def replay(text: str, stage: Stage | Transcript) -> str:
 def test_story_happens_as_it_is_told(subject: str, path: Path, request: pytest.FixtureRequest) -> None:
     """A transcript repeats itself line by line."""
     written = path.read_text()
-    happened = replay(written, STAGES[subject]())
+    stage = STAGES[subject]()
+    try:
+        happened = replay(written, stage)
+    finally:
+        if isinstance(stage, QuorumStage):
+            stage.close()
     if request.config.getoption("--rewrite", default=False):
         path.write_text(happened)
         return

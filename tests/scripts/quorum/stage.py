@@ -2,10 +2,12 @@
 
 quorum voters=3 observers=0 seed=1     a new quorum; nodes count from 1, all down. For stories of snapshots:
     snapshot=300 retention=600 piece=100   bytes between two, of log and snapshots that are kept, and of one fetch
-start [1 2]       boot these nodes, or all that are down      crash 1       kill -9
+    checked=no        the story takes more from the quorum than it can bear, so its invariants are not asserted
+start [1 2]       boot these nodes, or all that are down      crash 1       kill -9: what was written stays
+power_loss 1      node 1's machine stops in silence, and its disk forgets what was not flushed
 lose 1            node 1, which is down, loses its disk
 part 1 [2]        cut these nodes off from the others         heal          all links work again
-append 1 m1 m2    one batch, at node 1                        resign 1      give up the leadership
+append 1 m1 m2    one batch, at node 1                        resign 1      a clean stop, as a leader resigns first
 settle            run until one leader leads and everybody knows what it knows
 leads [not 1]     run until a node leads (another one than node 1)
 damage            the next piece of a snapshot arrives with a bit turned over
@@ -19,43 +21,147 @@ probe 2 3 epoch=1 [Vote Fetch]    node 2 is handed what node 3 would say, with i
                   without names everything that the quorum says. No link has to work, and node 3 hears no answer.
 
 Said is what changes a node (transitions, high watermarks, leaders that it hears of), and who asks whom for a vote: `->`
-arrives, `-x` is lost, `..` is held. A question that is asked again in the same words, because nothing came back, is
-said once per command.
+arrives, `-x` is lost, `..` is an answer that is held; one that is lost is not said. A question that is asked again in
+the same words, because nothing came back, is said once per command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
-import pytest
-from odradek_broker.core.partition.messages import Transition
-from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     Answer,
     BeginEpoch,
-    Effect,
     EndEpoch,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
-    HighWatermarkAdvanced,
-    LeaderChanged,
+    FetchSnapshotAnswer,
     NotLeader,
-    Reply,
-    ReplyRecords,
+    QuorumState,
     Request,
-    Send,
     SnapshotId,
     Vote,
     VoteAnswer,
 )
-from odradek_broker.core.quorum.roles import Candidate
+from odradek_broker.runtime.quorum.node import NOWHERE, QuorumNode
+from odradek_broker.runtime.quorum.settings import QuorumSettings
+from odradek_broker.runtime.quorum.state_file import write_quorum_state
+from odradek_broker.runtime.quorum.wire import decode_answer, decode_request, encode_answer, encode_request
+from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_chaos.stage.transcript import Transcript
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.net.links import uniform
+from odradek_chaos.worlds.simulated.net.network import SimNetwork
+from odradek_chaos.worlds.simulated.observe.tapped_network import TappedNetwork
+from odradek_proto.transport.ports import DeadlineExceeded, Network
+from odradek_proto.values import replace
 
-from tests.scripts.quorum.node import Node, QuorumFault
-from tests.scripts.quorum.world import ARRIVES, IS_HELD, IS_LATE, IS_LOST, Call, QuorumWorld, name_of
+from tests.broker.quorum_world import CLUSTER_ID, QuorumWorld
 
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
+METADATA_DIRECTORY = f"/data/{METADATA_PARTITION}"
+ARRIVES, IS_LOST, IS_HELD = "->", "-x", ".."
+T = TypeVar("T")
+LIMIT_MS = 30_000  # of a command that waits
+
+
+def name_of(request: Request) -> str:
+    """A pre-vote is a `Vote` as well."""
+    return "PreVote" if isinstance(request, Vote) and request.pre_vote else type(request).__name__
+
+
+class StageWorld(QuorumWorld):
+    """Nodes whose events, high watermarks, leaders and votes are told to the stage."""
+
+    def __init__(self, voters: int, observers: int, seed: int, stage: QuorumStage, **settings: int) -> None:
+        super().__init__(voters, observers, seed=seed, segment_bytes=1, **settings)  # a batch is a segment
+        self.fabric.default_delay = uniform(0, 3)
+        self._stage = stage
+        self._seen: dict[int, None] = {}  # nodes that have been started
+        self._known: dict[int, int] = {}  # high watermark of each running node
+
+    def new_node(self, settings: QuorumSettings, ports: NodePorts) -> QuorumNode:
+        """The voters of a story have been in this quorum before: their votes count, but for one with a lost disk."""
+        if settings.node_id not in self._seen:
+            self._seen[settings.node_id] = None
+            ports.files.makedirs(METADATA_DIRECTORY)
+            write_quorum_state(ports.files, METADATA_DIRECTORY, QuorumState(), sorted(settings.voters))
+        return super().new_node(settings, ports)
+
+    def network_of(self, node_id: int, ports: NodePorts) -> Network:
+        self._known.pop(node_id, None)
+        return StageNetwork(ports.network, node_id, self, self._stage)
+
+    def on_leader_changed(self, node_id: int, leader_id: int, epoch: int) -> None:
+        super().on_leader_changed(node_id, leader_id, epoch)
+        if leader_id == -1:
+            self._say(node_id, f"n{node_id} knows no leader, epoch {epoch}")
+
+    def _on_event(self, node_id: int, event: str, facts: Mapping[str, object]) -> None:
+        told = " ".join(f"{key}={_plain(value)}" for key, value in facts.items() if key not in ("node", "rule"))
+        self._say(node_id, f"n{node_id} {event} {told} [{facts['rule']}]")
+        super()._on_event(node_id, event, facts)
+
+    def _check(self, node_id: int) -> None:
+        self._look(node_id)
+        super()._check(node_id)
+
+    def _say(self, node_id: int, text: str) -> None:
+        self._look(node_id)
+        self._stage.say(text)
+
+    def _look(self, node_id: int) -> None:
+        node = self.nodes.get(node_id)
+        if node is not None and node.state_name != "resigned":
+            before = self._known.setdefault(node_id, node.high_watermark)
+            if node.high_watermark > before:
+                self._known[node_id] = node.high_watermark
+                self._stage.say(f"n{node_id} high watermark {before} => {node.high_watermark}")
+
+    def look_at_all(self) -> None:
+        for node_id in self.running:
+            self._look(node_id)
+
+    def is_lost(self, sender: int, receiver: int) -> bool:
+        link = self.fabric.link(f"node{sender}", f"node{receiver}")
+        return link.is_cut or receiver not in self.running
+
+    def part(self, *node_ids: int, deaf: bool = True, mute: bool = True) -> None:
+        """A message that is sent while a link is cut does not wait for it."""
+        super().part(*node_ids, deaf=deaf, mute=mute)
+        for link in self.fabric.links():
+            link.lose_requests = link.lose_replies = float(link.is_cut)
+
+
+class StageNetwork(TappedNetwork):
+    """The calls of one node: the stage is told of each, and may hold or damage an answer."""
+
+    def __init__(self, network: Network, node_id: int, world: StageWorld, stage: QuorumStage) -> None:
+        super().__init__(network)
+        self._node_id = node_id
+        self._world = world
+        self._stage = stage
+
+    async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+        asked = decode_request(method, request).request
+        peer_id = next(i for i, address in self._world.addresses.items() if address == peer)
+        fate = IS_LOST if self._world.is_lost(self._node_id, peer_id) else ARRIVES
+        self._stage.on_request(self._node_id, peer_id, asked, fate)
+        end_ms = self._world.clock.now_ms() + timeout_ms
+        data = await super().call(peer, method, request, timeout_ms)
+        answer = decode_answer(asked, data)
+        if isinstance(answer, FetchSnapshotAnswer) and answer.data and self._stage.damage:
+            self._stage.damage = False
+            return encode_answer(replace(answer, data=bytes([answer.data[0] ^ 1]) + answer.data[1:]))
+        try:
+            async with asyncio.timeout((end_ms - self._world.clock.now_ms()) / 1000):
+                await self._stage.on_answer(self._node_id, peer_id, asked, answer)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{peer} {method}: held") from None
+        return data
 
 
 class QuorumStage(Transcript):
@@ -63,77 +169,102 @@ class QuorumStage(Transcript):
 
     def __init__(self) -> None:
         super().__init__()
-        self._world = self._new_world(3, 0, 0, {})
-        self._asked: dict[
-            tuple[int, int], str
-        ] = {}  # the last vote request, by sender and receiver, without a response
-        self._probe: Call | None = None
-        self._answer: Answer | None = None  # to the probe
+        self.damage = False
+        self._fetching: dict[int, None] = {}  # nodes that have got a piece of a snapshot
+        self._asked: dict[tuple[int, int], str] = {}  # the last vote request, by sender and receiver, unanswered
+        self._to_hold: tuple[int, int, str] | None = None
+        self._held: asyncio.Event | None = None
+        self._world = StageWorld(3, 0, 0, self)
 
     def say(self, text: str) -> None:
-        self.now_ms = self._world.now_ms
+        self.now_ms = self._world.clock.now_ms()
         super().say(text)
 
+    def close(self) -> None:
+        self._run(self._world.kill_all())
+        self._world.loop.close()
+
     def settled(self) -> None:
+        """No process has ended by itself, but for one that the story waits for (`fails`)."""
+        assert (self._world.loop.unhandled, self._world.failures) == ([], {})
+        for machine in self._world.machines.values():
+            assert machine.failure is None, (machine.name, machine.failure)
         self._asked = {}
+        self._world.look_at_all()
 
     def states(self) -> Iterator[tuple[str, str]]:
         """A node is shown as soon as it has an epoch."""
-        for node_id, node in self._world.nodes.items():
-            epoch = node.disk.state.epoch if node.core is None else node.core.state.epoch
-            if epoch or f"n{node_id}" in self._shown:
-                yield f"n{node_id}", f"{_role(node)} epoch={epoch} {_log(node)}"
+        for node_id in self._world.machines:
+            node = self._world.nodes.get(node_id)
+            if node_id not in self._world.running:
+                if f"n{node_id}" in self._shown:
+                    yield f"n{node_id}", "down"
+            elif node is not None and (node.epoch or f"n{node_id}" in self._shown):
+                yield f"n{node_id}", _state(node)
 
-    def _saw(self, node: Node, effect: Effect) -> None:
-        who = f"n{node.node_id}"
-        match effect:
-            case Transition():
-                facts = " ".join(f"{key}={_plain(value)}" for key, value in effect.facts.items() if key != "node")
-                self.say(f"{who} {effect.event} {facts} [{effect.rule}]")
-            case HighWatermarkAdvanced():
-                self.say(f"{who} high watermark {effect.old} => {effect.new}")
-            case LeaderChanged(leader_id=-1):
-                self.say(f"{who} knows no leader, epoch {effect.epoch}")
-            case Reply() | ReplyRecords() if effect.token is self._probe:
-                self._answer = effect.answer
-
-    def _heard(self, call: Call, answer: Answer | None, fate: str) -> None:
-        """Report votes, and responses that are held or late."""
-        asks, answers = call.sender.node_id, call.send.peer_id
-        request = call.send.request
-        if answer is None:
-            if isinstance(request, Vote):
-                self._ask(asks, answers, request, fate)
+    def on_request(self, sender: int, receiver: int, request: Request, fate: str) -> None:
+        if not isinstance(request, Vote):
             return
-        self._asked.pop((asks, answers), None)
-        if isinstance(answer, VoteAnswer) or fate in (IS_HELD, IS_LATE):
-            arrow, late = (ARRIVES, "late ") if fate == IS_LATE else (fate, "")
-            text = f"{late}{name_of(request)}Reply {_content(answer)}"
-            self.say(f"n{answers} {arrow} n{asks} {text}")
+        text = f"{name_of(request)} epoch={request.epoch} last={request.last_epoch} end={request.end_offset}"
+        if fate != IS_LOST or self._asked.get((sender, receiver)) != text:
+            self.say(f"n{sender} {fate} n{receiver} {text}")
+        self._asked[sender, receiver] = text
 
-    def _ask(self, asks: int, answers: int, vote: Vote, fate: str) -> None:
-        text = f"{name_of(vote)} epoch={vote.epoch} last={vote.last_epoch} end={vote.end_offset}"
-        arrow = f"n{asks} {fate} n{answers} "
-        if fate != IS_LOST or self._asked.get((asks, answers)) != text:
-            self.say(arrow + text)
-        self._asked[asks, answers] = text
+    async def on_answer(self, sender: int, receiver: int, request: Request, answer: Answer) -> None:
+        """Report votes, and responses that are held or late."""
+        self._asked.pop((sender, receiver), None)
+        if isinstance(answer, FetchSnapshotAnswer) and answer.data:
+            self._fetching[sender] = None
+        text = f"{name_of(request)}Reply {_content(answer)}"
+        if (receiver, sender, name_of(request)) == self._to_hold:
+            self._to_hold, self._held = None, asyncio.Event()
+            self.say(f"n{receiver} {IS_HELD} n{sender} {text}")
+            await self._held.wait()
+            self.say(f"n{receiver} {ARRIVES} n{sender} late {text}")
+        elif isinstance(answer, VoteAnswer):
+            self.say(f"n{receiver} {ARRIVES} n{sender} {text}")
 
-    def _new_world(self, voters: int, observers: int, seed: int, config: dict[str, int]) -> QuorumWorld:
-        world = QuorumWorld(voters, observers, seed=seed, config=config, listener=self._heard)
-        world.on_effect = self._saw
-        return world
+    def _run(self, work: Awaitable[Any]) -> Any:
+        async def main() -> Any:
+            return await work
+
+        return self._world.loop.run(main())
+
+    async def _within(self, node_id: int, work: Callable[[], T]) -> T:
+        """Do it in a node's process."""
+        done = asyncio.get_running_loop().create_future()
+
+        def do() -> None:
+            try:
+                done.set_result(work())
+            except NotLeader as error:
+                done.set_exception(error)
+
+        self._world.within(node_id, do)
+        return cast("T", await done)
+
+    def _until(self, condition: Callable[[], object]) -> None:
+        self._run(self._world.until(condition, LIMIT_MS))
 
     # --- commands ---
 
-    def do_quorum(self, *, voters: str = "3", observers: str = "0", seed: str = "1", **sizes: str) -> None:
+    def do_quorum(
+        self, *, voters: str = "3", observers: str = "0", seed: str = "1", checked: str = "yes", **sizes: str
+    ) -> None:
         config = {CONFIG[name]: int(value) for name, value in sizes.items()}
-        self._world = self._new_world(int(voters), int(observers), int(seed), config)
+        self._world = StageWorld(int(voters), int(observers), int(seed), self, **config)
+        self._world.is_checked = checked == "yes"
 
     def do_start(self, *node_ids: str) -> None:
         self._world.start(*map(int, node_ids))
+        nodes = self._world.nodes
+        self._until(lambda: all(i in nodes and nodes[i].quorum_status is not NOWHERE for i in self._world.running))
 
     def do_crash(self, node_id: str) -> None:
-        self._world.crash(int(node_id))
+        self._world.machines[int(node_id)].kill()
+
+    def do_power_loss(self, node_id: str) -> None:
+        self._world.machines[int(node_id)].power_loss()
 
     def do_lose(self, node_id: str) -> None:
         self._world.lose_disk(int(node_id))
@@ -146,98 +277,87 @@ class QuorumStage(Transcript):
 
     def do_append(self, node_id: str, *records: str) -> None:
         try:
-            offset = self._world.append(int(node_id), *(record.encode() for record in records))
+            values = tuple(record.encode() for record in records)
+            offset = self._run(self._within(int(node_id), lambda: self._world.append_now(int(node_id), values)))
         except NotLeader as error:
             self.say(f"n{node_id} refuses: {error}")
         else:
             self.say(f"n{node_id} appended at {offset}")
 
     def do_resign(self, node_id: str) -> None:
-        self._world.resign(int(node_id))
+        async def stop() -> None:
+            await (await self._within(int(node_id), lambda: asyncio.create_task(node.stop())))
+
+        node = self._world.nodes[int(node_id)]
+        self._run(stop())
+        self._world.machines[int(node_id)].kill()
 
     def do_settle(self) -> None:
-        self._world.run_until(self._world.settled)
+        self._until(self._world.settled)
 
     def do_leads(self, *words: str) -> None:
-        old = self._world.nodes[int(words[1])] if words else None
-        if old is None:
-            self._world.run_until(lambda: self._world.leader() is not None)
-        else:
-            self._world.run_until(self._world.replaced(old))
+        old = int(words[1]) if words else 0
+        self._until(lambda: self._world.leader() not in (0, old))
 
     def do_damage(self) -> None:
-        self._world.damage = True
+        self.damage = True
 
     def do_installs(self, node_id: str) -> None:
-        node = self._world.nodes[int(node_id)]
-        before = node.disk.start
-        self._world.run_until(lambda: node.disk.start > before)
+        before = self._world.installed
+        self._until(lambda: self._world.installed > before)
 
     def do_fetches(self, node_id: str) -> None:
-        node = self._world.nodes[int(node_id)]
-        self._world.run_until(lambda: len(node.disk.part) > 0)
+        self._fetching.clear()
+        self._until(lambda: int(node_id) in self._fetching)
 
     def do_run(self, duration_ms: str) -> None:
-        self._world.run_for(int(duration_ms))
+        self._run(self._world.clock.sleep(int(duration_ms)))
 
     def do_stands(self, node_id: str) -> None:
-        core = self._world.nodes[int(node_id)].core
-        assert core is not None, f"n{node_id} is down"
-        before = core.role
-        self._world.run_until(lambda: isinstance(core.role, Candidate) and core.role is not before)
+        node = self._world.nodes[int(node_id)]
+        before = node.epoch
+        self._until(lambda: node.state_name == "candidate" and node.epoch > before)
 
     def do_fails(self, node_id: str) -> None:
-        with pytest.raises(QuorumFault, match=f"^node {node_id}: ") as found:
-            self._world.run_until(lambda: False)
-        reason = str(found.value).removeprefix(f"node {node_id}: ")
-        self.say(f"n{node_id} stops for good: {reason}")
-        self._world.crash(int(node_id))
+        self._until(lambda: int(node_id) in self._world.failures)
+        self.say(f"n{node_id} stops for good: {self._world.failures.pop(int(node_id))}")
 
     def do_hold(self, sender: str, receiver: str, name: str) -> None:
-        self._world.hold(int(sender), int(receiver), name)
+        self._to_hold = int(sender), int(receiver), name
 
     def do_deliver(self) -> None:
-        self._world.deliver()
+        assert self._held is not None, "no answer is held"
+        self._held.set()
+        self._run(self._world.clock.sleep(0))
 
     def do_probe(self, receiver: str, sender: str, *names: str, epoch: str) -> None:
-        node, other = self._world.nodes[int(receiver)], self._world.nodes[int(sender)]
-        requests = _requests(other, int(epoch))
+        stranger = SimNetwork(self._world.fabric, "stranger")
+        requests = _requests(self._world, int(sender), int(epoch))
         for name in names or requests:
-            request = requests[name]
-            # Over from the beginning, so that the response changes no node.
-            self._probe, self._answer = Call(other, other.life, Send(node.node_id, request), over=True), None
-            assert node.core is not None, f"n{receiver} is down"
-            node.carry_out(node.core.on_request(request, self._probe, self._world.now_ms))
-            self._world.run_until(lambda: self._answer is not None)  # a vote is durable before its response
-            self.say(f"n{receiver} answers {name} of n{sender}: {_told(self._answer)}")
+            method, data = encode_request(requests[name], CLUSTER_ID)
+            found = self._run(stranger.call(self._world.addresses[int(receiver)], method, data, LIMIT_MS))
+            self.say(f"n{receiver} answers {name} of n{sender}: {_told(decode_answer(requests[name], found))}")
 
 
-def _role(node: Node) -> str:
-    return "down" if node.core is None else type(node.core.role).__name__.lower()
+def _state(node: QuorumNode) -> str:
+    log = f"leo={node.log_end_offset} hw={node.high_watermark}"
+    snapshot = node.latest_snapshot
+    kept = f" start={node.log_start_offset} snapshot={snapshot.end_offset}" if snapshot is not None else ""
+    return f"{node.state_name} epoch={node.epoch} {log}{kept}"
 
 
-def _log(node: Node) -> str:
-    if node.core is None:
-        return f"leo={node.disk.end_offset}"
-    role, log = node.core.role, node.core.log
-    known = role.high_watermark if isinstance(role, Leader) else log.high_watermark
-    kept = ",".join(str(each.end_offset) for each in node.disk.snapshots)
-    cut = f" start={log.log_start_offset} snapshots={kept}" if kept else ""
-    return f"leo={log.log_end_offset} hw={'none' if known is None else known}{cut}"
-
-
-def _requests(sender: Node, epoch: int) -> dict[str, Request]:
+def _requests(world: StageWorld, who: int, epoch: int) -> dict[str, Request]:
     """Every request of a node in an epoch. A log cannot have records of a future epoch."""
-    assert sender.core is not None, f"n{sender.node_id} is down"
-    who, log = sender.node_id, sender.core.log
-    end, last = log.log_end_offset, max(log.epochs.latest_epoch, 0)
-    others = tuple(voter for voter in sender.config.voters if voter != who)
+    node = world.nodes[who]
+    assert who in world.running, f"n{who} is down"
+    end, last = node.log_end_offset, world.witnesses[who].epoch  # its log holds what is committed
+    others = tuple(voter for voter in world.addresses if voter != who)
     return {
         "PreVote": Vote(epoch, who, min(last, epoch), end, pre_vote=True),
         "Vote": Vote(epoch, who, min(last, epoch - 1), end, pre_vote=False),
         "BeginQuorumEpoch": BeginEpoch(who, epoch),
         "EndQuorumEpoch": EndEpoch(who, epoch, others),
-        "Fetch": Fetch(who, epoch, end, min(last, epoch), log.high_watermark, 0, 1_048_576),
+        "Fetch": Fetch(who, epoch, end, min(last, epoch), node.high_watermark, 0, 1_048_576),
         "FetchSnapshot": FetchSnapshot(who, epoch, SnapshotId(1, 1), 0, 1_048_576),
     }
 
