@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import Admin, NewTopic, Producer
+from odradek import Admin, BootstrapError, NewTopic, Producer
 from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.harness.reading_back import read_back
@@ -123,7 +123,11 @@ def play(world: ComposeWorld, plan: Plan) -> Outcome:
 
 def test_a_write_is_acknowledged_after_up(project: Project) -> None:
     """With acks=all, by the published ports, and nobody waits for the brokers first."""
-    asyncio.run(create_and_write(project.bootstrap, "first"))
+    try:
+        asyncio.run(create_and_write(project.bootstrap, "first"))
+    except BootstrapError:
+        print(project.tried("logs", "--tail", "100").stdout)  # what the brokers said
+        raise
     print(f"\nup to the first acknowledged write: {time.monotonic() - project.up_ms / 1000:.1f} s")
 
 
