@@ -250,8 +250,8 @@ class QuorumDriver(Driver):
         self.mark("append")
 
     def flush(self) -> None:
-        self.flushed = self.log.flush()
-        self.log.flushed(self.flushed)
+        self.log.flush()
+        self.flushed = self.log.flushed()
         self.mark("flush")
 
     def truncate(self, offset: int) -> None:
