@@ -147,6 +147,19 @@ def docker_size() -> Callable[[str], int]:
     return lambda image: int(run(["docker", "image", "inspect", "--format", "{{.Size}}", image]).stdout)
 
 
+@pytest.fixture
+def container_s() -> Callable[[str], float]:
+    """Seconds that this machine takes to run `odradek version` in a container of an image."""
+
+    def measured(image: str) -> float:
+        began = time.monotonic()
+        done = run(["docker", "run", "--rm", image, "version"])
+        assert done.returncode == 0, done.stdout
+        return time.monotonic() - began
+
+    return measured
+
+
 @pytest.fixture(scope="module")
 def built(compose_command: list[str], base_image: str) -> Project:
     """A project whose images are built."""

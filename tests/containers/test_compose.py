@@ -18,12 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import Admin, BootstrapError, NewTopic, Producer
+from odradek import Admin, NewTopic, Producer
 from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.harness.reading_back import read_back
@@ -34,21 +33,14 @@ from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
 from odradek_proto.transport.clock import LoopClock
 
-from tests.seeds import unless_torture
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 in_the_clear = pytest.mark.parametrize("project", ["open"], indirect=True, scope="module")  # TLS adds nothing to it
-BOTH = ("open", "secured")
-secured = pytest.mark.parametrize("project", unless_torture(("secured",), BOTH), indirect=True, scope="module")
 
-
-def in_turns(name: str, in_the_clear: str, secured: str) -> pytest.MarkDecorator:
-    """One case in the clear and the other one with TLS, SASL and ACLs; with ODRADEK_TORTURE=1 both in both ways."""
-    cases = unless_torture([("open", in_the_clear), ("secured", secured)], [*product(BOTH, (in_the_clear, secured))])
-    return pytest.mark.parametrize(("project", name), cases, indirect=["project"], scope="module")
-
-
+FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built, on a machine at rest
+AT_REST_S = 1.0  # what such a machine takes for one container with Python in it, from its start to its end
+TRIES = 6  # to be so fast: whatever else a machine does, it does not do it for ever
 IMAGE_BYTES = 200_000_000  # of the broker's image over its base
 PATIENCE_S = 300  # for anything that is waited for; a busy machine starts three containers in twenty, or in sixty
 WRITTEN = 100  # acknowledged while a story went on, at least: how many there are is the machine's affair
@@ -121,14 +113,22 @@ def play(world: ComposeWorld, plan: Plan) -> Outcome:
     return outcome
 
 
-def test_a_write_is_acknowledged_after_up(project: Project) -> None:
-    """With acks=all, by the published ports, and nobody waits for the brokers first."""
-    try:
+def test_a_write_is_acknowledged_soon_after_up(project: Project, container_s: Callable[[str], float]) -> None:
+    """From `up` to the first acks=all acknowledgement, by the published ports, less than fifteen seconds pass.
+
+    A machine that needs longer for a container of any kind, since it is slow or busy, may need as much longer for ours.
+    """
+    tries: list[tuple[float, float]] = []  # how long it took, and how long it might take
+    while not tries or (tries[-1][0] >= tries[-1][1] and len(tries) < TRIES):
+        if tries:
+            project("down", "--volumes")
+            project.brokers_up()
         asyncio.run(create_and_write(project.bootstrap, "first"))
-    except BootstrapError:
-        print(project.tried("logs", "--tail", "100").stdout)  # what the brokers said
-        raise
-    print(f"\nup to the first acknowledged write: {time.monotonic() - project.up_ms / 1000:.1f} s")
+        took = time.monotonic() - project.up_ms / 1000
+        tries.append((took, FIRST_WRITE_S * max(1.0, container_s(project.image) / AT_REST_S)))
+    said = ", ".join(f"{took:.1f} of {allowed:.1f}" for took, allowed in tries)
+    print(f"\nup to the first acknowledged write: {said} s")
+    assert any(took < allowed for took, allowed in tries), said
 
 
 @in_the_clear
@@ -208,16 +208,19 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
     return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
 
 
-@in_turns("how", "replaced", "upgraded")
-def test_another_image_writes_nothing_twice(project: Project, world: ComposeWorld, how: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "steps"), [("replaced", [SERVICES] * REPLACED), ("upgraded", [(service,) for service in SERVICES])]
+)
+def test_another_image_writes_nothing_twice(
+    project: Project, world: ComposeWorld, topic: str, steps: list[tuple[str, ...]]
+) -> None:
     """All at once as by `docker compose up -d --build`, or one broker after the other: no error, each record once."""
-    steps = [SERVICES] * REPLACED if how == "replaced" else [(service,) for service in SERVICES]
-    found = asyncio.run(written_while_replaced(project, how, *steps))
+    found = asyncio.run(written_while_replaced(project, topic, *steps))
     assert found.sound, found
     assert found.acknowledged > 2 * WRITTEN
 
 
-@in_turns("target", "all", "rolling")
+@pytest.mark.parametrize("target", ["all", "rolling"])
 def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: ComposeWorld, target: str) -> None:
     """All at once, or one after the other, as in an upgrade; no record fails."""
     outcome = play(world, Plan(rounds=1, seed=7, targets=(target,), fault="stop", topic=f"stopped-{target}"))
@@ -255,7 +258,6 @@ def test_the_command_strikes_a_broker_by_its_role(project: Project, world: Compo
     assert chaos(project, "resume") == []
 
 
-@secured
 def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWorld, tmp_path: Path) -> None:
     """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
     until_healthy(world)  # or compose does not start what depends on them
