@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek_audit.engine.local import audit, scan_replica
+from odradek_audit.engine.local import audit
 from odradek_audit.engine.parts import SMALLEST_SPLIT_BYTES, split_segment
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.facts import BatchFacts, BatchTable
 from odradek_audit.inputs.layout import read_layout
-from odradek_audit.inputs.scan import SegmentPart, scan_part
+from odradek_audit.inputs.scan import SegmentPart, scan_part, scan_replica
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.sample import SampleLog, SamplePartition, write_log_directory

@@ -20,11 +20,11 @@ from odradek_audit.engine.settings import with_settings
 from odradek_audit.engine.spooled import Key, SpooledEvents, SpooledHistory, Told, spooled
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.engine.workers import Run, processors, workers
-from odradek_audit.inputs.disk import Disk, LocalDisk, join
-from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs, ReplicaInputs, SoundRun
+from odradek_audit.inputs.disk import Disk, LocalDisk
+from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History
 from odradek_audit.inputs.layout import Layout, read_layout, reader_of
-from odradek_audit.inputs.scan import SegmentPart, scan_runs, unread_part
+from odradek_audit.inputs.scan import scan_replica
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
@@ -199,25 +199,6 @@ def _results(
         )
     if progress is not None:
         progress(Progress(total, total, ""))
-
-
-def scan_replica(disk: Disk, inputs: ReplicaInputs) -> BatchTable:
-    """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes."""
-    table = BatchTable()
-    for segment in inputs.segments:
-        path = join(inputs.directory, f"{segment.stem}.log")
-        part = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
-        for scanned in readable(disk, part):
-            table.add(scanned)
-    return table
-
-
-def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
-    """The batches of a part; a file that is gone is a stretch that cannot be read."""
-    try:
-        yield from scan_runs(disk, part)
-    except OSError as error:
-        yield unread_part(part, error)
 
 
 def is_deep(layout: Layout, deep: bool | None) -> bool:

@@ -15,13 +15,12 @@ from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import topic_id_to_text
 
 from odradek_audit.engine.conclusion import reference_replica_of
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import (
     METADATA_TOPIC,
     UNKNOWN,
     BatchTable,
     PartitionInputs,
-    ReplicaInputs,
     TopicSettings,
 )
 from odradek_audit.inputs.layout import Layout, reader_of
@@ -35,7 +34,7 @@ from odradek_audit.inputs.metadata_records import (
     decode_change,
 )
 from odradek_audit.inputs.records import iter_decoded
-from odradek_audit.inputs.scan import SegmentPart, scan_runs
+from odradek_audit.inputs.scan import scan_replica, scan_runs
 
 POLICY, TIMESTAMP_TYPE = "cleanup.policy", "message.timestamp.type"
 BROKERS_NAMES = {f"log.{name}": name for name in (POLICY, TIMESTAMP_TYPE)}
@@ -63,7 +62,7 @@ def _read(disk: Disk, metadata: PartitionInputs) -> dict[str, TopicSettings]:
     """By topic. Nothing where the log cannot be read to its end."""
     lives = _Lives()
     try:
-        tables = {name: _table(disk, inputs) for name, inputs in metadata.replicas.items()}
+        tables = {name: scan_replica(disk, inputs, scan_runs) for name, inputs in metadata.replicas.items()}
         name = reference_replica_of(metadata, tables, frozenset())
         table, inputs = tables[name], metadata.replicas[name]
         lives.whole = inputs.log_start == 0
@@ -77,15 +76,6 @@ def _read(disk: Disk, metadata: PartitionInputs) -> dict[str, TopicSettings]:
     except (OSError, CorruptBatch, CodecUnavailable, CorruptMetadataRecord):
         return {}  # it is told by the checks of the metadata log
     return lives.settings()
-
-
-def _table(disk: Disk, inputs: ReplicaInputs) -> BatchTable:
-    table = BatchTable()
-    for segment in inputs.segments:
-        path = join(inputs.directory, f"{segment.stem}.log")
-        for scanned in scan_runs(disk, SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)):
-            table.add(scanned)
-    return table
 
 
 def _is_gapless(table: BatchTable) -> bool:

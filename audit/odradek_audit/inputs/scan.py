@@ -10,15 +10,24 @@ by different workers and give together what one reader gives.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from odradek_proto.checksum import crc32c
 from odradek_proto.headers import CRC_START, MAGIC
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
 
-from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts, SoundRun
+from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.facts import (
+    BAD_CRC,
+    REFUSED,
+    TORN,
+    UNREADABLE,
+    BatchFacts,
+    BatchTable,
+    ReplicaInputs,
+    SoundRun,
+)
 from odradek_audit.words import count, plural
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -142,6 +151,29 @@ def unread_part(part: SegmentPart, error: OSError) -> BatchFacts:
     if isinstance(error, PermissionError):
         problem, detail = REFUSED, error.strerror or detail
     return BatchFacts(part.base_offset, part.start, part.end - part.start, problem=problem, detail=detail)
+
+
+def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
+    """The batches of a part; a file that is gone is a stretch that cannot be read."""
+    try:
+        yield from scan_runs(disk, part)
+    except OSError as error:
+        yield unread_part(part, error)
+
+
+def scan_replica(
+    disk: Disk,
+    inputs: ReplicaInputs,
+    read: Callable[[Disk, SegmentPart], Iterable[SoundRun | BatchFacts]] = readable,
+) -> BatchTable:
+    """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes, and an `OSError`
+    with `read=scan_runs`."""
+    table = BatchTable()
+    for segment in inputs.segments:
+        path = join(inputs.directory, f"{segment.stem}.log")
+        for scanned in read(disk, SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)):
+            table.add(scanned)
+    return table
 
 
 def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:

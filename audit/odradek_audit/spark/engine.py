@@ -23,7 +23,6 @@ from odradek_audit.engine.local import (
     is_deep,
     layout_bytes,
     prove_group,
-    readable,
 )
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
@@ -35,6 +34,7 @@ from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import read_layout
+from odradek_audit.inputs.scan import readable
 from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
