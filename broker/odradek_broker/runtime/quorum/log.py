@@ -133,13 +133,13 @@ class QuorumLog:
         ends = [segment.base_offset for segment in segments[1:]]
         return [SegmentSize(end, segment.size) for segment, end in zip(segments, ends, strict=False)]
 
-    def flush(self) -> int:
-        """Make everything durable that has been written; returns up to which offset. Blocking."""
-        return self._log.flush()
+    def flush(self) -> None:
+        """Make everything durable that has been written. Blocking."""
+        self._log.flush()
 
     def flushed(self) -> int:
-        """On the loop, where the log is cut: up to where it is on the disk; not what a flush returned, since when it
-        may have been cut. Raises `OSError`."""
+        """On the loop, where the log is cut: up to where it is on the disk. A flush cannot say, since the log may have
+        been cut before the loop hears of its end. Raises `OSError`."""
         end = self._log.recovery_point
         self._flushed_end.rise(end)
         return end
