@@ -100,8 +100,10 @@ class Ledger:
 
     def deliver(self, topic: str, partition: int, value: bytes, client: str, offset: int, *, isolation: str) -> None:
         """A consumer was given a record; `isolation` is its isolation level."""
-        read = Event(DELIVER, topic, partition, value, client=client, isolation=isolation, time_ms=self._time_ms())
-        self._add(read._replace(offset=offset))
+        at_ms = self._time_ms()
+        self._add(
+            Event(DELIVER, topic, partition, value, offset=offset, client=client, isolation=isolation, time_ms=at_ms)
+        )
 
     def gone(self, client: str) -> None:
         """A client has died: nobody waits for what it had in flight, and nobody will be told of it."""
