@@ -5,13 +5,12 @@ Without Docker the tests are skipped with the reason, unless CI or ODRADEK_REQUI
 
 from __future__ import annotations
 
+import ipaddress
 import os
-import random
 import secrets
 import shutil
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ BROKER_IMAGE, AUDIT_IMAGE = "odradek-test:broker", "odradek-test:audit"
 SERVICES = ("odradek-1", "odradek-2", "odradek-3")
 BUILD_TIMEOUT_S, COMMAND_TIMEOUT_S = 1_800, 600
 PASSWORD = secrets.token_urlsafe()
-LABEL = "com.docker.compose.project"
+LABEL, PREFIX = "com.docker.compose.project", "odradek-test-"  # and the process that owns a project
 
 
 def run(command: Sequence[str], *, timeout_s: float = 180, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -68,6 +67,22 @@ def base_image() -> str:
     return OWN_BASE if run(["docker", "image", "inspect", OWN_BASE]).returncode == 0 else "python:3.11-slim"
 
 
+def own_name() -> str:
+    """A project's name: nobody else has it, and it names the process that removes the project."""
+    return f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def free_net() -> str:
+    """A /24 (its first three bytes) in none of the daemon's networks."""
+    networks = run(["docker", "network", "ls", "-q"]).stdout.split()
+    subnets = run(["docker", "network", "inspect", "-f", "{{range .IPAM.Config}}{{.Subnet}} {{end}}", *networks]).stdout
+    used = [ipaddress.ip_network(subnet) for subnet in subnets.split()]
+    nets = [f"172.30.{third}" for third in range(256)]
+    return secrets.choice(
+        [net for net in nets if not any(ipaddress.ip_network(f"{net}.0/24").overlaps(other) for other in used)]
+    )
+
+
 @dataclass
 class Project:
     """A compose project with a name and ports that nobody else has."""
@@ -75,10 +90,10 @@ class Project:
     compose: list[str]
     base_image: str
     secrets: Path | None = None  # where a client's are, with ops/docker/secure.yml; None: without it
-    name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
+    name: str = field(default_factory=lambda: own_name())
     ports: list[int] = field(default_factory=lambda: processes.free_ports(3))
     kafka_ports: list[int] = field(default_factory=lambda: processes.free_ports(3))
-    net: str = field(default_factory=lambda: f"172.30.{random.randrange(256)}")  # of the brokers' network
+    net: str = field(default_factory=lambda: free_net())  # of the brokers' network
     up_ms: int = 0  # when `up` was typed, of time.monotonic()
 
     @property
@@ -127,18 +142,39 @@ class Project:
     def remove(self) -> None:
         """Containers, networks and volumes with this project's label, by compose and then by hand; nothing else."""
         self.tried("down", "--volumes", "--remove-orphans", "--timeout", "5")
-        for kind, listing, remove in (
-            ("containers", ["ps", "-aq"], ["rm", "-f", "-v"]),
-            ("networks", ["network", "ls", "-q"], ["network", "rm"]),
-            ("volumes", ["volume", "ls", "-q"], ["volume", "rm", "-f"]),
-        ):
-            left = self.left(listing)
-            if left:
-                run(["docker", *remove, *left])
-            assert not self.left(listing), f"{kind} of {self.name} stay behind"
+        remove(self.name)
 
-    def left(self, listing: Sequence[str]) -> list[str]:
-        return run(["docker", *listing, "--filter", f"label={LABEL}={self.name}"]).stdout.split()
+
+KINDS = (  # how Docker lists and removes what a project has
+    ("containers", ["ps", "-a"], ["rm", "-f", "-v"]),
+    ("networks", ["network", "ls"], ["network", "rm"]),
+    ("volumes", ["volume", "ls"], ["volume", "rm", "-f"]),
+)
+
+
+def labelled(listing: Sequence[str], label: str, *options: str) -> list[str]:
+    return run(["docker", *listing, "--filter", f"label={label}", *options]).stdout.split()
+
+
+def remove(project: str) -> None:
+    for kind, listing, removal in KINDS:
+        if left := labelled(listing, f"{LABEL}={project}", "-q"):
+            run(["docker", *removal, *left])
+        assert not labelled(listing, f"{LABEL}={project}", "-q"), f"{kind} of {project} stay behind"
+
+
+def alive(pid: str) -> bool:
+    return Path("/proc", pid).exists()
+
+
+@pytest.fixture(scope="session")
+def no_leftovers(compose_command: list[str]) -> None:
+    """Projects of runs that were killed go first: their brokers would start with the daemon and take ports and nets."""
+    label = ["--format", f'{{{{.Label "{LABEL}"}}}}']
+    projects = {name for _, listing, _ in KINDS for name in labelled(listing, LABEL, *label)}
+    for project in projects:
+        if project.startswith(PREFIX) and not alive(project.removeprefix(PREFIX).split("-")[0]):
+            remove(project)
 
 
 @pytest.fixture
@@ -161,7 +197,7 @@ def container_s() -> Callable[[str], float]:
 
 
 @pytest.fixture(scope="module")
-def built(compose_command: list[str], base_image: str) -> Project:
+def built(compose_command: list[str], base_image: str, no_leftovers: None) -> Project:
     """A project whose images are built."""
     project = Project(compose_command, base_image)
     began = time.monotonic()
