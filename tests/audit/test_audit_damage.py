@@ -164,6 +164,20 @@ def test_tail_after_clean_shutdown_is_found(
     assert {(finding.check, finding.replica) for finding in audit(replicas).findings} == {("torn-tail", "2")}
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize(("segment", "clean"), [(-1, False), (-1, True), (0, False)], ids=["crash", "stop", "complete"])
+def test_a_part_of_an_index_entry_is_found_where_no_start_builds_the_index_anew(
+    write_cluster: Callable[..., dict[str, Path]], log: SampleLog, suffix: str, segment: int, clean: bool
+) -> None:
+    """A kill may interrupt a write to the index of the last segment; a start after a crash does not believe it."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 2, clean_shutdown=clean)
+    path = sorted((replicas["2"] / "t-0").glob("*" + suffix))[segment]
+    sound = path.read_bytes()
+    path.write_bytes(sound + b"\0\1")
+    found = [(each.check, each.file, each.position) for each in audit(replicas).findings]
+    assert found == ([] if (segment, clean) == (-1, False) else [("index-unsound", path.name, len(sound))])
+
+
 def test_torn_tail_below_recovery_point_is_found(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
     """What was flushed cannot be torn."""
     sample = SamplePartition(log, recovery_point=260)

@@ -279,6 +279,22 @@ def test_a_full_disk_leaves_the_log_as_it_was(bench: LogBench) -> None:
     assert bench.log.recovery.cut_offset is None
 
 
+def test_a_full_disk_leaves_no_part_of_an_index_entry(bench: LogBench) -> None:
+    """A roll completes the indexes first: with room for some bytes of them the write ends in the middle of an entry."""
+    while bench.log.segments[0].size + len(batch(0)) <= bench.log.settings.segment_bytes:
+        bench.fill(1)
+    full = batch(bench.log.end_offset)
+    for room in range(1, 40):
+        bench.disk.quota = bench.disk.used + room
+        with pytest.raises(DiskFull):
+            bench.log.append([read_header(full)], [full])
+        sizes = [bench.files.open(bench.path(f"{0:020d}{suffix}")).size() for suffix in (".index", ".timeindex")]
+        assert (sizes[0] % 8, sizes[1] % 12) == (0, 0), room
+    bench.disk.quota = None
+    bench.append(full)
+    assert len(bench.names(".log")) == 2
+
+
 def test_a_full_disk_in_the_middle_of_a_run_takes_all_of_it_back(bench: LogBench) -> None:
     """A run that would spread over three segments is written as a whole or not at all."""
     written = bench.fill(3)

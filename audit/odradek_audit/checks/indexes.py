@@ -6,8 +6,8 @@
 A look-up takes the greatest entry not above its target and scans forward. So an entry is sound when its position is
 the start of a batch and the batch with its offset does not lie before it; a follower of an older Kafka that
 appended several batches at once has such entries. Zeros at the end are room that Kafka keeps in the file of the
-active segment. After an unclean stop, entries of the last segment may point behind the end of its log: recovery
-builds its indexes anew.
+active segment. After an unclean stop, entries of the last segment may point behind the end of its log, and its last
+entry may be there in part: recovery builds its indexes anew.
 """
 
 from __future__ import annotations
@@ -57,23 +57,21 @@ def _with_entries(
     except OSError as error:
         _report(inputs, segment, sink, file, 0, segment.base_offset, f"cannot be read: {error}")
         return
-    if len(data) % layout.size:
-        length = len(data) - len(data) % layout.size
-        _report(
-            inputs,
-            segment,
-            sink,
-            file,
-            length,
-            segment.base_offset,
-            f"has {plural(len(data), 'byte')}, no multiple of {layout.size}",
-        )
-        data = data[:length]
+    length = len(data) - len(data) % layout.size
+    if length != len(data) and not _unrecovered(inputs, segment):
+        what = f"has {plural(len(data), 'byte')}, no multiple of {layout.size}"
+        _report(inputs, segment, sink, file, length, segment.base_offset, what)
+    data = data[:length]
     entries = list(layout.iter_unpack(data.rstrip(b"\0") + bytes(-len(data.rstrip(b"\0")) % layout.size)))
     if layout is OFFSET_ENTRY:
         _check_offsets(inputs, segment, file, entries, table, sink)
     else:
         _check_times(inputs, segment, file, entries, table, sink)
+
+
+def _unrecovered(inputs: ReplicaInputs, segment: SegmentFile) -> bool:
+    """Whether the next start does not believe the indexes of a segment."""
+    return segment == inputs.segments[-1] and not inputs.clean_shutdown
 
 
 def _check_offsets(
@@ -86,7 +84,7 @@ def _check_offsets(
 ) -> None:
     rows = table.rows_of_segment(segment.base_offset)
     valid_end = table.position[rows.stop - 1] + table.size[rows.stop - 1] if rows else 0
-    unrecovered = segment == inputs.segments[-1] and not inputs.clean_shutdown
+    unrecovered = _unrecovered(inputs, segment)
     last_relative = last_position = -1
     for number, (relative, position) in enumerate(entries):
         offset = segment.base_offset + relative
@@ -134,7 +132,7 @@ def _check_times(
     rows = table.rows_of_segment(segment.base_offset)
     largest = max(table.max_timestamp[rows.start : rows.stop], default=-1)
     log_end = table.last_offset[rows.stop - 1] + 1 if rows else segment.base_offset
-    unrecovered = segment == inputs.segments[-1] and not inputs.clean_shutdown
+    unrecovered = _unrecovered(inputs, segment)
     row, so_far = rows.start, -1
     previous_time, previous_relative = -1, -1
     for number, (timestamp, relative) in enumerate(entries):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from odradek_proto.formats import (
     decode_offset_index,
@@ -64,9 +65,17 @@ class _IndexFile:
                 file.close()
 
     def add(self, content: bytes, count: int) -> None:
-        if content:
-            self.open().pwritev([content], self.saved * self.entry_size)
-            self.saved += count
+        """Raises `OSError`: a disk that became full in the middle keeps no part of an entry."""
+        if not content:
+            return
+        end = self.saved * self.entry_size
+        try:
+            self.open().pwritev([content], end)
+        except OSError:
+            with suppress(OSError):
+                self.open().truncate(end)
+            raise
+        self.saved += count
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries, whatever the file holds behind them."""
