@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
+from dataclasses import replace
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
@@ -14,8 +15,14 @@ from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import liveness as recovery
 from odradek_chaos.worlds.simulated.run.expansion import expand
-from odradek_chaos.worlds.simulated.run.liveness import WAYS_TO_BREAK, break_one_for_ever
+from odradek_chaos.worlds.simulated.run.liveness import (
+    WAYS_TO_BREAK,
+    break_one_for_ever,
+    unhealthy_without,
+    was_elected_unheard,
+)
 from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -123,7 +130,7 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
 def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetched() -> None:
     """It would soon be alone in its ISR, and nobody could take over; any other way to break it is owed all the same."""
     loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined", elr="off")))
 
     async def story() -> None:
         await begin(world)
@@ -139,3 +146,43 @@ def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetche
     loop.run(story(), limit_s=60)
     loop.close()
     assert not world.findings.found
+
+
+@pytest.mark.parametrize("elr", ["off", "on"])
+@pytest.mark.parametrize("is_elected", [False, True])
+def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may_replace_it(
+    elr: str, is_elected: bool
+) -> None:
+    """Nobody ever fetches from it, so it is alone after the lag time; only eligible leader replicas may take over."""
+    loop = SimLoop(1)
+    plan = expand(loop.fork_rng("plan"), Options(shape="combined", elr=elr, chance="none"))
+    lag = replace(plan.settings, replica_lag_time_max_ms=800, broker_session_timeout_ms=2_500)
+    world = World(loop, replace(plan, settings=lag))
+
+    async def story() -> None:
+        await begin(world)
+        broken = break_one_for_ever(world, "unreachable")
+        assert broken
+        if is_elected:
+            parts = [part for tp in world.partitions if (part := world.cluster.newest_image().partition(tp))]
+            leader = next(part.leader for part in parts if part.replicas[:2] == (part.leader, broken))
+            world.cluster.machines[leader].kill()
+            await virtual_sleep(0.1)
+            world.cluster.start(leader)
+        await virtual_sleep(20)
+        assert was_elected_unheard(world, broken) is (is_elected and elr == "off")
+        assert bool(unhealthy_without(world, broken)) is (is_elected and elr == "off")
+        await end(world)
+
+    loop.run(story(), limit_s=60)
+    loop.close()
+    assert not world.findings.found
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_behind_such_an_election() -> None:
+    """Its leader was dead, and the controller did not know it, when the next one became unreachable."""
+    result = run_seed(12011, Options())
+    assert result.faults["core-unreachable"] == 1
+    assert not result.findings, result.report()
+    assert result.compared > 0

@@ -84,7 +84,7 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     ):
         return 0
     broken = rng.choice(expendable)
-    if way == "unreachable" and waits_for_a_follower(world, broken):
+    if way == "unreachable" and not world.plan.settings.odradek_elr_enable and waits_for_a_follower(world, broken):
         return 0
     world.heal(besides=broken)
     world.faults.counts[f"core-{way}"] += 1
@@ -147,6 +147,24 @@ def waits_for_a_follower(world: World, leader: int) -> bool:
         if isinstance(role, LeaderPartition):
             others = [each for each in role.replicas.isr.committed if each != leader]
             if any(role.replicas.by_id[each].log_end_offset < role.log.log_end_offset for each in others):
+                return True
+    return False
+
+
+def was_elected_unheard(world: World, broken: int) -> bool:
+    """Whether the machine that nobody reaches leads a partition alone, and nobody has fetched from it in its epoch.
+
+    An election or a command that was under way when it broke has made it the leader: the same holds as for a leader
+    that waits for a follower.
+    """
+    if world.plan.settings.odradek_elr_enable or not world.faults.counts["core-unreachable"]:
+        return False
+    image = world.cluster.newest_image()
+    for tp, replica in world.cluster.hosted(broken).items():
+        role, registration = replica.role, image.partition(tp)
+        if isinstance(role, LeaderPartition) and registration is not None and registration.isr == (broken,):
+            ends = {each: remote.log_end_offset for each, remote in role.replicas.by_id.items() if each != broken}
+            if role.leader_epoch == registration.leader_epoch and max(ends.values(), default=-1) < 0:
                 return True
     return False
 

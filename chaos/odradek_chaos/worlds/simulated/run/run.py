@@ -36,6 +36,7 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     acknowledged_since,
     break_one_for_ever,
     unhealthy_without,
+    was_elected_unheard,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.members import STABLE_MS
@@ -254,7 +255,7 @@ async def _core(world: World, load: Load) -> None:
             world, lambda: not unhealthy_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
         )
     except TimeoutError:
-        if world.expectations.recovers:
+        if world.expectations.recovers and not was_elected_unheard(world, broken):
             state = unhealthy_without(world, broken) or "no acknowledgement"
             world.findings.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
             if world.findings.found:
