@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from odradek import Consumer, Producer
+from odradek import BootstrapError, BufferFull, Consumer, Producer
 from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_proto.records import encode_batch
 
@@ -49,6 +49,38 @@ async def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any) ->
     async with sender:
         await sender.send("orders", "a")
     assert log.values() == [b"a"]
+
+
+async def test_a_call_of_a_producer_blocks_no_longer_than_max_block_ms(peers: Any) -> None:
+    """Not for a topic that silent brokers do not describe, and not for the buffer when it has waited for a topic."""
+    peers.topic("orders")
+    sender = Producer(
+        peers.bootstrap,
+        max_block_ms=3_000,
+        buffer_memory=1_000,
+        batch_size=200,
+        clock=peers.clock,
+        network=peers.network,
+    )
+    async with sender:
+        await sender.send("orders", "first")
+        for broker in peers.brokers.values():
+            broker.node.pause()
+        begun_ms = peers.clock.now_ms()
+        with pytest.raises(BootstrapError, match="no answer"):
+            await sender.send("elsewhere", "x")
+        assert peers.clock.now_ms() - begun_ms == 3_000
+        await sender.enqueue_many("orders", ["x" * 90] * 10)
+        asked = asyncio.ensure_future(sender.enqueue("elsewhere", "x" * 90))
+        begun_ms = peers.clock.now_ms()
+        await peers.clock.sleep(2_000)
+        peers.topic("elsewhere")
+        peers.brokers[2].node.resume()  # which leads none of them
+        with pytest.raises(BufferFull):
+            await asked
+        assert peers.clock.now_ms() - begun_ms == 3_000
+        for broker in peers.brokers.values():
+            broker.node.resume()
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

@@ -167,14 +167,16 @@ class Cluster:
         if self.failed is not None:
             raise self.failed
 
-    async def partitions_of(self, topic: str, timeout_ms: int) -> list[int]:
+    async def partitions_of(self, topic: str, timeout_ms: int, longest_ms: int | None = None) -> list[int]:
         """The partitions of a topic. Raises `UnknownTopic` when it does not appear in time.
 
-        Brokers that are silent have not said that there is no such topic: they have request.timeout.ms.
+        Brokers that are silent have not said that there is no such topic: they have request.timeout.ms, but no more
+        than `longest_ms`.
         """
         self.follow((topic,))
+        silent_ms = self.config.request_timeout_ms
         deadline = self.clock.now_ms() + timeout_ms
-        silent_deadline = max(deadline, self.clock.now_ms() + self.config.request_timeout_ms)
+        silent_deadline = max(deadline, self.clock.now_ms() + min(silent_ms, longest_ms or silent_ms))
         while (partitions := self.view.partitions_of(topic)) is None:
             deadline = silent_deadline if self._silent else deadline
             if self.clock.now_ms() >= deadline:

@@ -108,15 +108,16 @@ class ProduceEngine:
         Returns in the order of the calls. While anybody waits the topic has no entry in `routes`: a record that comes
         then waits behind the others, even if the topic is known by now.
         """
-        timeout_ms = min(self._config.unknown_topic_timeout_ms, self._config.max_block_ms)
+        longest_ms = self._config.max_block_ms
+        timeout_ms = min(self._config.unknown_topic_timeout_ms, longest_ms)
         self.routes.pop(topic, None)
         waiters = self._topic_waiters.setdefault(topic, Turns())
         try:
             with waiters.next() as turn:
-                partitions = await self._cluster.partitions_of(topic, timeout_ms)
+                partitions = await self._cluster.partitions_of(topic, timeout_ms, longest_ms)
                 while not turn.is_first:  # the others have their own timeouts
                     await turn.until(lambda: True)
-                    partitions = await self._cluster.partitions_of(topic, timeout_ms)
+                    partitions = await self._cluster.partitions_of(topic, timeout_ms, longest_ms)
         finally:
             if not waiters:
                 self._topic_waiters.pop(topic, None)
@@ -150,12 +151,13 @@ class ProduceEngine:
             self._rearm(now_ms)
         return batch
 
-    async def wait_for_room(self, size: int) -> None:
-        """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` after max.block.ms."""
+    async def wait_for_room(self, size: int, since_ms: int) -> None:
+        """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` max.block.ms after the call began."""
+        left_ms = since_ms + self._config.max_block_ms - self._clock.now_ms()
         try:
             with self.buffer_waiters.next() as turn:
                 self._hurry()
-                async with asyncio.timeout(self._config.max_block_ms / 1000):
+                async with asyncio.timeout(left_ms / 1000):
                     await turn.until(lambda: self.fatal is not None or self.has_room(size))
         except TimeoutError:
             raise BufferFull(

@@ -337,9 +337,10 @@ class Producer(Client, Generic[K, V]):
                 f"or buffer.memory ({self._buffer_memory})",
                 hint="send smaller records, or raise max_request_size here and max.message.bytes of the topic",
             )
+        begun_ms = self._clock.now_ms()
         route = await engine.route(topic)
         if engine.buffer_waiters or not engine.has_room(size):
-            await engine.wait_for_room(size)
+            await engine.wait_for_room(size, begun_ms)
         engine = self._ready_engine()
         batch = self._put(engine, route, partition, timestamp, key, value, headers, size)
         if batch is None:
