@@ -251,3 +251,39 @@ def test_a_process_that_ends_without_close_leaves_its_group(cluster: Cluster) ->
         [found] = admin.describe_consumer_groups(["g"])
         assert found.members == ()
         assert admin.list_consumer_group_offsets("g")[TP].offset == 2
+
+
+CALLBACK_FAILED = """
+import sys, threading
+from odradek.sync import Consumer, Producer
+
+called = threading.Event()
+
+def refuse(partitions):
+    called.set()
+    raise ValueError("of a callback")
+
+consumer = Consumer(sys.argv[1], group_id="g", auto_offset_reset="earliest")
+consumer.subscribe("orders", on_assigned=refuse, on_revoked=print)
+while not called.wait(0.05):
+    consumer.poll(0)
+producer = Producer(sys.argv[1], linger_ms=600_000)
+producer.enqueue("orders", "last")
+"""
+
+
+def test_callbacks_of_a_consumer_that_nobody_closes_cost_other_clients_nothing(cluster: Cluster) -> None:
+    """No thread can be started for one any more, and an error of an earlier one is logged: records are sent all the
+    same, of a producer that nobody has closed either."""
+    cluster.create_topic("orders", partitions=1)
+    ended = subprocess.run(
+        [sys.executable, "-c", CALLBACK_FAILED, cluster.bootstrap], capture_output=True, text=True, timeout=120
+    )
+    assert "at the end of the process: of a callback" in ended.stderr
+    assert "its callback is not called" in ended.stderr
+    assert not ended.stdout
+    with odradek.sync.Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer:
+        assert [record.value for record in consumer.poll(30)] == [b"last"]
+    with odradek.sync.Admin(cluster.bootstrap) as admin:
+        [found] = admin.describe_consumer_groups(["g"])
+        assert found.members == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any, Generic, Literal, Self, Unpack
@@ -19,7 +18,7 @@ from odradek.shared.errors import OdradekError
 from odradek.shared.results import ConsumerRecord, K, V
 from odradek.sync.admin_methods import AdminMethods
 from odradek.sync.bridge import Facade, blocking, calling, iterating
-from odradek.sync.unclosed import hold, release
+from odradek.sync.unclosed import apart, hold, release
 
 
 class Admin(AdminMethods):
@@ -151,13 +150,17 @@ class Consumer(Facade, Generic[K, V]):
     ) -> None:
         """As `odradek.Consumer.subscribe`. The callbacks run in another thread, while nothing is handed out.
 
-        They may call this consumer, but not ask it for records.
+        They may call this consumer, but not ask it for records. None is called by a process that ends without `close`.
         """
 
-        def apart(callback: Callback | None) -> Callback | None:
-            return None if callback is None else lambda partitions: asyncio.to_thread(_run, callback, partitions)
+        def in_thread(callback: Callback | None) -> Callback | None:
+            return None if callback is None else lambda partitions: apart(_run, callback, partitions)
 
-        told = {"on_assigned": apart(on_assigned), "on_revoked": apart(on_revoked), "on_lost": apart(on_lost)}
+        told = {
+            "on_assigned": in_thread(on_assigned),
+            "on_revoked": in_thread(on_revoked),
+            "on_lost": in_thread(on_lost),
+        }
         self._loop.call(lambda: self._client.subscribe(topics, pattern=pattern, **told))
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:

@@ -6,10 +6,12 @@ it took, and leaves its group. In the child of a fork they belong to the parent,
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from odradek_proto.transport.background import BackgroundLoop
@@ -32,6 +34,15 @@ class Ending(Protocol):
 
 
 _unclosed: dict[Ending, None] = {}
+_is_ending = False
+
+
+async def apart(function: Callable[..., None], *arguments: object) -> None:
+    """Call what may block in a thread of its own, unless the process ends: no thread can be started then."""
+    if _is_ending:
+        logger.warning("the process ends before a consumer was closed: its callback is not called")
+    else:
+        await asyncio.to_thread(function, *arguments)
 
 
 def hold(client: Ending) -> None:
@@ -59,13 +70,15 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 @atexit.register
 def _end_all() -> None:
+    global _is_ending
+    _is_ending = True
     for client in [*_unclosed]:
         try:
             client.loop.run(client.end_with_process())
         except ExceptionGroup as failures:
             logger.error("at the end of the process, %s: %s", failures, "; ".join(map(str, failures.exceptions)))
-        except OdradekError as error:
-            logger.error("at the end of the process: %s", error)
+        except Exception as error:  # of a callback, too; the others are ended all the same
+            logger.error("at the end of the process: %s", error, exc_info=not isinstance(error, OdradekError))
 
 
 def _see_to_the_end_of_a_child() -> None:
