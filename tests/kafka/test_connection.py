@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
@@ -39,6 +39,7 @@ class Door:
     ) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
         self.done: dict[int, Done] = {}
+        self.hang_up: dict[int, Callable[[str], None]] = {}
         self.granted: dict[int, int] = {}  # bytes of records
         self.slow: dict[int, asyncio.Future[Body]] = {}
         self.clock = HandClock()
@@ -70,6 +71,7 @@ class Door:
             raise IndexError("a bug")
         self.started.append((PRODUCE, number))
         self.done[number] = done
+        self.hang_up[number] = request.hang_up
 
     async def _answer(self, request: Request) -> Body:
         return await self._begin(request)
@@ -365,6 +367,21 @@ async def test_what_cannot_be_understood_closes_after_the_answers_before_it(bad:
     assert client.wire.correlation_ids() == [1]
     assert client.wire.closed
     assert (PRODUCE, 5) not in door.started
+    assert door.listener.shared.refused_requests == 1
+
+
+async def test_partitions_that_fail_together_close_the_connection_once() -> None:
+    """With acks=0 each of them says so, now or after it has waited; and of a client that has gone nobody complains."""
+    door = Door()
+    client, gone = door.connect(), door.connect()
+    client.ask((PRODUCE, 1))
+    gone.ask((PRODUCE, 2))
+    gone.receiver.on_lost()
+    for number in (1, 1, 1, 2):
+        door.done[number](None)
+        door.hang_up[number]("Produce with acks=0 failed")
+    await turns()
+    assert client.wire.closed
     assert door.listener.shared.refused_requests == 1
 
 

@@ -373,8 +373,9 @@ class KafkaConnection:
         self.close()
 
     def _hang_up(self, reason: str) -> None:
-        self._shared.refused(str(self.client), f"{self}: {reason}")
-        self.close()
+        if not self._closing and not self._gone:
+            self._shared.refused(str(self.client), f"{self}: {reason}")
+            self.close()
 
     def close(self) -> None:
         """Read and start nothing more; what was answered leaves first."""
