@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from odradek_broker.storage.errors import ROOM_BYTES
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
 
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, fetch_answer, maintenance_of, run, stored
 
@@ -129,6 +131,37 @@ def test_a_replica_that_found_no_room_is_made_when_there_is_some() -> None:
     run(story, disk)
 
 
+def test_a_replica_that_finds_no_room_again_does_not_keep_others_from_coming_back() -> None:
+    """One that could not be made, and one that had to cut its log: each is tried again until it succeeds."""
+    disk = SimDisk(random.Random(1))
+    other = TopicPartition("payments", 0)
+
+    async def story(world: World) -> None:
+        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+        await world.learn(ME, 0, isr=(ME,))
+        for _ in range(3):
+            assert produced(world) is ErrorCode.NONE
+        await maintenance.checkpoint_high_watermarks()
+        await world.learn(ONE, 1)
+        disk.quota = disk.used
+        await world.learn(ME, 0, tp=other)
+        answer = fetch_answer(epoch=1, offset=3, diverging=True, diverging_epoch=0, diverging_end_offset=1)
+        world.leader(ONE).answers.put_nowait(answer)
+        await world.clock.sleep(100)
+        replica = world.replicas.replicas[ORDERS]
+        assert replica.offline is not None
+        assert other in world.replicas.broken
+        disk.quota = None
+        disk.inject("write", "/data/payments-0", code=errno.ENOSPC)
+        await maintenance.checkpoint_high_watermarks()
+        assert replica.offline is None
+        assert other in world.replicas.broken
+        await maintenance.checkpoint_high_watermarks()
+        assert not world.replicas.broken
+
+    run(story, disk)
+
+
 def test_a_disk_is_full_no_more_although_nobody_writes_there() -> None:
     """Else a broker whose leaderships have moved would be called full for good (R-148)."""
     disk = SimDisk(random.Random(1))
@@ -145,5 +178,20 @@ def test_a_disk_is_full_no_more_although_nobody_writes_there() -> None:
         assert not describes_room(world), "nothing was written yet"
         await maintenance.checkpoint_high_watermarks()
         assert describes_room(world)
+
+    run(story, disk)
+
+
+def test_a_disk_at_its_edge_is_full_once() -> None:
+    """What is written, and removed, by the way would have it full and not full again and again (R-148)."""
+    disk = SimDisk(random.Random(1))
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0)
+        found = []
+        for kib in (1025, 1023, 1025, 1023, 2047, 2049, 1025, 1023):
+            disk.quota = disk.used + (kib << 10)
+            found.append(describes_room(world))
+        assert found == [True, False, False, False, False, True, True, False]
 
     run(story, disk)

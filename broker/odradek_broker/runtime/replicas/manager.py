@@ -96,6 +96,7 @@ class ReplicaManager:
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
         self._without_room: dict[TopicPartition, None] = {}  # offline, or not made, until the disk has room
+        self._is_short_of_space = False
         self._to_host: dict[TopicPartition, None] = {}  # replicas whose log is still to be made
         self.loaded = False
         self.leaving = False  # this broker has begun its controlled shutdown
@@ -136,7 +137,10 @@ class ReplicaManager:
 
     @property
     def _has_free_space(self) -> bool:
-        return self._files.free_bytes(self._directory.path) >= ROOM_BYTES
+        """Where there was none it takes twice as much: a disk at its edge would pass leaderships back and forth."""
+        wanted_bytes = 2 * ROOM_BYTES if self._is_short_of_space else ROOM_BYTES
+        self._is_short_of_space = self._files.free_bytes(self._directory.path) < wanted_bytes
+        return not self._is_short_of_space
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
         """`listener` is called when this broker becomes leader of a partition of the topic, and when it ceases."""
