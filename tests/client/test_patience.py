@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from odradek import BootstrapError, BufferFull, Consumer, Producer
+from odradek import BootstrapError, BufferFull, Consumer, Producer, UnknownTopic
+from odradek.cluster.cluster import Cluster
 from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_proto.records import encode_batch
 
@@ -81,6 +82,22 @@ async def test_a_call_of_a_producer_blocks_no_longer_than_max_block_ms(peers: An
         assert peers.clock.now_ms() - begun_ms == 3_000
         for broker in peers.brokers.values():
             broker.node.resume()
+
+
+async def test_refreshes_come_at_growing_intervals_while_somebody_waits_for_one(peers: Any) -> None:
+    """For a topic that there is not, in two tasks: up to retry.backoff.max.ms, and small again only after a quiet time."""
+    cluster = Cluster(Producer(peers.bootstrap)._base_config, peers.clock, peers.network)
+    await cluster.start()
+    counts = []
+    for timeout_ms in (10_000, 60_000, 10_000):
+        before = sum(broker.calls.count("Metadata") for broker in peers.brokers.values())
+        waiting = [cluster.partitions_of("nowhere", timeout_ms) for _ in range(2)]
+        assert all(isinstance(each, UnknownTopic) for each in await asyncio.gather(*waiting, return_exceptions=True))
+        counts.append(sum(broker.calls.count("Metadata") for broker in peers.brokers.values()) - before)
+        await peers.clock.sleep(5_000)
+    await cluster.close()
+    assert abs(counts[0] - counts[2]) <= 4, counts
+    assert counts[1] - counts[0] <= 50 / 0.8, counts
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

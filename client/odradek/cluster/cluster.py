@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 METADATA = "/odradek.v1.Broker/Metadata"
 METADATA_TIMEOUT_MS = 2_000  # for one broker; another is asked long before
 HEDGE_MS = 150
-QUIET_MS = 1_000  # after so long without a refresh the pause between two starts small again
+QUIET_MS = 1_000  # when nobody wants a refresh for so long after a pause, the next pause starts small again
 
 
 A = TypeVar("A")
@@ -221,10 +221,10 @@ class Cluster:
             failures = 0 if self.clock.now_ms() - last_ms > QUIET_MS else failures + 1
             self._wanted.clear()
             await self._refresh()
-            last_ms = self.clock.now_ms()
             for listener in self.listeners:
                 listener()
             await self.clock.sleep(self.search_pause(failures))
+            last_ms = self.clock.now_ms()
 
     async def _refresh(self) -> bool:
         """Ask who leads. Returns whether somebody answered."""
