@@ -29,7 +29,7 @@ def test_each_question_is_asked_once(odradek: Run, monkeypatch: pytest.MonkeyPat
             outcome = odradek("cluster", "health", "-b", cluster.bootstrap)
     assert outcome.code == 0, outcome
     assert asked == {
-        "Metadata": 5,
+        "Metadata": 4,
         "ListOffsets": 1,
         "DescribeReplicas": 1,
     }  # two of them are the clients' own, before the first question

@@ -85,7 +85,7 @@ async def test_a_call_of_a_producer_blocks_no_longer_than_max_block_ms(peers: An
 
 
 async def test_refreshes_come_at_growing_intervals_while_somebody_waits_for_one(peers: Any) -> None:
-    """For a topic that there is not, in two tasks: up to retry.backoff.max.ms, and small again only after a quiet time."""
+    """For a topic that there is not: up to retry.backoff.max.ms, and small again only after a quiet time."""
     cluster = Cluster(Producer(peers.bootstrap)._base_config, peers.clock, peers.network)
     await cluster.start()
     counts = []

@@ -34,7 +34,7 @@ from odradek.administration.descriptions import (
     TopicDescription,
 )
 from odradek.administration.from_wire import (
-    describe_brokers,
+    describe_cluster,
     describe_config,
     describe_quorum_replica,
     describe_replica,
@@ -369,8 +369,7 @@ class Admin(GroupAdmin):
 
         The endpoints are those of the listener that was asked, or of all that clients may use.
         """
-        answer = await self._metadata(broker_pb2.MetadataRequest(all_listeners=all_listeners))
-        return ClusterDescription(answer.cluster_id, answer.controller_id, describe_brokers(answer), answer.listener)
+        return describe_cluster(await self._metadata(broker_pb2.MetadataRequest(all_listeners=all_listeners)))
 
     async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
         """Forget a broker that is gone for good. Raises INVALID_REQUEST while it is in session or has replicas."""
@@ -600,3 +599,9 @@ def _raise_first(results: Sequence[tuple[str, int, str]]) -> None:
         for other in errors[1:]:
             errors[0].add_note(str(other))
         raise errors[0]
+
+
+async def describe_all(admin: Admin) -> tuple[ClusterDescription, list[TopicDescription]]:
+    """`describe_cluster` and `describe_topics` of one moment, by one request."""
+    answer = await admin._metadata(broker_pb2.MetadataRequest(all_topics=True))
+    return describe_cluster(answer), sorted(map(describe_topic, answer.topics), key=lambda topic: topic.name)

@@ -7,6 +7,7 @@ from odradek_proto.v1 import admin_messages, broker_pb2
 
 from odradek.administration.descriptions import (
     BrokerDescription,
+    ClusterDescription,
     ConfigEntry,
     ConfigSynonym,
     EpochStart,
@@ -52,13 +53,14 @@ def describe_config(entry: admin_messages.ConfigEntry) -> ConfigEntry:
     return ConfigEntry(entry.name, entry.value, source, entry.read_only, entry.sensitive, entry.type, synonyms)
 
 
-def describe_brokers(answer: broker_pb2.MetadataResponse) -> list[BrokerDescription]:
-    """Sorted by broker id."""
+def describe_cluster(answer: broker_pb2.MetadataResponse) -> ClusterDescription:
+    """Brokers are sorted by id."""
     found = [
         BrokerDescription(broker.broker_id, dict(broker.endpoints), broker.rack, broker.fenced, broker.broker_epoch)
         for broker in answer.brokers
     ]
-    return sorted(found, key=lambda broker: broker.broker_id)
+    brokers = sorted(found, key=lambda broker: broker.broker_id)
+    return ClusterDescription(answer.cluster_id, answer.controller_id, brokers, answer.listener)
 
 
 def describe_topic(topic: broker_pb2.TopicMetadata) -> TopicDescription:

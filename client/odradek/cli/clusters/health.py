@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
+from odradek.administration.admin import describe_all
 from odradek.cli.checkup.clocks import ask_for_clocks, says_apart
 from odradek.cli.checkup.replicas import Unusable, ask_for_trouble, ask_for_unusable, says, says_damaged, says_full
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
@@ -26,7 +27,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     """
     from odradek.shared.security import network_for
 
-    cluster, topics = await asyncio.gather(admin.describe_cluster(), admin.describe_topics())
+    cluster, topics = await describe_all(admin)
     partitions = partitions_of(topics)
     described = sorted(cluster.brokers, key=lambda broker: broker.broker_id)
     network = network_for()
