@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from odradek_broker.core.quorum.messages import QuorumState, Send, Vote
+from odradek_broker.core.quorum.messages import Fetch, QuorumState, Send, Vote
 from odradek_broker.runtime.quorum.node import QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
 from odradek_broker.runtime.quorum.state_file import OtherVoters
@@ -194,6 +194,34 @@ def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
     assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), Send) == []
     assert core.leader_id == 2
     assert of(core.on_time(NOW + 100), Send) == [send]
+
+
+def test_a_request_that_waits_ends_with_its_sender_or_with_the_node() -> None:
+    """The core forgets it when its sender hangs up; when the node stops, the sender is told to ask elsewhere."""
+
+    async def story() -> tuple[list[object], list[object], bytes]:
+        submitted: list[object] = []
+        forgotten: list[object] = []
+        service = QuorumService(
+            QuorumSettings(2, CLUSTER_ID, {1: "one:7001", 2: "two:7002", 3: "three:7003"}),
+            is_ready=lambda: True,
+            submit=lambda request, token: submitted.append(token),
+            forget=forgotten.append,
+            known=lambda: (2, 6),
+        )
+        method, data = encode_request(Fetch(3, 6, 8, 6, 0, 500, 1024), CLUSTER_ID)
+        calls = [asyncio.ensure_future(service.handlers().unary[method](data, CallContext("anybody"))) for _ in "ab"]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        await asyncio.wait(calls[:1])
+        assert calls[0].cancelled()
+        service.close()
+        return submitted, forgotten, await calls[1]
+
+    submitted, forgotten, answer = asyncio.run(story())
+    assert forgotten == submitted[:1]
+    decoded = decode_answer(Fetch(3, 6, 8, 6, 0, 500, 1024), answer)
+    assert (decoded.error, decoded.leader_id, decoded.epoch) == (ErrorCode.BROKER_NOT_AVAILABLE, 2, 6)
 
 
 def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it() -> None:

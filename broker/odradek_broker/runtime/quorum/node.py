@@ -52,9 +52,9 @@ from odradek_broker.runtime.quorum.commits import QuorumCommits
 from odradek_broker.runtime.quorum.description import describe_quorum
 from odradek_broker.runtime.quorum.disk import QuorumDisk
 from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
-from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Token
+from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Token, answer_caller
 from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSettings
-from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
+from odradek_broker.runtime.quorum.snapshots import SnapshotWork
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
 from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.errors import ROOM_BYTES, is_no_room

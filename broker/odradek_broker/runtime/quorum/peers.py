@@ -53,7 +53,7 @@ LONGEST_WAIT_MS = 5_000  # of a fetch, whatever its sender asks for
 LARGEST_PIECE = 8 << 20  # bytes of a snapshot in one answer, whatever its receiver asks for
 MAX_WAITING = 2_000  # requests that wait for their answer, all peers together
 
-Token = asyncio.Future[Answer]
+Token = asyncio.Future[Answer | None]  # None: the node stopped before the core had an answer
 
 
 class QuorumPeers:
@@ -131,7 +131,7 @@ class QuorumService:
     def close(self) -> None:
         """End every request that still waits, with BROKER_NOT_AVAILABLE."""
         for token in tuple(self._waiting):
-            token.cancel()
+            answer_caller(token, None)
 
     async def _serve(self, method: str, data: bytes, context: CallContext) -> bytes:
         try:
@@ -161,14 +161,20 @@ class QuorumService:
         self._waiting[token] = None
         try:
             self._submit(request, token)
-            if not token.done():
-                await asyncio.wait((token,))
-            return None if token.cancelled() else token.result()
+            return await token
+        except BaseException:  # the sender hung up
+            token.cancel()
+            self._forget(token)
+            raise
         finally:
             del self._waiting[token]
-            if not token.done():
-                token.cancel()
-                self._forget(token)
+
+
+def answer_caller(token: object, answer: Answer | None) -> None:
+    """Answer a request, unless its sender has hung up."""
+    assert isinstance(token, asyncio.Future)
+    if not token.done():
+        token.set_result(answer)
 
 
 def _summary(request: Request, answer: Answer) -> str:

@@ -8,7 +8,6 @@ of the effects.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 
 from odradek_proto.errors import ErrorCode
@@ -17,7 +16,6 @@ from odradek_proto.values import replace
 
 from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.messages import (
-    Answer,
     CheckSnapshot,
     Effect,
     InstallSnapshot,
@@ -29,6 +27,7 @@ from odradek_broker.core.quorum.messages import (
 )
 from odradek_broker.runtime.quorum.commits import QuorumCommits
 from odradek_broker.runtime.quorum.disk import QuorumDisk
+from odradek_broker.runtime.quorum.peers import answer_caller
 
 SnapshotEffect = TakeSnapshot | StartLogAt | ReplyChunk | ReceiveChunk | CheckSnapshot | InstallSnapshot
 Work = Coroutine[object, object, None]
@@ -99,10 +98,3 @@ class SnapshotWork:
         found, state = await self._disk.install(snapshot)
         if not self._disk.leaving:
             self._commits.start_at(found.id, state, found.timestamp)
-
-
-def answer_caller(token: object, answer: Answer) -> None:
-    """Answer a request, unless its sender has hung up."""
-    assert isinstance(token, asyncio.Future)
-    if not token.done():
-        token.set_result(answer)
