@@ -248,7 +248,7 @@ class Broker:
         self._endpoints.update(advertised_endpoints(self.settings, listening))
         self._spawn(self._flusher.run())
         await self.session.start()
-        self._spawn(self._watch_session())
+        self.session.failed.add_done_callback(self._on_session_failed)
         image = self._feed.image
         for tp, topic_id in self._directory.partitions().items():
             if not self._loads:
@@ -256,8 +256,10 @@ class Broker:
             await self._load(tp, topic_id, image)
         self.recovered = True
         self._spawn(self._follow_metadata())
-        self._spawn(self._make_topic_creation().run())
-        self._spawn(self._create_users())
+        if self.settings.odradek_create_topics:
+            self._spawn(self._make_topic_creation().run())
+        if self.settings.odradek_create_users:
+            self._spawn(self._create_users())
         maintenance = Maintenance(
             settings=self.settings,
             clock=self._clock,
@@ -322,9 +324,6 @@ class Broker:
         own = RequestContext(ANONYMOUS, self.settings.inter_broker_listener_name.upper())
         return await self.requests.admin.call(own, method, request, timeout_ms)
 
-    async def _watch_session(self) -> None:
-        await asyncio.shield(self.session.failed)
-
     async def _load(self, tp: TopicPartition, topic_id: bytes, image: MetadataImage) -> None:
         """Recover one log of an earlier life away from the loop; a broken one is that replica's failure (R-86)."""
         settings, wall_ms = log_settings(self.settings, image, tp.topic), self._clock.wall_ms()
@@ -362,6 +361,11 @@ class Broker:
     def _on_unfenced(self) -> None:
         self._on_ready()
         self._on_session_returned()
+
+    def _on_session_failed(self, failed: asyncio.Future[None]) -> None:
+        error = failed.exception()
+        assert error is not None
+        self._on_failed(error)
 
     def _on_session_returned(self) -> None:
         self.replicas.session_returned()

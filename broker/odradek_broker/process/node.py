@@ -140,7 +140,7 @@ class Node:
         self._directory: LogDirectory | None = None
         self._events: EventLog | None = None
         self._servers: dict[str, Server] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Future[None], None] = {}
         self._metrics: MetricsListener | None = None
         self._watch: LeaderWatch | None = None
         self._leaving = False  # leaderships are being handed over; from `_stopping` on nothing is served any more
@@ -247,9 +247,9 @@ class Node:
         await self._listen(quorum)
         self._watch.start()
         await quorum.start()
-        self.spawn(_watch(quorum.failed))
+        quorum.failed.add_done_callback(self._on_task_done)
         if self.controller is not None:
-            self.spawn(_watch(self.controller.failed))
+            self.controller.failed.add_done_callback(self._on_task_done)
         if self.broker is not None:
             await self.broker.start(self.addresses())
 
@@ -294,7 +294,8 @@ class Node:
                 self.spawn(_open(kafka, self.broker.caught_up))
             elif kind in serving:
                 handlers = timed(serving[kind](name), self.counters)
-                handlers = replace(handlers, reflection=self.settings.odradek_grpc_reflection_enable)
+                if self.settings.odradek_grpc_reflection_enable:
+                    handlers = replace(handlers, reflection=True)
                 if not kind.for_clients and self._network is not self._plain:
                     handlers = of_nodes(handlers)
                 self._servers[name] = server = await self._network_of(name).serve(address, handlers)
@@ -349,7 +350,8 @@ class Node:
         task.add_done_callback(self._on_task_done)
         return task
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Future[None]) -> None:
+        """A task has ended, or a part of the node has failed."""
         self._tasks.pop(task, None)
         if not task.cancelled():
             error = task.exception()
@@ -422,8 +424,3 @@ async def _open(listener: KafkaListener, caught_up: asyncio.Event) -> None:
     """Before that a broker does not know what it leads, and would tell clients that topics do not exist."""
     await caught_up.wait()
     listener.open()
-
-
-async def _watch(failed: asyncio.Future[None]) -> None:
-    """Ends with the error that a part of the node died of, if it does."""
-    await asyncio.shield(failed)
