@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -61,14 +62,17 @@ class _Codec:
         self.fields = [_Field(field, import_module(value.__module__)) for field in self.message.DESCRIPTOR.fields]
         names = [field.name for field in self.fields]
         assert names == list(value.__struct_fields__), f"{value.__name__} is not as its .proto file says: make proto"
+        self.all_of: Callable[[Any], tuple[Any, ...]] = _getter(names)
+        self.converted = [(place, field) for place, field in enumerate(self.fields) if not field.is_plain]
 
 
 class _Field:
-    __slots__ = ("fill", "name", "optional", "read")
+    __slots__ = ("fill", "is_plain", "name", "optional", "read")
 
     def __init__(self, field: FieldDescriptor, values: Any) -> None:
         self.name = field.name
         self.optional = field.has_presence
+        self.is_plain = not (field.has_presence or field.is_repeated)  # its value is the message's, without a look
         kind = field.message_type
         is_map = kind is not None and kind.GetOptions().map_entry
         nested = getattr(values, kind.name) if kind is not None and not is_map else None
@@ -90,10 +94,17 @@ class _Field:
 _codec = cache(_Codec)
 
 
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """These attributes of an object, in C where there are several."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda of: tuple([getattr(of, name) for name in names])
+
+
 def _fill(value: Message, message: Encoded) -> None:
-    for field in _codec(type(value)).fields:
-        given = getattr(value, field.name)
-        if given is None:
+    codec = _codec(type(value))
+    for field, given in zip(codec.fields, codec.all_of(value), strict=True):
+        if given is None or not (given or field.optional):  # absent, or what an absent field is read as
             continue
         if field.fill is _no_container:
             setattr(message, field.name, given)
@@ -106,12 +117,15 @@ def _fill(value: Message, message: Encoded) -> None:
 
 def _read(value: type[Message], message: Encoded) -> Any:
     """From the class's own message."""
-    return value(
-        *[
-            None if field.optional and not message.HasField(field.name) else field.read(getattr(message, field.name))
-            for field in _codec(value).fields
-        ]
-    )
+    codec = _codec(value)
+    found = codec.all_of(message)
+    if codec.converted:
+        values = list(found)
+        for place, field in codec.converted:
+            absent = field.optional and not message.HasField(field.name)
+            values[place] = None if absent else field.read(values[place])
+        found = tuple(values)
+    return value(*found)
 
 
 def _bounded(found: Any) -> Any:

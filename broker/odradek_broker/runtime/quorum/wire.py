@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
@@ -58,9 +59,10 @@ class _Form:
         self._message = message
         pairs = zip(value.__struct_fields__, names.split(), strict=True)
         self._names = {field: name for field, name in pairs if name != "-"}
+        self._values, self._fields = attrgetter(*self._names), attrgetter(*self._names.values())
 
     def encode(self, value: Any, **more: object) -> bytes:
-        fields = {name: getattr(value, field) for field, name in self._names.items()} | more
+        fields = dict(zip(self._names.values(), self._values(value), strict=True)) | more
         snapshot = fields.get("snapshot")
         if snapshot is not None:
             fields["snapshot"] = pb.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
@@ -72,7 +74,7 @@ class _Form:
             message: Any = self._message.FromString(data)
         except DecodeError as error:
             raise UnreadableMessage(f"{self._message.__name__}: {error}") from error
-        fields = {field: getattr(message, name) for field, name in self._names.items()}
+        fields = dict(zip(self._names, self._fields(message), strict=True))
         if "error" in fields:
             fields["error"] = ErrorCode.from_number(fields["error"])
         if "successors" in fields:
