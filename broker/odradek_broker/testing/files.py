@@ -11,11 +11,12 @@ so that a broker can lose its own. What is offloaded is done at once: no thread 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from odradek_proto.transport.files import FILE_MODE, OPEN_FLAGS, OsFile, OsFiles
+from odradek_proto.transport.files import CLOSED, FILE_MODE, OPEN_FLAGS, OsFile, OsFiles
 from odradek_proto.transport.ports import Buffer, File
 
 from odradek_broker.testing.unflushed import Unflushed
@@ -26,26 +27,29 @@ T = TypeVar("T")
 class BrokerFile(OsFile):
     """An open file that its broker's death makes deaf."""
 
-    __slots__ = ("_files",)
+    __slots__ = ("_files", "_inode")
 
     def __init__(self, files: BrokerFiles, path: str, fd: int) -> None:
         super().__init__(path, fd)
         self._files = files
+        self._inode = os.fstat(fd).st_ino  # nobody else has it while this is open
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if self._files.detached:
             return sum(memoryview(buffer).nbytes for buffer in buffers)
-        self._files.unflushed.write(self._fd, offset, buffers)
+        self._files.unflushed.write(self._fd, self._inode, offset, buffers)
         return super().pwritev(buffers, offset)
 
     def truncate(self, size: int) -> None:
         if not self._files.detached:
-            self._files.unflushed.cut(self._fd, size)
+            self._files.unflushed.cut(self._fd, self._inode, size)
             super().truncate(size)
 
     def fsync(self) -> None:
+        if self._fd == CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         if not self._files.detached:
-            self._files.unflushed.flushed(self._fd)
+            self._files.unflushed.flushed(self._inode)
 
     def close(self) -> None:
         self._files.opened.discard(self)
@@ -78,15 +82,22 @@ class BrokerFiles(OsFiles):
     # --- What changes the disk --------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        makes = create and not os.path.lexists(path)
-        if self.detached and makes:
+        if self.detached and create and not os.path.lexists(path):
             path = os.devnull  # what a dead broker makes is nothing, and empty
-        elif makes:
-            self.unflushed.create(path)
-        flags = OPEN_FLAGS | (os.O_CREAT if create and not self.detached else 0)
-        file = BrokerFile(self, path, os.open(path, flags, FILE_MODE))
+        file = BrokerFile(self, path, self._open(path, create=create and not self.detached))
         self.opened.add(file)
         return file
+
+    def _open(self, path: str, *, create: bool) -> int:
+        if create:
+            try:
+                made = os.open(path, OPEN_FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
+            except FileExistsError:
+                pass
+            else:
+                self.unflushed.create(path)
+                return made
+        return os.open(path, OPEN_FLAGS)
 
     def lock(self, path: str) -> File:
         if self.detached:

@@ -53,29 +53,31 @@ class Unflushed:
 
     # --- Before a change --------------------------------------------------------------------------------------------
 
-    def write(self, fd: int, offset: int, buffers: Sequence[Buffer]) -> None:
+    def write(self, fd: int, inode: int, offset: int, buffers: Sequence[Buffer]) -> None:
         """Bytes are about to be written."""
-        state = os.fstat(fd)
-        known = self._files.get(state.st_ino)
-        if known is None:
-            known = self._files[state.st_ino] = _Bytes(state.st_size)
+        known = self._known(fd, inode)
         if offset < known.size:
             length = sum(memoryview(buffer).nbytes for buffer in buffers)
             self._keep(known, fd, offset, min(offset + length, known.size))
 
-    def cut(self, fd: int, size: int) -> None:
+    def cut(self, fd: int, inode: int, size: int) -> None:
         """A file is about to be truncated."""
-        state = os.fstat(fd)
-        known = self._files.setdefault(state.st_ino, _Bytes(state.st_size))
+        known = self._known(fd, inode)
         if size < known.size:
             self._keep(known, fd, size, known.size)
+
+    def _known(self, fd: int, inode: int) -> _Bytes:
+        known = self._files.get(inode)
+        if known is None:
+            known = self._files[inode] = _Bytes(os.fstat(fd).st_size)
+        return known
 
     @staticmethod
     def _keep(known: _Bytes, fd: int, start: int, end: int) -> None:
         known.before.append((start, os.pread(fd, end - start, start)))
 
     def create(self, path: str) -> None:
-        """A file or a directory is about to be made."""
+        """A file or a directory is being made."""
         self._note(path, lambda: _take_away(path))
 
     def replace(self, source: str, target: str) -> None:
@@ -101,7 +103,7 @@ class Unflushed:
         self._note(path, lambda: os.replace(kept, path), kept)
 
     def _note(self, path: str, undo: Callable[[], None], aside: str | None = None) -> None:
-        self._names.append(_Name(os.path.dirname(path), undo, aside))
+        self._names.append(_Name(path.rpartition("/")[0], undo, aside))
 
     def _place(self) -> str:
         number = next(self._numbers)
@@ -111,9 +113,9 @@ class Unflushed:
 
     # --- Flushes and the loss of power ------------------------------------------------------------------------------
 
-    def flushed(self, fd: int) -> None:
+    def flushed(self, inode: int) -> None:
         """A file's bytes and size are durable."""
-        self._files.pop(os.fstat(fd).st_ino, None)
+        self._files.pop(inode, None)
 
     def flushed_names(self, directory: str) -> None:
         """A directory's entries are durable."""
