@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 ROOT = "odradek"
 SERVER, CONTROLLER, QUORUM, REPLICA, SESSION, STORAGE, NETWORK, METRICS, AUDIT = LOGGERS = (
@@ -41,12 +42,13 @@ def level_named(text: str) -> int:
 
 def levels() -> dict[str, str]:
     """The level that holds for each logger."""
-    return {name: NAMES[_nearest(logging.getLogger(name).getEffectiveLevel())] for name in (ROOT, *LOGGERS)}
+    return {name: _name_of(logging.getLogger(name).getEffectiveLevel()) for name in (ROOT, *LOGGERS)}
 
 
-def _nearest(number: int) -> int:
+@cache
+def _name_of(number: int) -> str:
     """Of the levels that have a name the one that lets the same through."""
-    return min((level for level in NAMES if level >= number), default=logging.CRITICAL)
+    return NAMES[min((level for level in NAMES if level >= number), default=logging.CRITICAL)]
 
 
 def set_levels(wanted: Mapping[str, str], unset: Iterable[str] = (), *, validate_only: bool = False) -> None:

@@ -66,7 +66,6 @@ class Shared:
         self.name = name
         self.needs_sasl = needs_sasl
         self.limits = limits
-        self.arrival = memoryview(bytearray(ARRIVAL_BYTES))
         self.untaken_bytes = 0
         self._reserved_bytes = 0  # of answers that are not written yet
         self.refused_requests = 0
@@ -86,6 +85,11 @@ class Shared:
         return self._clock.call_later(delay_ms, callback)
 
     # --- The table --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def arrival(self) -> memoryview:
+        """Where all of them read to. A listener that nobody connects to has none."""
+        return memoryview(bytearray(ARRIVAL_BYTES))
 
     @cached_property
     def _apis(self) -> Mapping[int, Api]:

@@ -126,7 +126,7 @@ class Leader:
         needed = self._config.majority - 1
         if not self.voters:
             return None
-        heard = sorted((self._heard_ms(voter) for voter in self.voters), reverse=True)
+        heard = sorted([self._heard_ms(voter) for voter in self.voters], reverse=True)
         return heard[needed - 1] + self._config.fetch_timeout_ms * 3 // 2
 
     def _heard_ms(self, voter: int) -> int:
@@ -164,5 +164,5 @@ class Leader:
         return [token for token, waiting in self.waiting.items() if waiting.deadline_ms <= now_ms]
 
     def next_deadline_ms(self) -> int | None:
-        fetches = (waiting.deadline_ms for waiting in self.waiting.values())
+        fetches = [waiting.deadline_ms for waiting in self.waiting.values()]
         return earliest((self.quorum_lost_at_ms(), *self.begin_at_ms.values(), *fetches))

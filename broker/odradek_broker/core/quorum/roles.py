@@ -20,7 +20,11 @@ from odradek_broker.core.quorum.messages import NO_NODE, Send, SnapshotId
 
 def earliest(deadlines: Iterable[int | None]) -> int | None:
     """The first of some deadlines; None when there is none."""
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    first: int | None = None
+    for deadline in deadlines:  # after every step of a node: `min` of a generator takes three times as long
+        if deadline is not None and (first is None or deadline < first):
+            first = deadline
+    return first
 
 
 class Retries:
