@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek_proto.transport.ports import Buffer
+from odradek_proto.varint import encode_unsigned_varint
 
 HEADER_TAG = 0x0A  # field 1, length-delimited
 BATCHES_TAG = 0x12  # field 2, length-delimited
@@ -41,12 +42,7 @@ def encode_varint(value: int) -> bytes:
         return bytes((value,))
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return encode_unsigned_varint(value)
 
 
 def pack_frame(header: bytes, parts: Sequence[Buffer]) -> bytes:

@@ -24,6 +24,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from odradek_proto.values import Value, field
+from odradek_proto.varint import encode_unsigned_varint as varint
 
 from odradek_broker.core.groups.fields import (
     NO_TAGS,
@@ -34,7 +35,6 @@ from odradek_broker.core.groups.fields import (
     old_string,
     string,
     tag_zero,
-    varint,
 )
 from odradek_broker.core.groups.messages import JOIN_EPOCH, Assignment, CoordinatorRecord
 

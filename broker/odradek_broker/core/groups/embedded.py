@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from odradek_proto.values import Value
+from odradek_proto.varint import encode_unsigned_varint as varint
 
-from odradek_broker.core.groups.fields import NO_TAGS, Reader, int16, int32, old_string, string, varint
+from odradek_broker.core.groups.fields import NO_TAGS, Reader, int16, int32, old_string, string
 from odradek_broker.core.groups.messages import MemberProtocol
 
 NEWEST_VERSION = 3

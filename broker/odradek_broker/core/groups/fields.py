@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
+from odradek_proto.varint import decode_unsigned_varint, encode_unsigned_varint
+
 _INT16, _INT32, _INT64 = (struct.Struct(layout) for layout in (">h", ">i", ">q"))
 LONGEST_OLD_STRING = 32_767
 _T = TypeVar("_T")
@@ -31,16 +33,6 @@ def int64(value: int) -> bytes:
     return _INT64.pack(value)
 
 
-def varint(value: int) -> bytes:
-    """Unsigned, seven bits in a byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def old_string(text: str | None) -> bytes:
     if text is None:
         return int16(-1)
@@ -56,12 +48,12 @@ def old_bytes(content: bytes) -> bytes:
 
 def string(text: str) -> bytes:
     encoded = text.encode()
-    return varint(len(encoded) + 1) + encoded
+    return encode_unsigned_varint(len(encoded) + 1) + encoded
 
 
 def tag_zero(content: bytes | None) -> bytes:
     """The tagged fields of a struct that has at most the one of tag 0."""
-    return NO_TAGS if content is None else b"\1\0" + varint(len(content)) + content
+    return NO_TAGS if content is None else b"\1\0" + encode_unsigned_varint(len(content)) + content
 
 
 class Reader:
@@ -93,13 +85,11 @@ class Reader:
         return self.number(_INT64)
 
     def varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError(f"a varint of more than five bytes before {self._position}")
+        try:
+            value, self._position = decode_unsigned_varint(self._data, self._position)
+        except IndexError:
+            raise ValueError(f"the record of {len(self._data)} bytes ends in a varint") from None
+        return value
 
     def nullable_string(self) -> str | None:
         size = self.varint() - 1 if self.flexible else self.int16()

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Sequence
 
 from odradek_proto.transport.ports import Buffer
+from odradek_proto.varint import encode_unsigned_varint
 
 MAX_ELEMENTS = 100_000  # of all arrays of one request; as many partitions as a fetch session may name
 JOINED_BYTES = 64 * 1024  # buffers larger than this are never copied into another one
@@ -156,15 +157,6 @@ class Reader:
         return count
 
 
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 class Writer:
     """Writes one message. Record batches are kept as the buffers that they are; everything else is copied."""
 
@@ -211,7 +203,7 @@ class Writer:
         if value < 128:
             self.out.append(value)
         else:
-            self.out += uvarint(value)
+            self.out += encode_unsigned_varint(value)
 
     def string(self, value: str | None, *, flexible: bool) -> None:
         encoded = None if value is None else value.encode()
