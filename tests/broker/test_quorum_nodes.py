@@ -16,24 +16,24 @@ from odradek_proto.transport.ports import CallContext
 
 from tests.broker.quorum_core import NOW, core_with, of
 from tests.broker.quorum_world import CLUSTER_ID, QuorumWorld
+from tests.playing import plays
 
 LOG = "/data/__cluster_metadata-0"
 LACKS = "metadata_log_lacks_records"
+OF_THREE = plays(lambda story: QuorumWorld().run(story))
+ALONE = plays(lambda story: QuorumWorld(1).run(story))
 
 
-def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
+@OF_THREE
+async def test_what_another_clusters_controller_knows_is_nothing_to_us(quorum: QuorumWorld) -> None:
     """Its machine has got the address of our third voter. It leads an epoch 1, too, and says so with its refusal."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start(3, voters=(3,), cluster_id="another-cluster")
-        await quorum.clock.sleep(1_000)
-        assert quorum.leaders() == [3]
-        quorum.start(1, 2)
-        await quorum.clock.sleep(20_000)
-        (ours,) = (node_id for node_id in quorum.leaders() if node_id != 3)
-        assert quorum.witnesses[ours].calls == ["leads 1"]
-
-    QuorumWorld().run(story)
+    quorum.start(3, voters=(3,), cluster_id="another-cluster")
+    await quorum.clock.sleep(1_000)
+    assert quorum.leaders() == [3]
+    quorum.start(1, 2)
+    await quorum.clock.sleep(20_000)
+    (ours,) = (node_id for node_id in quorum.leaders() if node_id != 3)
+    assert quorum.witnesses[ours].calls == ["leads 1"]
 
 
 def test_a_node_whose_voters_were_changed_does_not_start() -> None:
@@ -53,97 +53,86 @@ def test_a_node_whose_voters_were_changed_does_not_start() -> None:
     QuorumWorld(2).run(story)
 
 
-def test_a_node_without_room_takes_no_part_until_there_is() -> None:
+@ALONE
+async def test_a_node_without_room_takes_no_part_until_there_is(quorum: QuorumWorld) -> None:
     """Not even as the only voter does it end: what it had promised is there, what found no room is in no log (R-86)."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start(1, voters=(1,))
-        await quorum.clock.sleep(1_000)
-        disk, node, witness = quorum.machines[1].disk, quorum.nodes[1], quorum.witnesses[1]
-        quorum.append(1, b"one")
-        await quorum.clock.sleep(1_000)
-        disk.quota = disk.used + 10
-        quorum.append(1, b"more than there is room for")
-        await quorum.clock.sleep(60_000)
-        assert (node.no_room, node.leader_id, witness.calls) == (True, -1, ["leads 1", "resigned 1"])
-        disk.quota = None
-        await quorum.clock.sleep(3_000)
-        assert (node.no_room, quorum.leaders(), witness.records) == (False, [1], [b"one"])
-        quorum.append(1, b"two")
-        await quorum.clock.sleep(1_000)
-        assert witness.records == [b"one", b"two"]
-        disk.quota = disk.used
-        quorum.append(1, b"more than there is room for")
-        await quorum.clock.sleep(100)
-        assert node.no_room
-        await node.stop()
-        disk.quota = None
-        await quorum.clock.sleep(10_000)
-        assert quorum.leaders() == [], "it was stopped meanwhile"
-
-    QuorumWorld(1).run(story)
+    quorum.start(1, voters=(1,))
+    await quorum.clock.sleep(1_000)
+    disk, node, witness = quorum.machines[1].disk, quorum.nodes[1], quorum.witnesses[1]
+    quorum.append(1, b"one")
+    await quorum.clock.sleep(1_000)
+    disk.quota = disk.used + 10
+    quorum.append(1, b"more than there is room for")
+    await quorum.clock.sleep(60_000)
+    assert (node.no_room, node.leader_id, witness.calls) == (True, -1, ["leads 1", "resigned 1"])
+    disk.quota = None
+    await quorum.clock.sleep(3_000)
+    assert (node.no_room, quorum.leaders(), witness.records) == (False, [1], [b"one"])
+    quorum.append(1, b"two")
+    await quorum.clock.sleep(1_000)
+    assert witness.records == [b"one", b"two"]
+    disk.quota = disk.used
+    quorum.append(1, b"more than there is room for")
+    await quorum.clock.sleep(100)
+    assert node.no_room
+    await node.stop()
+    disk.quota = None
+    await quorum.clock.sleep(10_000)
+    assert quorum.leaders() == [], "it was stopped meanwhile"
 
 
-def test_a_node_that_was_never_started_can_be_stopped() -> None:
+@ALONE
+async def test_a_node_that_was_never_started_can_be_stopped(quorum: QuorumWorld) -> None:
     """The start of a process ends so when one of its addresses is taken."""
 
-    async def story(quorum: QuorumWorld) -> None:
-        async def main(ports: NodePorts) -> None:
-            await quorum.new_node(QuorumSettings(1, CLUSTER_ID, quorum.addresses), ports).stop()
+    async def main(ports: NodePorts) -> None:
+        await quorum.new_node(QuorumSettings(1, CLUSTER_ID, quorum.addresses), ports).stop()
 
-        quorum.machines[1].start(main)
-        await quorum.clock.sleep(100)
-
-    QuorumWorld(1).run(story)
+    quorum.machines[1].start(main)
+    await quorum.clock.sleep(100)
 
 
-def test_the_others_go_on_without_a_leader_whose_disk_is_full() -> None:
+@OF_THREE
+async def test_the_others_go_on_without_a_leader_whose_disk_is_full(quorum: QuorumWorld) -> None:
     """And it has everything soon after there is room, but for what it wrote alone."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
-        (full,) = quorum.leaders()
-        disk = quorum.machines[full].disk
-        disk.quota = disk.used + 10
-        quorum.append(full, b"more than there is room for")
-        await quorum.clock.sleep(5_000)
-        (leader,) = quorum.leaders()
-        assert leader != full
-        quorum.append(leader, b"a")
-        await quorum.clock.sleep(1_000)
-        assert quorum.witnesses[full].records == []
-        disk.quota = None
-        await quorum.clock.sleep(5_000)
-        assert [witness.records for witness in quorum.witnesses.values()] == [[b"a"]] * 3
-        assert quorum.leaders() == [leader]
-
-    QuorumWorld().run(story)
+    quorum.start()
+    await quorum.clock.sleep(5_000)
+    (full,) = quorum.leaders()
+    disk = quorum.machines[full].disk
+    disk.quota = disk.used + 10
+    quorum.append(full, b"more than there is room for")
+    await quorum.clock.sleep(5_000)
+    (leader,) = quorum.leaders()
+    assert leader != full
+    quorum.append(leader, b"a")
+    await quorum.clock.sleep(1_000)
+    assert quorum.witnesses[full].records == []
+    disk.quota = None
+    await quorum.clock.sleep(5_000)
+    assert [witness.records for witness in quorum.witnesses.values()] == [[b"a"]] * 3
+    assert quorum.leaders() == [leader]
 
 
-def test_a_metadata_log_that_was_cut_is_said_and_comes_back() -> None:
+@OF_THREE
+async def test_a_metadata_log_that_was_cut_is_said_and_comes_back(quorum: QuorumWorld) -> None:
     """The node has it from the leader again; without a word nobody would know that its disk changes bytes."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
-        (leader,) = quorum.leaders()
-        quorum.append(leader, b"a")
-        await quorum.clock.sleep(1_000)
-        damaged = quorum.machines[min({1, 2, 3} - {leader})]
-        damaged.kill()
-        segment = "/data/__cluster_metadata-0/00000000000000000000.log"
-        size = len(damaged.disk.read(segment))
-        damaged.disk.flip(segment, size - 1)
-        node_id = int(damaged.name.removeprefix("node"))
-        quorum.start(node_id)
-        await quorum.clock.sleep(5_000)
-        (facts,) = (facts for who, event, facts in quorum.events if (who, event) == (node_id, "log_cut_in_recovery"))
-        assert facts["leo"] == 1
-        assert "the CRC is not" in str(facts["reason"])
-        assert quorum.witnesses[node_id].records == [b"a"]
-
-    QuorumWorld().run(story)
+    quorum.start()
+    await quorum.clock.sleep(5_000)
+    (leader,) = quorum.leaders()
+    quorum.append(leader, b"a")
+    await quorum.clock.sleep(1_000)
+    damaged = quorum.machines[min({1, 2, 3} - {leader})]
+    damaged.kill()
+    segment = "/data/__cluster_metadata-0/00000000000000000000.log"
+    size = len(damaged.disk.read(segment))
+    damaged.disk.flip(segment, size - 1)
+    node_id = int(damaged.name.removeprefix("node"))
+    quorum.start(node_id)
+    await quorum.clock.sleep(5_000)
+    (facts,) = (facts for who, event, facts in quorum.events if (who, event) == (node_id, "log_cut_in_recovery"))
+    assert facts["leo"] == 1
+    assert "the CRC is not" in str(facts["reason"])
+    assert quorum.witnesses[node_id].records == [b"a"]
 
 
 def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -224,137 +213,124 @@ def test_a_request_that_waits_ends_with_its_sender_or_with_the_node() -> None:
     assert (decoded.error, decoded.leader_id, decoded.epoch) == (ErrorCode.BROKER_NOT_AVAILABLE, 2, 6)
 
 
-def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it() -> None:
+@OF_THREE
+async def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it(quorum: QuorumWorld) -> None:
     """Also when a leader's first record, which changes nothing, is the last one that is committed.
 
     A broker that had begun with such a snapshot was ahead of its controller, which did not unfence it.
     """
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(3_000)
-        (first,) = quorum.leaders()
-        quorum.machines[first].kill()
-        await quorum.clock.sleep(5_000)
-        assert len(quorum.leaders()) == 1
-        for node_id in quorum.running:
-            assert quorum.witnesses[node_id].next_offset == quorum.nodes[node_id].quorum_status.high_watermark >= 2
-
-    QuorumWorld().run(story)
+    quorum.start()
+    await quorum.clock.sleep(3_000)
+    (first,) = quorum.leaders()
+    quorum.machines[first].kill()
+    await quorum.clock.sleep(5_000)
+    assert len(quorum.leaders()) == 1
+    for node_id in quorum.running:
+        assert quorum.witnesses[node_id].next_offset == quorum.nodes[node_id].quorum_status.high_watermark >= 2
 
 
-def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_nobody_that_lacks_it() -> None:
+@OF_THREE
+async def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_nobody_that_lacks_it(
+    quorum: QuorumWorld,
+) -> None:
     """Of three voters 3 never had the record, and 1 has it no more: those two are no majority for anything (R-217)."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
-        quorum.machines[3].kill()
-        await quorum.clock.sleep(5_000)
-        (leader,) = (each for each in quorum.leaders() if each != 3)
-        quorum.append(leader, b"one")
-        await quorum.clock.sleep(1_000)
-        assert quorum.witnesses[1].records == quorum.witnesses[2].records == [b"one"]
-        for node_id in (1, 2):
-            quorum.machines[node_id].kill()
-        path = f"{LOG}/00000000000000000000.log"
-        disk = quorum.machines[1].disk
-        disk.flip(path, disk.read(path).rindex(b"one"))
-        quorum.start(1)
-        quorum.start(3)
-        for _ in range(2):  # the second start of 1 finds no more than what is left, and remembers
-            await quorum.clock.sleep(20_000)
-            assert (quorum.nodes[1].is_leader, quorum.nodes[3].is_leader) == (False, False)
-            quorum.machines[1].kill()
-            await quorum.clock.sleep(100)
-            quorum.start(1)
-        await quorum.clock.sleep(5_000)
-        ((said, facts),) = [(each, facts) for each, event, facts in quorum.events if event == LACKS]
-        assert (said, facts["leo"], facts["promised"]) == (1, 2, 3)
-        quorum.start(2)
-        await quorum.clock.sleep(5_000)
-        assert quorum.nodes[2].is_leader
-        assert [each.records for each in quorum.witnesses.values()] == [[b"one"]] * 3
-        assert [each for each, event, _ in quorum.events if event == "voter_caught_up"][-1] == 1
+    quorum.start()
+    await quorum.clock.sleep(5_000)
+    quorum.machines[3].kill()
+    await quorum.clock.sleep(5_000)
+    (leader,) = (each for each in quorum.leaders() if each != 3)
+    quorum.append(leader, b"one")
+    await quorum.clock.sleep(1_000)
+    assert quorum.witnesses[1].records == quorum.witnesses[2].records == [b"one"]
+    for node_id in (1, 2):
+        quorum.machines[node_id].kill()
+    path = f"{LOG}/00000000000000000000.log"
+    disk = quorum.machines[1].disk
+    disk.flip(path, disk.read(path).rindex(b"one"))
+    quorum.start(1)
+    quorum.start(3)
+    for _ in range(2):  # the second start of 1 finds no more than what is left, and remembers
+        await quorum.clock.sleep(20_000)
+        assert (quorum.nodes[1].is_leader, quorum.nodes[3].is_leader) == (False, False)
         quorum.machines[1].kill()
         await quorum.clock.sleep(100)
         quorum.start(1)
-        await quorum.clock.sleep(5_000)
-        assert sum(event == LACKS for _, event, _ in quorum.events) == 1, "it has everything, and says nothing more"
+    await quorum.clock.sleep(5_000)
+    ((said, facts),) = [(each, facts) for each, event, facts in quorum.events if event == LACKS]
+    assert (said, facts["leo"], facts["promised"]) == (1, 2, 3)
+    quorum.start(2)
+    await quorum.clock.sleep(5_000)
+    assert quorum.nodes[2].is_leader
+    assert [each.records for each in quorum.witnesses.values()] == [[b"one"]] * 3
+    assert [each for each, event, _ in quorum.events if event == "voter_caught_up"][-1] == 1
+    quorum.machines[1].kill()
+    await quorum.clock.sleep(100)
+    quorum.start(1)
+    await quorum.clock.sleep(5_000)
+    assert sum(event == LACKS for _, event, _ in quorum.events) == 1, "it has everything, and says nothing more"
 
-    QuorumWorld().run(story)
 
-
-def test_a_voter_that_truncated_what_others_never_had_lacks_nothing() -> None:
+@OF_THREE
+async def test_a_voter_that_truncated_what_others_never_had_lacks_nothing(quorum: QuorumWorld) -> None:
     """A deposed leader had flushed more than the log has now: what was cut on purpose is not missing (R-217)."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
-        (deposed,) = quorum.leaders()
-        others = [each for each in quorum.running if each != deposed]
-        for node_id in others:
-            quorum.machines[node_id].kill()
-        for number in range(5):
-            quorum.append(deposed, b"alone %d" % number)
-            await quorum.clock.sleep(50)
-        flushed = quorum.nodes[deposed].log_end_offset
-        quorum.machines[deposed].kill()
-        for node_id in others:
-            quorum.start(node_id)
-        await quorum.clock.sleep(5_000)
-        quorum.start(deposed)
-        await quorum.clock.sleep(5_000)
-        assert quorum.nodes[deposed].log_end_offset < flushed
-        quorum.machines[deposed].kill()
-        await quorum.clock.sleep(100)
-        quorum.start(deposed)
-        await quorum.clock.sleep(5_000)
-        assert LACKS not in [event for _, event, _ in quorum.events]
-
-    QuorumWorld().run(story)
+    quorum.start()
+    await quorum.clock.sleep(5_000)
+    (deposed,) = quorum.leaders()
+    others = [each for each in quorum.running if each != deposed]
+    for node_id in others:
+        quorum.machines[node_id].kill()
+    for number in range(5):
+        quorum.append(deposed, b"alone %d" % number)
+        await quorum.clock.sleep(50)
+    flushed = quorum.nodes[deposed].log_end_offset
+    quorum.machines[deposed].kill()
+    for node_id in others:
+        quorum.start(node_id)
+    await quorum.clock.sleep(5_000)
+    quorum.start(deposed)
+    await quorum.clock.sleep(5_000)
+    assert quorum.nodes[deposed].log_end_offset < flushed
+    quorum.machines[deposed].kill()
+    await quorum.clock.sleep(100)
+    quorum.start(deposed)
+    await quorum.clock.sleep(5_000)
+    assert LACKS not in [event for _, event, _ in quorum.events]
 
 
-def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_says_so() -> None:
+@ALONE
+async def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_says_so(quorum: QuorumWorld) -> None:
     """Nobody has more. What is torn by a loss of power, and was never flushed, is not said."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start(1, voters=(1,))
-        await quorum.clock.sleep(1_000)
-        quorum.append(1, b"one")
-        await quorum.clock.sleep(1_000)
-        quorum.machines[1].kill()
-        quorum.machines[1].disk.power_loss()
-        quorum.start(1, voters=(1,))
-        await quorum.clock.sleep(1_000)
-        assert quorum.leaders() == [1]
-        assert LACKS not in [event for _, event, _ in quorum.events]
-        quorum.machines[1].kill()
-        path = f"{LOG}/00000000000000000000.log"
-        disk = quorum.machines[1].disk
-        disk.flip(path, disk.read(path).rindex(b"one"))
-        quorum.start(1, voters=(1,))
-        await quorum.clock.sleep(1_000)
-        assert quorum.leaders() == [1]
-        assert LACKS in [event for _, event, _ in quorum.events]
-
-    QuorumWorld(1).run(story)
+    quorum.start(1, voters=(1,))
+    await quorum.clock.sleep(1_000)
+    quorum.append(1, b"one")
+    await quorum.clock.sleep(1_000)
+    quorum.machines[1].kill()
+    quorum.machines[1].disk.power_loss()
+    quorum.start(1, voters=(1,))
+    await quorum.clock.sleep(1_000)
+    assert quorum.leaders() == [1]
+    assert LACKS not in [event for _, event, _ in quorum.events]
+    quorum.machines[1].kill()
+    path = f"{LOG}/00000000000000000000.log"
+    disk = quorum.machines[1].disk
+    disk.flip(path, disk.read(path).rindex(b"one"))
+    quorum.start(1, voters=(1,))
+    await quorum.clock.sleep(1_000)
+    assert quorum.leaders() == [1]
+    assert LACKS in [event for _, event, _ in quorum.events]
 
 
 @pytest.mark.parametrize("content", [b"", b"x\n", b"0\n1\n__cluster_metadata 0 9999\n"])
-def test_a_flushed_offset_that_is_wrong_costs_no_more_than_trust(content: bytes) -> None:
+@OF_THREE
+async def test_a_flushed_offset_that_is_wrong_costs_no_more_than_trust(quorum: QuorumWorld, content: bytes) -> None:
     """One that cannot be read says nothing, one that says too much makes the voter ask the others."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
-        quorum.machines[1].kill()
-        quorum.machines[1].disk.file(f"{LOG}/flushed-offset-checkpoint").data[:] = content
-        quorum.start(1)
-        await quorum.clock.sleep(5_000)
-        lacks = [facts["promised"] for _, event, facts in quorum.events if event == LACKS]
-        assert lacks == [9999] * (b"9999" in content)
-        assert len({node.log_end_offset for node in quorum.nodes.values()}) == 1
-        assert len(quorum.leaders()) == 1
-
-    QuorumWorld().run(story)
+    quorum.start()
+    await quorum.clock.sleep(5_000)
+    quorum.machines[1].kill()
+    quorum.machines[1].disk.file(f"{LOG}/flushed-offset-checkpoint").data[:] = content
+    quorum.start(1)
+    await quorum.clock.sleep(5_000)
+    lacks = [facts["promised"] for _, event, facts in quorum.events if event == LACKS]
+    assert lacks == [9999] * (b"9999" in content)
+    assert len({node.log_end_offset for node in quorum.nodes.values()}) == 1
+    assert len(quorum.leaders()) == 1

@@ -35,6 +35,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 
+from tests.playing import plays
+
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
 CALLER = RequestContext(ANONYMOUS, "GRPC")
 NODE = 1
@@ -110,55 +112,49 @@ class Story:
         await self.as_client("writer", program)
 
 
+def with_topics(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
+    """Play it with a broker that has both topics."""
+    played = Story()
+
+    async def told() -> None:
+        await played.start()
+        await played.create_topics()
+        await story(played)
+
+    played.run(told)
+
+
 @pytest.mark.parametrize(
     "error", [AppendOutOfOrder("below the end"), LogCorrupted("0.log", 7, 1, "checksum")], ids=["append", "corruption"]
 )
-def test_one_broken_log_leaves_the_others_and_the_node_alone(error: Exception) -> None:
+@plays(with_topics)
+async def test_one_broken_log_leaves_the_others_and_the_node_alone(story: Story, error: Exception) -> None:
     """R-86: that replica answers with a storage error, the other one goes on, and the next start recovers."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        story.replicas.storage_failed(story.replica(BAD), error)
-        assert story.replica(BAD).offline is not None
-        await story.write(GOOD)
-        assert not story.cluster.nodes[NODE].failed.done()
-        await story.stop()
-        assert not story.files.exists(CLEAN_SHUTDOWN)
-
-    story.run(told)
+    story.replicas.storage_failed(story.replica(BAD), error)
+    assert story.replica(BAD).offline is not None
+    await story.write(GOOD)
+    assert not story.cluster.nodes[NODE].failed.done()
+    await story.stop()
+    assert not story.files.exists(CLEAN_SHUTDOWN)
 
 
 @pytest.mark.parametrize("error", [LogDirectoryFailed("fsync"), OSError(5, "I/O error")], ids=["directory", "system"])
-def test_a_disk_that_refuses_stops_the_node(error: Exception) -> None:
+@plays(with_topics)
+async def test_a_disk_that_refuses_stops_the_node(story: Story, error: Exception) -> None:
     """R-238: after a failed write or fsync nothing in the directory can be trusted."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        story.replicas.storage_failed(story.replica(BAD), error)
-        await story.loop.sleep(10)
-        assert story.cluster.nodes[NODE].failed.exception() is not None
-
-    story.run(told)
+    story.replicas.storage_failed(story.replica(BAD), error)
+    await story.loop.sleep(10)
+    assert story.cluster.nodes[NODE].failed.exception() is not None
 
 
-def test_a_node_that_failed_writes_nothing_more() -> None:
+@plays(with_topics)
+async def test_a_node_that_failed_writes_nothing_more(story: Story) -> None:
     """R-238: so what its disk refuses, such as one that became read-only, does not hide why it failed."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.write(GOOD)
-        disk = story.machine.disk
-        disk.inject("write", times=1_000_000, code=errno.EROFS)
-        await story.cluster.nodes[NODE].kill()
-        disk.heal()
-
-    story.run(told)
+    await story.write(GOOD)
+    disk = story.machine.disk
+    disk.inject("write", times=1_000_000, code=errno.EROFS)
+    await story.cluster.nodes[NODE].kill()
+    disk.heal()
 
 
 def test_a_start_that_is_thrown_away_does_not_clean_up() -> None:
@@ -189,25 +185,19 @@ def test_a_start_that_is_thrown_away_does_not_clean_up() -> None:
     assert len(moments) > 1
 
 
-def test_a_log_that_cannot_be_opened_answers_with_a_storage_error() -> None:
+@plays(with_topics)
+async def test_a_log_that_cannot_be_opened_answers_with_a_storage_error(story: Story) -> None:
     """R-86: clients are not sent away to look for a leader that they have found; the other replica serves."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.stop()
-        assert story.files.exists(CLEAN_SHUTDOWN)
-        metadata = story.files.open(f"{LOG_DIRECTORY}/bad-0/partition.metadata")
-        metadata.truncate(0)
-        metadata.pwritev([b"version: nine\n"], 0)
-        metadata.close()
-        await story.start()
-        assert story.replicas.lookup(BAD) is ErrorCode.KAFKA_STORAGE_ERROR
-        await story.write(GOOD)
-        assert not story.cluster.nodes[NODE].failed.done()
-
-    story.run(told)
+    await story.stop()
+    assert story.files.exists(CLEAN_SHUTDOWN)
+    metadata = story.files.open(f"{LOG_DIRECTORY}/bad-0/partition.metadata")
+    metadata.truncate(0)
+    metadata.pwritev([b"version: nine\n"], 0)
+    metadata.close()
+    await story.start()
+    assert story.replicas.lookup(BAD) is ErrorCode.KAFKA_STORAGE_ERROR
+    await story.write(GOOD)
+    assert not story.cluster.nodes[NODE].failed.done()
 
 
 async def list_offset(story: Story, offsets: OffsetsService, tp: TopicPartition) -> pb.ListedOffset:
@@ -221,80 +211,54 @@ async def list_offset(story: Story, offsets: OffsetsService, tp: TopicPartition)
     return pb.ListOffsetsResponse.FromString(answer).partitions[0]
 
 
-def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error() -> None:
+@plays(with_topics)
+async def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error(story: Story) -> None:
     """The damage is the answer of that partition alone, and the call does not fail."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.write(BAD)
-        await story.write(GOOD)
-        segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
-        segment.pwritev([b"\xff" * 4], 8)  # the batch's length
-        segment.close()
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-        assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        listed = await list_offset(story, offsets, GOOD)
-        assert (listed.error_code, listed.offset) == (0, 0)
-
-    story.run(told)
+    await story.write(BAD)
+    await story.write(GOOD)
+    segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
+    segment.pwritev([b"\xff" * 4], 8)  # the batch's length
+    segment.close()
+    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
+    assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    listed = await list_offset(story, offsets, GOOD)
+    assert (listed.error_code, listed.offset) == (0, 0)
 
 
-def test_a_look_up_by_time_without_the_codec_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@plays(with_topics)
+async def test_a_look_up_by_time_without_the_codec_is_told_so(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such batches are taken and served without a look into them; the other partitions of the call have answers."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.write(BAD, "zstd")
-        await story.write(GOOD)
-        monkeypatch.setitem(sys.modules, "zstandard", None)
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-        assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        assert (await list_offset(story, offsets, GOOD)).error_code == 0
-
-    story.run(told)
+    await story.write(BAD, "zstd")
+    await story.write(GOOD)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
+    assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert (await list_offset(story, offsets, GOOD)).error_code == 0
 
 
-def test_a_leader_that_was_replaced_during_a_look_up_says_so() -> None:
+@plays(with_topics)
+async def test_a_leader_that_was_replaced_during_a_look_up_says_so(story: Story) -> None:
     """What it found belongs to a term that is over."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.write(GOOD)
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-        asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
-        await asyncio.sleep(0)  # it is in its thread now
-        story.replica(GOOD).take_role(None)
-        assert (await asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    story.run(told)
+    await story.write(GOOD)
+    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
+    asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
+    await asyncio.sleep(0)  # it is in its thread now
+    story.replica(GOOD).take_role(None)
+    assert (await asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_delete_records_of_an_offline_replica_is_a_storage_error() -> None:
+@plays(with_topics)
+async def test_delete_records_of_an_offline_replica_is_a_storage_error(story: Story) -> None:
     """The log start of a log that cannot be trusted is not moved."""
-    story = Story()
-
-    async def told() -> None:
-        await story.start()
-        await story.create_topics()
-        await story.write(BAD)
-        story.replica(BAD).take_offline("its log is damaged")
-        service = RecordService(RecordRequests(replicas=story.replicas, broker_id=NODE))
-        request = pb.DeleteRecordsRequest(
-            partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]
-        )
-        answer = await service.delete_records(request.SerializeToString(), CALLER)
-        deleted = [
-            (each.error_code, each.low_watermark) for each in pb.DeleteRecordsResponse.FromString(answer).partitions
-        ]
-        assert deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
-
-    story.run(told)
+    await story.write(BAD)
+    story.replica(BAD).take_offline("its log is damaged")
+    service = RecordService(RecordRequests(replicas=story.replicas, broker_id=NODE))
+    request = pb.DeleteRecordsRequest(
+        partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]
+    )
+    answer = await service.delete_records(request.SerializeToString(), CALLER)
+    deleted = [(each.error_code, each.low_watermark) for each in pb.DeleteRecordsResponse.FromString(answer).partitions]
+    assert deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
 
 
 def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
