@@ -23,9 +23,16 @@ from odradek_proto.transport.lock_holders import take_lock
 
 from tests.forks import Forks
 from tests.playing import play
+from tests.seeds import unless_torture
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
-settings.register_profile("odradek", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "odradek",
+    deadline=None,
+    derandomize=True,
+    max_examples=unless_torture(40, 200),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("odradek")
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes

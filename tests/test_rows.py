@@ -46,7 +46,7 @@ def said_by_tests(path: Path) -> tuple[str, ...]:
 
 
 def _said_by_tests(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield ast.get_docstring(node) or ""
             for decorator in node.decorator_list:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_audit.cli.commands import app
 from odradek_audit.engine.local import audit
@@ -250,6 +250,12 @@ def test_fields_that_no_log_can_have_are_refused(tmp_path: Path, kind: str, fiel
     with pytest.raises(CorruptHistory, match="line 2") as refused:
         list(read_events(path))
     assert field in refused.value.reason
+
+
+def test_a_refused_line_is_wrong_usage_of_the_command(tmp_path: Path) -> None:
+    """With the number of the line."""
+    path = tmp_path / "history.jsonl"
+    path.write_text(encode_event(send("x")) + "\n{}\n")
     result = CliRunner().invoke(app, ["run", f"--replica=1={tmp_path}", "--history", str(path), "--engine", "local"])
     assert (result.exit_code, "line 2" in result.output) == (2, True), result.output
 
@@ -279,7 +285,6 @@ def test_another_writers_records_are_one_finding_for_each_stretch(write_cluster:
     assert "holds 3 values at offsets 0 to 2, from 'x0' in epoch 0 to 'x2' in epoch 0, which the" in found[0].sentence
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=2, max_size=8),
     anomaly=st.sampled_from(["none", "lose", "duplicate", "phantom", "replace"]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_audit.engine import spooled
 from odradek_audit.engine.local import audit
@@ -46,7 +46,6 @@ def placed(event: Event, place: tuple[str, int]) -> Event:
 
 
 @given(st.lists(st.builds(placed, events, st.sampled_from(PLACES))), st.sampled_from([1, 2, 5, 100]))
-@settings(deadline=None)
 def test_each_partition_reads_what_a_history_in_memory_has(
     tmp_path_factory: pytest.TempPathFactory, written: list[Event], together: int
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_audit.engine.local import audit
 from odradek_audit.engine.parts import SMALLEST_SPLIT_BYTES, split_segment
@@ -34,7 +34,6 @@ def write_pair(root: Path) -> dict[str, Path]:
     return {str(node): write_log_directory(root / str(node), node, sample) for node in (1, 2)}
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_any_change_of_any_file_ends_in_a_report(seed: int) -> None:
     """Bytes flipped, cut, repeated, replaced by noise anywhere: there is a report, and the other replica is not
@@ -72,7 +71,6 @@ def mangle(data: bytes, chance: random.Random) -> bytes:
     return data[:at] + data[max(0, at - 700) :]
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_parts_of_a_segment_say_what_the_whole_says(seed: int) -> None:
     """Wherever a damaged segment is cut, its parts give the same batches and the same unreadable stretches."""

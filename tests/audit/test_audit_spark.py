@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import part_tasks
@@ -96,7 +96,6 @@ def test_a_history_is_read_by_the_workers(
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"bc" * 9, b"\xff" * 30])), st.booleans(), st.integers(1, 40))
-@settings(deadline=None)
 def test_lines_belong_to_the_part_in_which_they_begin(lines: list[bytes], ended: bool, size: int) -> None:
     """Each once, in order, wherever a file is cut, and however much one read gives."""
     data = b"\n".join(lines) + b"\n" * ended

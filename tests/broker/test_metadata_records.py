@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_broker.core.controller.balance import balance_leaders
 from odradek_broker.core.controller.configs import alter_configs
@@ -130,7 +130,6 @@ def differences(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     return delta
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1_000_000), batch_size=st.integers(1, 6))
 def test_brokers_see_what_the_controller_decided(seed: int, batch_size: int) -> None:
     """The image that ran ahead equals the one that followed, and deltas name exactly what changed."""

@@ -17,6 +17,8 @@ from odradek_chaos.stage.said import Answered
 from odradek_chaos.stage.stage import Stage
 from odradek_proto.errors import ErrorCode
 
+from tests.seeds import seeds
+
 STEPS = 150
 MODES_WITH_EPOCHS = [TruncationMode.FETCH, TruncationMode.EPOCH_REQUEST]
 
@@ -121,7 +123,7 @@ def live(seed: int, mode: TruncationMode, *, checked: bool) -> History:
 
 
 @pytest.mark.parametrize("mode", MODES_WITH_EPOCHS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, every_day=6))
 def test_acknowledged_records_survive_and_replicas_agree(seed: int, mode: TruncationMode) -> None:
     """acks=all with two in sync: nothing acknowledged is lost, and all logs are equal in the end."""
     history = live(seed, mode, checked=True)

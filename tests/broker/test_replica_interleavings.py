@@ -18,6 +18,7 @@ from odradek_proto.records import encode_batch
 
 from tests.broker.replica_world import ME, ONE, ORDERS, THREE, Waiter, World, run
 from tests.playing import plays
+from tests.seeds import seeds
 
 STEPS = 400
 FOLLOWERS = (ONE, THREE)
@@ -196,7 +197,7 @@ class Partition:
             await self.world.clock.sleep(100)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, every_day=10))
 @plays(run)
 async def test_every_request_is_answered_exactly_once(world: World, seed: int) -> None:
     """No request is lost, stuck or answered twice; who has what is acknowledged is known (R-120, R-126, PA-48)."""

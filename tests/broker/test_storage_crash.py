@@ -23,7 +23,7 @@ from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
 from tests.seeds import seeds
 
 TOPIC_ID = bytes(range(16))
-STRIDE = 6
+STRIDE = 12
 
 
 class Story:
@@ -201,7 +201,7 @@ def crash(tell: Callable[[Story], None], settings: LogSettings, steps: int, seed
 def test_a_crash_at_every_step_loses_nothing_durable(
     tell: Callable[[Story], None], power: bool, mode: str, first: int
 ) -> None:
-    """For every sixth step of the story (the slow tests have others), with one of the disks that may be left."""
+    """For every twelfth step of the story (the slow tests have others), with one of the disks that may be left."""
     steps = first
     while crash(tell, SETTINGS[mode], steps, seed=steps * 31 + 7, power=power):
         steps += STRIDE

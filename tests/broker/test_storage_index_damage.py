@@ -10,6 +10,7 @@ from odradek_proto.formats import decode_time_index, encode_time_index
 from odradek_proto.values import replace
 
 from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, indexes
+from tests.seeds import unless_torture
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -36,13 +37,16 @@ def test_a_bad_index_is_rebuilt(bench: LogBench, suffix: str, how: str, clean: b
     assert bench.log.offset_for_timestamp(START_MS + 11, 30) == (START_MS + 11, 11)
 
 
+BITS = unless_torture((1, 4, 7), tuple(range(8)))
+
+
 def every_flip(bench: LogBench, path: str, entry_bytes: int) -> Iterator[tuple[int, int]]:
-    """Each byte and bit of an index of at least one entry, with that bit turned over while the caller looks."""
+    """Each byte of an index of at least one entry, with one bit of it turned over while the caller looks."""
     file = bench.files.open(path)
     sound = file.pread(0, file.size())
     assert len(sound) >= entry_bytes
     for at in range(len(sound)):
-        for bit in range(8):
+        for bit in BITS:
             bench.disk.flip(path, at, bit)
             yield at, bit
             file = bench.files.open(path)

@@ -28,10 +28,12 @@ from odradek_proto.metadata_snapshots import (
 from odradek_proto.transport.ports import Files
 
 from tests.broker.crashing_disk import CrashingFiles, PowerLost
+from tests.seeds import seeds, unless_torture
 
 pytestmark = pytest.mark.xdist_group("metadata snapshots")  # in one process, so that each is made once
 SETTINGS = LogSettings(segment_bytes=300, index_interval_bytes=100, retention_ms=-1)
 DIRECTORY = "/data/__cluster_metadata-0"
+STRIDE = 3
 
 
 def value(offset: int) -> bytes:
@@ -193,16 +195,18 @@ def crash(tell: Callable[[Story], None], steps: int, seed: int) -> bool:
     return stopped
 
 
-@pytest.mark.parametrize("disk", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", seeds(STRIDE, every_day=1))
 @pytest.mark.parametrize("tell", [snapshots_and_cuts, installs], ids=lambda tell: tell.__name__)
 def test_a_power_loss_at_every_step_leaves_a_snapshot_and_a_log_that_fit(
-    tell: Callable[[Story], None], disk: int
+    tell: Callable[[Story], None], first: int
 ) -> None:
-    """For every change of the disk in writing, receiving, installing and cutting, with a disk that it may leave."""
-    steps = 0
-    while crash(tell, steps, seed=steps * 31 + disk):
-        steps += 1
-    assert steps > 80
+    """For every third change of the disk in writing, receiving, installing and cutting (the slow tests have the
+    others), with disks that it may leave."""
+    for disk in range(unless_torture(1, 3)):
+        steps = first
+        while crash(tell, steps, seed=steps * 31 + disk):
+            steps += STRIDE
+        assert steps > 80
 
 
 def opened_with_two_snapshots() -> Story:

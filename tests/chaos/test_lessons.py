@@ -47,6 +47,7 @@ def logs(played: Played, world: int) -> list[list[tuple[int, str, int]]]:
     return [[(each.offset, each.value, each.leader_epoch) for each in replica.records] for replica in replicas]
 
 
+@cache
 def drawn(name: str, space: Space) -> list[list[str]]:
     """Every page as plain lines."""
     return [[line.plain for line in page(space, "")] for page in pages(*told(name))]

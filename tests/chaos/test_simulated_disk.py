@@ -331,6 +331,4 @@ class DiskAgainstModel(RuleBasedStateMachine):
 
 
 TestDiskAgainstModel: Any = DiskAgainstModel.TestCase
-TestDiskAgainstModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestDiskAgainstModel.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))

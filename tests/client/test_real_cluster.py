@@ -53,7 +53,7 @@ async def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> No
         Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer,
     ):
         written = 0
-        for _ in range(3):
+        for _ in range(2):
             [topic] = await admin.describe_topics(["orders"])
             leader = topic.partitions[0].leader_id
             for _ in range(RECORDS_BETWEEN_KILLS):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.core.batches import Batch
 from odradek.shared.errors import BrokerUnreachable
@@ -22,7 +22,6 @@ FAULTS = (
 )
 
 
-@settings(max_examples=75, deadline=None)
 @given(st.lists(st.integers(0, 10), min_size=20, max_size=120), st.integers(0, 1000), st.booleans())
 def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed: int, forgetful: bool) -> None:
     """Answers lost before or after the append, refusals, broken streams: the log has each record once, in order.

@@ -1,4 +1,5 @@
-"""A real broker process under attack: its memory, and honest writes while a thousand connections mean harm."""
+"""A real broker process under attack: its memory, and honest writes while hundreds of connections mean harm (a thousand
+in `make torture`)."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ from odradek import Admin, NewTopic, OdradekError, Producer
 from odradek.broker_errors import TopicAlreadyExists
 from odradek_broker.local.cluster import LocalCluster
 
+from tests.seeds import unless_torture
+
 KIB, MIB = 1024, 1024 * 1024
 # What one connection may cost: some 48 KiB for itself and its stream, the 64 KiB that HTTP/2 lets it send unread, the
 # message that was made of them and is looked at, its copy, and what the allocator has not given back. As measured it is
 # 122 KiB at the most, 146 on a busy machine: which connections are looked at together is chance. Without a bound each
 # would hold megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
 BYTES_PER_CONNECTION = 256 * KIB
-CONNECTIONS = 1_000
-CONNECTIONS_OF_EACH_KIND = 50
+CONNECTIONS = unless_torture(250, 1_000)
+CONNECTIONS_OF_EACH_KIND = unless_torture(20, 50)
 HONEST_WRITES = 20
 HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
 TOPIC = "honest"

@@ -130,12 +130,12 @@ ABUSES: Abuses = {
 
 
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
-    """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
+    """Some connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
     assert rise_under(broker, broker.bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
 @pytest.mark.parametrize("abuse", ABUSES)
-def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
-    """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""
+def test_many_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
+    """Hundreds of connections that do the same harm cost less than 256 KiB each, and writes go on."""
     assert rise_under(broker, broker.bootstrap, ABUSES, [abuse], CONNECTIONS) < CONNECTIONS * BYTES_PER_CONNECTION

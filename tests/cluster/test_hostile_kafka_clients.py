@@ -101,14 +101,14 @@ ABUSES: Abuses = {
 
 
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
-    """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
+    """Some connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
     assert rise_under(broker, broker.kafka_bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
 @pytest.mark.parametrize("abuse", ABUSES)
-def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
-    """A thousand connections that do the same harm cost less than 256 KiB each, or 1 MiB, and writes go on."""
+def test_many_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
+    """Hundreds of connections that do the same harm cost less than 256 KiB each, or 1 MiB, and writes go on."""
     rise = rise_under(broker, broker.kafka_bootstrap, ABUSES, [abuse], CONNECTIONS)
     print(f"\n{abuse}: {rise // CONNECTIONS // 1024} KiB")
     assert rise < CONNECTIONS * LARGER.get(abuse, BYTES_PER_CONNECTION)

@@ -14,6 +14,7 @@ from odradek_proto.errors import ErrorCode
 
 from tests.groups.consumers import Consumer, World, settle
 from tests.groups.test_assignors import pairs, sizes
+from tests.seeds import seeds
 
 
 def memory(group: ConsumerGroup) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def flat(assignment: Assignment) -> set[tuple[bytes, int]]:
     return {(id_, partition) for id_, partitions in assignment.items() for partition in partitions}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, every_day=6))
 def test_random_histories(seed: int) -> None:
     history = History(seed)
     for _ in range(600):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.group_world import GroupWorld
+from tests.seeds import seeds
 
 STEPS = 400
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, every_day=15))
 def test_a_group_is_what_its_log_says(seed: int) -> None:
     """The invariants hold after every step; when the faults are over, all members are in, and gone when they go."""
     world = GroupWorld(seed)

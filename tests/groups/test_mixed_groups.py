@@ -40,6 +40,8 @@ from odradek_broker.core.groups.shard import GroupCoordinatorShard
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
+from tests.seeds import seeds
+
 TOPIC, TOPIC_ID, PARTITIONS = "orders", bytes(15) + b"\1", 6
 SESSION_MS, REBALANCE_MS, BEAT_MS = 45_000, 30_000, 3_000
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=SESSION_MS)
@@ -424,7 +426,7 @@ def stories(world: World, rng: random.Random) -> Iterator[str]:
     assert sorted(number for each in clients for number in each.partitions) == list(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, every_day=10))
 def test_no_partition_has_two_readers_whatever_comes_and_goes(seed: int) -> None:
     """Members of both protocols come, leave, crash and lose answers, coordinators fail over; then all is read again."""
     world = World()

@@ -12,6 +12,7 @@ from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reade
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 from tests.kafka import oracle
+from tests.seeds import unless_torture
 
 pytestmark = pytest.mark.xdist_group("codec")  # in one process, so that each schema is read once
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -27,7 +28,7 @@ TIMES = {
     "heartbeat_interval_ms",
 }  # kio holds those in bounds of its own
 CODES = {"error_code", "topic_config_error_code"}  # kio knows them by name
-ROUNDS = 5
+ROUNDS = unless_torture(2, 5)
 
 
 def messages() -> Iterator[tuple[int, int, str]]:

@@ -8,7 +8,7 @@ Nothing else is run. An HTML comment on the line before a block, which readers d
     <!-- run: over log directories -->       ./data/broker-1 to -3, ./copies/b1 to b3 and ./history.jsonl lie there
     <!-- run: in the checkout -->            the working directory is the repository's root
     <!-- run: exit 3 -->                     the last command ends with this code
-    <!-- run: slow -->                       takes longer than a test of every day may
+    <!-- run: slow -->                       takes so long that only `make torture` runs it
     <!-- not run: PATH -->                   the named test or script runs the same thing
 
 Several are separated by commas. A page is one session: its blocks run in order, with the same directory and variables.
@@ -19,6 +19,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.seeds import TORTURE
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +46,10 @@ class Block(NamedTuple):
     @property
     def exit_code(self) -> int:
         return next((int(note.split()[1]) for note in self.notes if note.startswith("exit ")), 0)
+
+    @property
+    def is_run(self) -> bool:
+        return not self.covered_by and (TORTURE or "slow" not in self.notes)
 
     @property
     def needs(self) -> set[str]:

@@ -11,7 +11,7 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_proto.compression import (
     Codec,
@@ -28,7 +28,6 @@ TEXT = b"".join(b'{"order":%d,"state":"paid"}' % number for number in range(9000
 GIB = 1 << 30
 
 
-@settings(max_examples=75, deadline=None)
 @given(st.sampled_from(Codec), st.binary(max_size=3000), st.integers(1, 200))
 def test_data_come_back(codec: Codec, data: bytes, times: int) -> None:
     """Whatever is compressed is decompressed to the same under a limit of just its size."""
@@ -126,7 +125,6 @@ def test_cut_data_are_corrupt(codec: Codec) -> None:
         assert len(out) < len(TEXT)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(REAL), st.data())
 def test_damaged_data_give_one_kind_of_error(codec: Codec, data: Any) -> None:
     """Flipped and inserted bytes are CorruptCompression, or happen to decompress within the limit; nothing else."""

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_proto.formats import (
     AbortedTransaction,
@@ -313,7 +313,6 @@ def test_a_damaged_producer_snapshot_is_refused() -> None:
             decode_producer_snapshot(struct.pack(">hI", 1, crc32c(body)) + body)
 
 
-@settings(max_examples=150)
 @given(st.binary(max_size=120))
 def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     """No reader of a small file gives anything but values or CorruptFile."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_proto.compression import DecompressionLimit, compress
 from odradek_proto.records import (
@@ -109,7 +109,6 @@ def test_flipped_bits_never_surprise_a_reader_that_skips_the_crc(codec: Codec) -
     assert refused > 100
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
 def test_arbitrary_bytes_as_records_never_surprise(body: bytes, codec: Codec, count: int) -> None:
     """Any body under a right CRC gives records or CorruptBatch, compressed or not."""
@@ -119,7 +118,6 @@ def test_arbitrary_bytes_as_records_never_surprise(body: bytes, codec: Codec, co
             assert len(decode_records(batch, read_header(batch))) == count
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=150), st.integers(-5, 160))
 def test_arbitrary_bytes_as_headers_never_surprise(data: bytes, position: int) -> None:
     """Walking over anything gives headers or CorruptBatch."""

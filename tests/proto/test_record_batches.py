@@ -4,7 +4,7 @@ import re
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek_proto.records import (
     HEADER_SIZE,
@@ -53,7 +53,6 @@ def as_written(records: list[Record]) -> list[RecordToWrite]:
     return [(record.timestamp, record.key, record.value, record.headers) for record in records]
 
 
-@settings(max_examples=75, deadline=None)
 @given(RECORDS, st.sampled_from(Codec), st.integers(0, 2**62))
 def test_records_come_back_as_they_were_written(records: list[RecordToWrite], codec: Codec, base_offset: int) -> None:
     """Whatever is encoded is decoded to the same, with offsets that count on from the base offset."""
@@ -66,7 +65,6 @@ def test_records_come_back_as_they_were_written(records: list[RecordToWrite], co
     assert header.max_timestamp == max(timestamp for timestamp, *_ in records)
 
 
-@settings(max_examples=50, deadline=None)
 @given(RECORDS, st.sampled_from(Codec))
 def test_aiokafka_reads_what_we_write(records: list[RecordToWrite], codec: Codec) -> None:
     """An independent reader finds the CRC right and the records unchanged."""
@@ -83,7 +81,6 @@ def written_by_aiokafka(records: list[RecordToWrite], codec: Codec) -> bytes:
     return bytes(builder.build())
 
 
-@settings(max_examples=50, deadline=None)
 @given(DATED, st.sampled_from(Codec))
 def test_we_read_what_aiokafka_writes(records: list[RecordToWrite], codec: Codec) -> None:
     """An independent writer's batch passes our checks and decodes to the same records."""
@@ -94,7 +91,6 @@ def test_we_read_what_aiokafka_writes(records: list[RecordToWrite], codec: Codec
     assert header.is_transactional
 
 
-@settings(max_examples=50, deadline=None)
 @given(DATED)
 def test_uncompressed_batches_equal_those_of_aiokafka_byte_for_byte(records: list[RecordToWrite]) -> None:
     """Without compression the format leaves no freedom, but for the leader epoch, which brokers stamp."""
@@ -115,7 +111,6 @@ def test_every_codec_makes_equal_records_of_a_real_batch(codec: Codec) -> None:
     assert codec is Codec.NONE or len(batch) < len(encode_batch(SOME)) / 2
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.tuples(TIMESTAMPS, CONTENT, CONTENT, HEADERS))
 def test_estimated_size_is_an_upper_bound(record: RecordToWrite) -> None:
     """A batch with the record is never larger than header and estimate."""

@@ -19,10 +19,11 @@ OLDEST = Options(
     faults_ms=FAULTS_MS, truncation_mode="high-watermark", nemeses=("kill-leader-and-successor",), core="never"
 )
 LOSES = 8  # the first seed of the oldest protocol that does; tried first
-CAMPAIGN = unless_torture(20, 50)  # seeds of the slow one; the campaigns of `make torture` have hundreds besides
+CAMPAIGN = unless_torture(12, 50)  # seeds of the slow one; the campaigns of `make torture` have hundreds besides
 # Kinds of faults (with the ways in which one machine is broken for ever), chance points and rare branches: as it is,
-# all of 40, 23 of 25, and all of 15. The rarest are met once in so many seeds; any change may make it some fewer.
-MOST_OF_ALL = (36, 21, 12)
+# all of 40, 23 of 25, and all of 15 in fifty seeds, and 31, 21 and 13 in twelve. The rarest are met once in so many
+# seeds; any change may make it some fewer.
+MOST_OF_ALL = unless_torture((28, 18, 11), (36, 21, 12))
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
 
@@ -30,7 +31,7 @@ LOSSES = {"lost", "audit-acknowledged-lost"}
     "first",
     [
         pytest.param(first, marks=() if first in EVERY_DAY else pytest.mark.slow)
-        for first in range(0, unless_torture(25, SEEDS), SEEDS_PER_TEST)
+        for first in range(0, unless_torture(15, SEEDS), SEEDS_PER_TEST)
     ],
 )
 def test_acks_all_loses_nothing_and_replicas_agree(first: int) -> None:
@@ -57,12 +58,13 @@ def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "checks", [("skipped", "lost"), ("log-matching", "audit-log-matching")], ids=lambda each: each[0]
-)
-def test_each_failure_of_the_oldest_protocol_is_caught_by_name(checks: tuple[str, ...]) -> None:
+    ("likely", "checks"), [(2, ("skipped", "lost")), (3, ("log-matching", "audit-log-matching"))]
+)  # the seed that is tried first
+def test_each_failure_of_the_oldest_protocol_is_caught_by_name(likely: int, checks: tuple[str, ...]) -> None:
     """Loss and divergence, each alone, when a broker that comes back at once keeps its place in the ISR (L-12)."""
     options = Options(truncation_mode="high-watermark", fast_restart_keeps_isr=True, core="never", checks=checks)
-    found = next((result for result in map(partial(run_seed, options=options), range(SEEDS)) if result.findings), None)
+    seeds = sorted(range(SEEDS), key=lambda seed: seed != likely)
+    found = next((result for result in map(partial(run_seed, options=options), seeds) if result.findings), None)
     assert found is not None
     assert {finding.check for finding in found.findings} <= {*checks}
 
@@ -90,7 +92,7 @@ def test_flushed_acknowledgements_survive_any_power_loss() -> None:
         ("blackout", "kill-leader-and-successor", "pause"),
         ("blackout", "io-error", "kill"),
     ):
-        options = Options(faults_ms=8_000, fsync="before-ack", nemeses=nemeses)
-        campaign = run_campaign(range(2_000, 2_000 + unless_torture(2, 5)), options, jobs=2)
+        options = Options(faults_ms=unless_torture(4_000, 8_000), fsync="before-ack", nemeses=nemeses)
+        campaign = run_campaign(range(2_000, 2_000 + unless_torture(2, 5)), options)
         assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
         assert campaign.faults.keys() >= set(nemeses)
