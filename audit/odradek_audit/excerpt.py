@@ -65,6 +65,9 @@ class BatchLine:
     position: int
     problem: str = ""
 
+    def holds(self, offset: int) -> bool:
+        return self.base_offset <= offset <= self.last_offset
+
 
 @dataclass(frozen=True)
 class BatchView:

@@ -26,6 +26,10 @@ MERGED = "told_together"
 """The key in a merged finding's evidence: how many findings it stands for."""
 
 
+ON_ALL = "on_all"
+"""The key in the evidence of what all replicas of a partition share: how many they are."""
+
+
 class Severity(StrEnum):
     """How bad a finding is for the owner of the data."""
 

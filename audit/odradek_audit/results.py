@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from odradek_proto.topics import TopicPartition
@@ -35,6 +36,16 @@ class ReplicaSummary:
     """The same as `leader-epoch-checkpoint` says; None without such a file."""
 
 
+class LossCause(StrEnum):
+    """What explains that records are gone. Only the first is what acks=1 allows."""
+
+    LEADER_CHANGE = "leader-change"  # truncated above the high watermark, as brokers wrote down
+    PERHAPS_LEADER_CHANGE = "perhaps-leader-change"  # events are missing that might say so
+    BELOW_HIGH_WATERMARK = "below-high-watermark"  # truncated, and the replicas in sync had them
+    GAP = "gap"  # the logs go on behind them
+    UNEXPLAINED = "unexplained"
+
+
 @dataclass(frozen=True)
 class Loss:
     """Records that were acknowledged with `acks` ("all" or "1") and that none of the replicas that were read has.
@@ -54,7 +65,8 @@ class Loss:
     values: tuple[str, str] = ("", "")
     """How the first and the last of them begin; empty without offsets."""
     story: str = ""
-    """Which broker cut them, to follow whom, as the brokers wrote it down."""
+    """Which broker truncated them, to follow whom, as the brokers wrote it down."""
+    cause: LossCause | None = None
 
 
 @dataclass

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
-from odradek_audit.findings import Finding
-from odradek_audit.words import count, plural, replicas_have
+from odradek_audit.findings import ON_ALL, Finding
+from odradek_audit.words import count, noun, plural, replicas_have
 
 FEW_BYTES = 16
 """Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
@@ -146,7 +146,7 @@ def cause_of_loss(finding: Finding) -> str:
         )
     ends = excerpt is not None and all(side.absent.startswith("the log ends") for side in excerpt.sides)
     if ends:
-        return "every replica's log ends before it: nobody had flushed it when the power failed, or all cut it off"
+        return "every replica's log ends before it: nobody had flushed it when the power failed, or all truncated it"
     return (
         "the record was acknowledged before every in-sync replica had it, or replaced by another at a change of leader"
     )
@@ -221,7 +221,11 @@ def _silent(finding: Finding) -> Side | None:
 
 def _agreeing(finding: Finding) -> str:
     names: Sequence[str] = finding.excerpt.agreeing if finding.excerpt is not None else ()
-    names = [name for name in names if name != finding.replica] or [finding.other_replica or "?"]
+    return name_replicas([name for name in names if name != finding.replica] or [finding.other_replica or "?"])
+
+
+def name_replicas(names: Sequence[str]) -> str:
+    """`replica 1`, `replicas 1, 2 and 3`."""
     return f"replica {names[0]}" if len(names) == 1 else f"replicas {', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -246,7 +250,21 @@ def headline_of_gap(finding: Finding, where: str) -> str:
     if "stored_offset" in finding.evidence:
         wrong = finding.evidence["stored_offset"]
         return f"Replica {finding.replica} says offset {wrong} where {finding.offset} should stand{where}."
-    return f"Replica {finding.replica} has no records at {_offsets(finding)}{where}."
+    them = noun(finding.end_offset - finding.offset, "it", "them")
+    if finding.evidence.get(ON_ALL):
+        return (
+            f"All {finding.evidence[ON_ALL]} replicas lack {_offsets(finding)}{where}: none that was read has {them}."
+        )
+    lacks = f"{name_replicas(finding.replicas)} {noun(len(finding.replicas), 'lacks', 'lack')}"
+    sides = finding.excerpt.sides if finding.excerpt is not None else ()
+    have = [side.replica for side in sides if side.batch is not None and side.batch.line.holds(finding.offset)]
+    rest = f"; {name_replicas(have)} {noun(len(have), 'has', 'have')} {them}" if have else ""
+    return f"{lacks[:1].upper()}{lacks[1:]} {_offsets(finding)}{where}{rest}."
+
+
+def is_lack(finding: Finding) -> bool:
+    """Whether records are not there, in place of something that is wrong with them."""
+    return finding.check == "offset-gap" and "stored_offset" not in finding.evidence
 
 
 def headline_of_epoch(finding: Finding, where: str) -> str:

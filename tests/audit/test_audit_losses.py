@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek_audit.checks.losses import Told, summed
@@ -25,16 +26,18 @@ from odradek_audit.inputs.history import (
 )
 from odradek_audit.report.headlines import verdict_sentences
 from odradek_audit.report.page import page
-from odradek_audit.results import Loss
+from odradek_audit.results import Loss, LossCause
 from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.sample import SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
-UNKNOWN_LOSS = (
-    "no replica has an event file (odradek-events.jsonl; Kafka writes none), so nothing says what became of them"
-)
+UNKNOWN_LOSS: dict[str, Any] = {
+    "story": "no truncation there was written down",
+    "cause": LossCause.PERHAPS_LEADER_CHANGE,
+}
+NO_EVENTS = "no replica has an event file (odradek-events.jsonl; Kafka writes none)"
 
 
 def words(text: str) -> str:
@@ -51,7 +54,7 @@ def test_records_gone_from_every_replica_are_counted(
     short = log_of(*VALUES[:2])
     report = audit(write_cluster(short, short), history=History(told(acks)))
     assert report.losses == [
-        Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5, values=("c", "e"), story=UNKNOWN_LOSS)
+        Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5, values=("c", "e"), **UNKNOWN_LOSS)
     ]
     assert report.exit_code == exit_code
     assert json.loads(json.dumps(report.summary()))["losses"] == [
@@ -64,7 +67,7 @@ def test_records_gone_from_every_replica_are_counted(
             "end_offset": 5,
             "acknowledged_ms": [-1, -1],
             "values": ["c", "e"],
-            "story": UNKNOWN_LOSS,
+            **UNKNOWN_LOSS,
         }
     ]
 
@@ -94,7 +97,7 @@ def test_partition_without_any_replica_is_gone_as_a_whole(write_cluster: WriteCl
     whole = log_of(*VALUES)
     report = audit(write_cluster(whole, whole), history=History([*told(ACKS_ALL), *told(ACKS_LEADER, "other")]))
     assert report.losses == [
-        Loss("other", 0, "1", records=5, first_offset=0, end_offset=5, values=("a", "e"), story=UNKNOWN_LOSS)
+        Loss("other", 0, "1", records=5, first_offset=0, end_offset=5, values=("a", "e"), **UNKNOWN_LOSS)
     ]
 
 
@@ -102,14 +105,19 @@ def test_partition_without_any_replica_is_gone_as_a_whole(write_cluster: WriteCl
     ("acks", "word", "owed"),
     [
         (ACKS_ALL, "FINDINGS", "1 finding in 1 partition"),
-        (ACKS_LEADER, "RECORDS LOST", "acks=1 promises only the leader's copy, so no promise was broken."),
+        (
+            ACKS_LEADER,
+            "RECORDS LOST",
+            "acks=1 promises only the leader's copy. Whether a change of leader cost 1 record of acks=1, which would "
+            f"break no promise, cannot be told: {NO_EVENTS}.",
+        ),
     ],
 )
 def test_page_says_it_before_anything_else(write_cluster: WriteCluster, acks: str | int, word: str, owed: str) -> None:
     """Number, partition, offset and that no replica has them are the first sentence under the verdict's word."""
     short = log_of(*VALUES[:4])
     report = audit(write_cluster(short, short), history=History(told(acks)))
-    told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4 ('e')"
+    told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4 (value 'e')"
     first = f"{told_to_be}: none of the 2 replicas that were read has it."
     assert " ".join(verdict_sentences(report)).startswith(first)
     said = words(page(report))
@@ -127,8 +135,8 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
     ran = CliRunner().invoke(app, ["run", *options, "--history", str(history)], env={"COLUMNS": "300"})
     lines = ran.output.strip().splitlines()
     assert lines[0].startswith(
-        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 ('c') to 4 ('e'): none of "
-        "the 2 replicas that were read has them."
+        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 (value 'c') to 4 (value "
+        "'e'): none of the 2 replicas that were read has them."
     )
     assert lines[-1].startswith("The replicas agree, and 3 acknowledged records are gone from every one of them.")
     assert ran.exit_code == 0
@@ -156,7 +164,9 @@ def test_records_acknowledged_without_an_offset_are_counted(
     short = log_of(*VALUES[:2])
     report = audit(write_cluster(short, short), history=History(events))
     assert [finding.check for finding in report.findings] == ["acknowledged-lost"] * findings
-    assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=-1, end_offset=-1)]
+    assert report.losses == [
+        Loss("t", 0, str(acks), records=3, first_offset=-1, end_offset=-1, cause=LossCause.PERHAPS_LEADER_CHANGE)
+    ]
     said = f"3 records of t-0 that were acknowledged with acks={acks} are gone: none of the 2 replicas"
     assert " ".join(verdict_sentences(report)).startswith(said)
 
@@ -167,8 +177,8 @@ def test_offsets_known_and_unknown_are_told_apart(write_cluster: WriteCluster) -
     unnamed = [Event(ACK, "other", 0, value, -1, ACKS_LEADER) for value in (b"y", b"z")]
     report = audit(write_cluster(whole, whole), history=History([*told(ACKS_LEADER, "other"), *unnamed]))
     assert report.losses == [
-        Loss("other", 0, "1", 5, 0, 5, values=("a", "e"), story=UNKNOWN_LOSS),
-        Loss("other", 0, "1", 2, -1, -1),
+        Loss("other", 0, "1", 5, 0, 5, values=("a", "e"), **UNKNOWN_LOSS),
+        Loss("other", 0, "1", 2, -1, -1, cause=LossCause.PERHAPS_LEADER_CHANGE),
     ]
 
 
@@ -178,7 +188,7 @@ def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster:
     del log.batches[3], log.batches[1]
     said = " ".join(verdict_sentences(audit(write_cluster(log, log), history=History(told(ACKS_LEADER)))))
     gone = "2 records of t-0 that were acknowledged with acks=1 are gone"
-    assert said.startswith(f"{gone}, between offsets 1 ('b') and 3 ('d'): ")
+    assert said.startswith(f"{gone}, between offsets 1 (value 'b') and 3 (value 'd'): ")
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -43,12 +43,12 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
     report = audit(replicas, history=History(told))
     assert [(each.what, each.partition, each.lost) for each in report.run] == [
-        ("broker 2 cuts its log from 1 to 0", "__cluster_metadata-0", False),
+        ("broker 2 truncates its log from 1 to 0", "__cluster_metadata-0", False),
         ("broker 1 is fenced by the controller (dial refused)", "", False),
         ("broker 2 is elected from the ISR, leader epoch 4", "t-0", False),
         ("the ISR becomes 2, it was 1, 2", "t-0", False),
-        ("broker 1 cuts its log from 2 to 1, to follow broker 2 in leader epoch 4", "t-0", True),
-        ("broker 1 cuts its log from 2 to 1, to follow broker 2 in leader epoch 4", "<b>-0", False),
+        ("broker 1 truncates its log from 2 to 1, to follow broker 2 in leader epoch 4", "t-0", True),
+        ("broker 1 truncates its log from 2 to 1, to follow broker 2 in leader epoch 4", "<b>-0", False),
     ]
     assert [each["what"] for each in report.summary()["run"]] == [each.what for each in report.run]
     html = page(report)

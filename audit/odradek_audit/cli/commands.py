@@ -378,11 +378,13 @@ def _print_table(report: Report, out: str | None, every_partition: bool) -> None
     from rich.table import Table
 
     from odradek_audit.report.headlines import counting, of_history
-    from odradek_audit.report.losses import loss_sentences
+    from odradek_audit.report.losses import loss_sentences, missing_events
 
     console = Console(highlight=False)
-    for sentence in loss_sentences(report.losses, len(report.replicas)):
+    for sentence in loss_sentences(report):
         console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
+    if report.losses and (missing := missing_events(report)):
+        console.print(f"note: {missing}, so some truncations and elections may not be told", soft_wrap=True)
     for loss in report.losses[:SHOWN_FINDINGS]:
         if loss.story:
             place = f"{escape(loss.topic)}-{loss.partition}, from {loss.first_offset}"

@@ -119,7 +119,9 @@ def check_partition(
         losses=losses,
         unread=unread,
     )
-    findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
+    findings = attach_excerpts(
+        partition, tables, reader, sorted_findings(fold(sink.findings, len(partition.replicas))), reference_replica
+    )
     return PartitionResult(explained(findings), sink.notes, summary, committed, replayed)
 
 

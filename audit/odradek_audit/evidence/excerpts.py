@@ -68,16 +68,18 @@ def _excerpt(
 ) -> Excerpt | None:
     if finding.replica not in partition.replicas or (finding.offset < 0 and not finding.file):
         return None
-    names = [finding.replica, *(name for name in sorted(partition.replicas) if name != finding.replica)]
+    names = [*finding.replicas, *(name for name in sorted(partition.replicas) if name not in finding.replicas)]
     found = {name: _find(partition, tables[name], reader, finding, name) for name in names}
     reference = _reference(finding, found, reference_replica)
-    names = sorted(names, key=lambda name: (name != finding.replica, name != reference, name))[:SIDES]
+    names = sorted(names, key=lambda name: (name not in finding.replicas, name != reference, name))[:SIDES]
+    if reference and reference not in names:
+        names[-1] = reference
     accused, other = found[finding.replica], found.get(reference)
     difference = first_difference(accused, other)
     start = payload_start(difference.first)
     sides = []
     for name in names:
-        role = ACCUSED if name == finding.replica else REFERENCE if name == reference else OTHER
+        role = ACCUSED if name in finding.replicas else REFERENCE if name == reference else OTHER
         against = other if name != reference else accused
         sides.append(_side(tables[name], found[name], role, finding, start, against, reader))
     agreeing = [name for name in sorted(found) if name == reference or same_bytes(found[name], other)]
@@ -108,9 +110,9 @@ def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_repl
 def _find(
     partition: PartitionInputs, table: BatchTable, reader: SegmentReader, finding: Finding, name: str
 ) -> FoundBatch:
-    """The batch of a replica at the finding's place: by file and byte on the accused one, by offset on the others."""
+    """The batch of a replica at the finding's place: by file and byte on those accused, by offset on the others."""
     facts, row = None, -1
-    if name == finding.replica and finding.file.endswith(".log") and finding.position >= 0:
+    if name in finding.replicas and finding.file.endswith(".log") and finding.position >= 0:
         facts, row = _at_position(table, int(finding.file.removesuffix(".log")), finding.position)
     if facts is None and finding.offset >= 0:
         facts, row = _at_offset(table, finding.offset)
@@ -183,7 +185,9 @@ def _side(
     reader: SegmentReader,
 ) -> Side:
     facts = found.facts
-    file = f"{facts.segment:020d}.log" if facts is not None else ""
+    near = min(found.row, len(table) - 1)
+    segment = facts.segment if facts is not None else table.segment[near] if near >= 0 else None
+    file = f"{segment:020d}.log" if segment is not None else ""
     batch = None if facts is None or found.absent else batch_view(found, facts, start, finding.offset, against)
     lines = _neighbours(table, found)
     return Side(found.replica, role, file, found.absent, lines, batch, _raw(finding, found.replica, reader))

@@ -18,16 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from odradek_audit.catalogue import CHECKPOINT_ORDER, CHECKS, IDENTITY_MISMATCH, LOG_MATCHING
-from odradek_audit.findings import Finding, Kind
-from odradek_audit.words import plural, replicas_have
+from odradek_audit.findings import ON_ALL, Finding, Kind
+from odradek_audit.wording import is_lack
+from odradek_audit.words import noun, plural, replicas_have
 
 CONSEQUENCES, CONSEQUENCES_KEPT = "consequences", 10
 CAUSES = (LOG_MATCHING.name, IDENTITY_MISMATCH.name, CHECKPOINT_ORDER.name)
 """Checks that are none of a replica's own log, and from whose findings others follow."""
 
 
-def fold(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings of one partition without consequences, in the order given."""
+def fold(findings: Sequence[Finding], replicas: int) -> list[Finding]:
+    """The findings of one partition, of which so many replicas were read, without consequences, in the order given."""
     kept = list(findings)
     for explains in (
         _goes_on,
@@ -40,17 +41,17 @@ def fold(findings: Sequence[Finding]) -> list[Finding]:
         _of_displaced_batch,
     ):
         kept = _without(kept, explains)
-    return _once_for_all(_once_a_file(kept))
+    return _once_for_all(_once_a_file(kept), replicas)
 
 
-def _once_for_all(findings: list[Finding]) -> list[Finding]:
+def _once_for_all(findings: list[Finding], replicas: int) -> list[Finding]:
     """A damage that replicas share, since they copied it: one finding where all but the replica's name is the same.
     What sets a replica against another one is told of each."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         alone = CHECKS[finding.check].kind not in (Kind.STRUCTURE, Kind.LOG, Kind.FILE)
         groups.setdefault(finding.to_json() if alone else _but_for_replica(finding), []).append(finding)
-    return [_of_all(group) for group in groups.values()]
+    return [_of_all(group, replicas) for group in groups.values()]
 
 
 def _once_a_file(findings: list[Finding]) -> list[Finding]:
@@ -77,16 +78,21 @@ def _but_for_replica(finding: Finding) -> str:
     return replace(finding, replica="", replicas=(), sentence=sentence, evidence=told, reference="").to_json()
 
 
-def _of_all(group: Sequence[Finding]) -> Finding:
+def _of_all(group: Sequence[Finding], replicas: int) -> Finding:
     first, others = group[0], [each.replica for each in group[1:]]
     if not others:
         return first
     told = [each for finding in group for each in finding.evidence.get(CONSEQUENCES, ())]
+    same = f"{noun(len(others), 'replica')} {', '.join(others)} {noun(len(others), 'lacks', 'lack')} them, too"
+    if not is_lack(first):
+        same = f"{replicas_have(others)} the same"
     return replace(
         first,
         replicas=(first.replica, *others),
-        sentence=f"{first.sentence}; {replicas_have(others)} the same",
-        evidence=first.evidence | ({CONSEQUENCES: told} if told else {}),
+        sentence=f"{first.sentence}; {same}",
+        evidence=first.evidence
+        | ({CONSEQUENCES: told} if told else {})
+        | ({ON_ALL: len(group)} if len(group) == replicas else {}),
     )
 
 

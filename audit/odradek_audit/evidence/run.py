@@ -58,7 +58,7 @@ def run_of(
             fault = "fault: " if presence.injected else ""
             found.add(Moment(presence.wall_ms, broker, f"{fault}broker {presence.broker} {presence.what}{why}"))
         for cut in each.truncations:
-            what = f"broker {broker} cuts its log from {cut.end} to {cut.start}"
+            what = f"broker {broker} truncates its log from {cut.end} to {cut.start}"
             followed = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""
             found.add(Moment(cut.wall_ms, broker, what + followed, cut.partition, _is_loss(cut, losses)))
     return sorted(moment for moment in found if moment.wall_ms > 0)

@@ -1,4 +1,5 @@
-"""The story of a loss or a difference, as the brokers wrote it down: who cut its log, to follow whom, and why.
+"""The story of a loss or a difference, as the brokers wrote it down: who truncated its log, to follow whom, and
+why.
 
 The event files say it exactly, so for what was lost they take the place of a suspicion; for other findings they stand
 behind it. Where they say nothing of a loss, a suspicion is called that, with the brokers whose files are missing. What
@@ -7,21 +8,31 @@ a broker could not write down is counted and said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 
 from odradek_audit.catalogue import CHECKS, DUPLICATED, OFFSET_GAP
 from odradek_audit.findings import Finding, Kind
-from odradek_audit.inputs.events import EVENTS_FILE, BrokerEvents, Election, Truncation
-from odradek_audit.results import Loss
-from odradek_audit.words import plural
+from odradek_audit.inputs.events import EVENTS_FILE, RETURNS, BrokerEvents, Election, Presence, Truncation
+from odradek_audit.results import Loss, LossCause, PartitionSummary
+from odradek_audit.words import noun, plural
 
 TOLD = 3
 """Truncations and unclean elections that one story names."""
 MORE = "so this may not be all"
-SUSPECTED, UNKNOWN = "so this is not proven", "so nothing says what became of them"
-"""Of a finding, which has a suspected cause, and of records that are gone."""
+SUSPECTED = "so this is not proven"
+BEFORE = 6
+"""Faults and fencings before an election that one story names."""
+TRUNCATED_BY = {
+    "R-79": "where the two logs diverge",
+    "R-75": "where the two logs diverge",
+    "R-73": "to its own high watermark, for it knew no epoch",
+    "R-84": "the leader's log is shorter",
+    "L-1": "to its own high watermark, as before KIP-101",
+}
+"""Why a follower truncates, by the rules that its event names (docs/protocol.md)."""
 EXPLAINED = frozenset({OFFSET_GAP.name, DUPLICATED.name})
 
 
@@ -46,19 +57,51 @@ class Story:
         """The findings with causes as the brokers tell them."""
         return [self._explained(finding) for finding in findings]
 
-    def of_losses(self, losses: Iterable[Loss], findings: Iterable[Finding]) -> list[Loss]:
-        """The losses, each with its story where there is one: what the brokers wrote down, and what is wrong with the
-        logs in the same place."""
-        damages = [each for each in findings if CHECKS[each.check].kind is Kind.STRUCTURE]
-        return [
-            replace(loss, story="; ".join([*_acknowledged(loss), *_damage(loss, damages), *self._lost(loss)]))
-            if loss.first_offset >= 0
-            else loss
-            for loss in losses
-        ]
+    def of_losses(
+        self, losses: Iterable[Loss], findings: Iterable[Finding], partitions: Iterable[PartitionSummary]
+    ) -> list[Loss]:
+        """The losses, each with what explains it, and its story: what the brokers wrote down, and where the logs
+        themselves have a gap."""
+        gaps = [each for each in findings if each.check == OFFSET_GAP.name]
+        summaries = {(each.topic, each.partition): each for each in partitions}
+        return [self._of_loss(loss, gaps, summaries.get((loss.topic, loss.partition))) for loss in losses]
 
-    def _lost(self, loss: Loss) -> Iterator[str]:
-        return self._told(f"{loss.topic}-{loss.partition}", loss.first_offset, loss.end_offset, UNKNOWN)
+    def _of_loss(self, loss: Loss, gaps: Sequence[Finding], summary: PartitionSummary | None) -> Loss:
+        if loss.first_offset < 0:
+            return replace(loss, cause=LossCause.UNEXPLAINED if self._is_whole else LossCause.PERHAPS_LEADER_CHANGE)
+        partition = f"{loss.topic}-{loss.partition}"
+        gap = next((each for each in gaps if summary is not None and _is_gap_of_all(each, loss, summary)), None)
+        told = list(self._told(partition, loss.first_offset, loss.end_offset, loss.acknowledged_ms))
+        if gap is not None:
+            told.append(_of_gap(gap, summary))
+        elif not any(self._cuts(partition, loss.first_offset, loss.end_offset)):
+            told.append("no truncation there was written down")
+        return replace(loss, story="; ".join(told), cause=self._cause(loss, gap, summary))
+
+    def _cause(self, loss: Loss, gap: Finding | None, summary: PartitionSummary | None) -> LossCause:
+        """Only truncations that cover all of it, above every high watermark that anybody wrote down before, are a
+        change of leader that explains it."""
+        partition, reached = f"{loss.topic}-{loss.partition}", loss.first_offset
+        cuts = [cut for _, cut in self._cuts(partition, loss.first_offset, loss.end_offset)]
+        if gap is not None:
+            return LossCause.GAP
+        marks = [cut.high_watermark for cut in cuts]
+        if cuts and (known := self._highest_mark(partition, min(map(self._followed_ms, cuts)))) is not None:
+            marks.append(known[0])
+        if any(mark > loss.first_offset for mark in marks):
+            return LossCause.BELOW_HIGH_WATERMARK
+        for cut in sorted(cuts, key=lambda each: each.start):
+            reached = max(reached, cut.end) if cut.start <= reached else reached
+        if reached >= loss.end_offset and cuts:
+            return LossCause.LEADER_CHANGE
+        changed = summary is None or any(
+            len(each.epochs) > 1 or each.log_end <= loss.first_offset for each in summary.replicas
+        )
+        return LossCause.UNEXPLAINED if self._is_whole or not changed else LossCause.PERHAPS_LEADER_CHANGE
+
+    @property
+    def _is_whole(self) -> bool:
+        return not self._without and not self._missing
 
     def _explained(self, finding: Finding) -> Finding:
         kind = CHECKS[finding.check].kind
@@ -67,33 +110,61 @@ class Story:
         if not told_of or finding.offset < 0 or not (self._events or lost):
             return finding
         place = (f"{finding.topic}-{finding.partition}", finding.offset, finding.offset + 1)
-        told = list(self._told(*place, SUSPECTED if lost else ""))
-        guess = "" if lost and any(self._cuts(*place)) else finding.cause
+        cut = any(self._cuts(*place))
+        told = [*self._told(*place), *self._unproven(SUSPECTED if lost and not cut else "")]
+        guess = "" if lost and cut else finding.cause
         return replace(finding, cause="; ".join(filter(None, [guess, *told])))
 
-    def _told(self, partition: str, first: int, end: int, otherwise: str) -> Iterator[str]:
-        """`otherwise` is what must be said where no truncation was written down, if anything."""
+    def _told(self, partition: str, first: int, end: int, acknowledged: Sequence[int] = ()) -> Iterator[str]:
+        """The truncations of a place, and what led to them, with when its records were acknowledged."""
         cuts = sorted(self._cuts(partition, first, end), key=lambda each: (each[1].wall_ms, each[0]))
         epochs = {cut.epoch for _, cut in cuts}
+        before = [(acknowledged[0], _acknowledged(*acknowledged))] if acknowledged and acknowledged[0] > 0 else []
+        if cuts:
+            before += self._before(cuts[0][1], acknowledged[0] if acknowledged else -1)
+        yield from (said for _, said in sorted(before))
         yield from (self._cut(broker, cut) for broker, cut in cuts[:TOLD])
         if len(cuts) > TOLD:
             yield f"and {plural(len(cuts) - TOLD, 'more truncation')}"
         for epoch in sorted({cut.last_epoch for _, cut in cuts if cut.last_epoch >= 0}):
             if (leader := self._leaders.get((partition, epoch))) is not None:
-                yield f"broker {leader}, the leader of epoch {epoch}, had acknowledged what was cut"
+                yield f"broker {leader}, the leader of epoch {epoch}, had acknowledged what was truncated"
         if cuts:
             yield from self._replicated(partition, first, min(self._followed_ms(cut) for _, cut in cuts))
         unclean = [each for (of, _), each in sorted(self._elections.items()) if of == partition and each.unclean]
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"
-        if self._missing:
-            yield f"{plural(self._missing, 'event is', 'events are')} missing, {MORE}"
-        if otherwise or (self._without and self._events):
-            yield from self._unproven("" if cuts else otherwise)
+
+    def _before(self, cut: Truncation, acknowledged_ms: int) -> Iterator[tuple[int, str]]:
+        """Who was killed, frozen or fenced before the election that a truncation follows: since the election before,
+        and, where it is known when the records were acknowledged, what lasted until then or came after it."""
+        until = self._followed_ms(cut) or cut.wall_ms
+        began = [*self._began.items(), *((place, each.wall_ms) for place, each in self._elections.items())]
+        earlier = [at for (of, epoch), at in began if of == cut.partition and epoch < cut.epoch and at < until]
+        since = max(earlier, default=0)
+        gone: list[Presence] = []
+        everywhere = {each for of_broker in self._events.values() for each in of_broker.presences}
+        for each in sorted(everywhere, key=lambda each: (each.wall_ms, each.broker, not each.injected)):
+            if not since < each.wall_ms <= until:
+                continue
+            if each.what not in RETURNS:
+                gone.append(each)
+            elif each.wall_ms < acknowledged_ms:
+                gone = [other for other in gone if other.broker != each.broker]
+        alike = groupby(gone[-BEFORE:], key=lambda each: (each.what, each.reason, each.injected))
+        for (what, reason, injected), group in alike:
+            several = list(group)
+            brokers = f"{noun(len(several), 'broker')} {', '.join(str(each.broker) for each in several)}"
+            what = what.replace("is ", noun(len(several), "was ", "were "), 1).replace("begins", "began")
+            why = " (an injected fault)" if injected else f" ({reason})" * bool(reason)
+            at = several[0].wall_ms
+            yield at, f"{brokers} {what}{_at(at)}{why}"
 
     def _unproven(self, otherwise: str) -> Iterator[str]:
         """Whose events are missing, and what follows from that."""
         so = otherwise or MORE
+        if self._missing:
+            yield f"{plural(self._missing, 'event is', 'events are')} missing, {MORE}"
         if not self._events:
             yield f"no replica has an event file ({EVENTS_FILE}; Kafka writes none), {so}"
         elif self._without:
@@ -101,7 +172,7 @@ class Story:
             are = "is" if len(self._without) == 1 else "are"
             yield f"the event {files} {', '.join(self._without)} ({EVENTS_FILE}) {are} missing, {so}"
         elif otherwise:
-            yield f"no broker wrote down that it cut its log there, {otherwise}"
+            yield f"no broker wrote down that it truncated its log there, {otherwise}"
 
     def _followed_ms(self, cut: Truncation) -> int:
         """From when on another leader may have raised the high watermark over other records in this place; where nobody
@@ -113,17 +184,23 @@ class Story:
 
     def _replicated(self, partition: str, first: int, before_ms: int) -> Iterator[str]:
         """How far the brokers knew the log that was cut to be replicated."""
-        known = [
-            (each.high_watermark, -each.wall_ms, broker)
-            for broker in sorted(self._events)
-            for each in self._events[broker].progress
-            if each.partition == partition and each.wall_ms <= before_ms
-        ]
-        if known:
-            mark, at, broker = max(known)
-            so = "which is above what was cut" if mark > first else "so nobody had called it replicated"
+        if (known := self._highest_mark(partition, before_ms)) is not None:
+            mark, at, broker = known
+            so = "so some had been replicated" if mark > first else "so no broker knew any of them to be replicated"
             who = f"broker {broker}{_at(-at)}"
             yield f"the highest high watermark that a broker wrote down before was {mark} ({who}), {so}"
+
+    def _highest_mark(self, partition: str, before_ms: int) -> tuple[int, int, str] | None:
+        """The mark, its time (negative) and its broker."""
+        return max(
+            (
+                (each.high_watermark, -each.wall_ms, broker)
+                for broker in sorted(self._events)
+                for each in self._events[broker].progress
+                if each.partition == partition and each.wall_ms <= before_ms
+            ),
+            default=None,
+        )
 
     def _cuts(self, partition: str, first: int, end: int) -> Iterator[tuple[str, Truncation]]:
         for broker in sorted(self._events):
@@ -132,32 +209,42 @@ class Story:
                     yield broker, cut
 
     def _cut(self, broker: str, cut: Truncation) -> str:
-        rule = f" ({cut.rule})" if cut.rule else ""
         said = (
-            f"broker {broker} wrote down that it cut its log from {cut.end} to {cut.start} in leader epoch {cut.epoch}"
+            f"broker {broker} wrote down that it truncated its log from {cut.end} to {cut.start} in leader epoch "
+            f"{cut.epoch}"
         )
         if cut.high_watermark > cut.start:
             said += f", below its high watermark {cut.high_watermark}"
+        said += _at(cut.wall_ms)
+        if reason := TRUNCATED_BY.get(cut.rule):
+            said += f" ({reason})"
         election = self._elections.get((cut.partition, cut.epoch))
         if election is not None:
-            return f"{said}{rule}{_at(cut.wall_ms)}, to follow {_chosen(election)}"
-        return f"{said}{rule}{_at(cut.wall_ms)}" + (f", to follow broker {cut.leader}" if cut.leader >= 0 else "")
+            return f"{said}, to follow {_chosen(election)}"
+        return said + (f", to follow broker {cut.leader}" if cut.leader >= 0 else "")
 
 
-def _damage(loss: Loss, damages: Iterable[Finding]) -> Iterator[str]:
-    """What the audit found in the logs where the records had been."""
-    for each in damages:
-        here = (each.topic, each.partition) == (loss.topic, loss.partition)
-        if here and each.offset < loss.end_offset and loss.first_offset < max(each.end_offset, each.offset + 1):
-            said = each.sentence.removeprefix(f"{loss.topic}-{loss.partition}: ")
-            yield f"found there ({each.check}): {said}".replace("; ", ", ")
+def _is_gap_of_all(gap: Finding, loss: Loss, summary: PartitionSummary) -> bool:
+    """Whether a gap is in the place of a loss on every replica whose log goes on behind it: what stands there on
+    another one was written by another leader, and no gap explains the loss."""
+    here = (gap.topic, gap.partition) == (loss.topic, loss.partition)
+    touches = gap.offset < loss.end_offset and loss.first_offset < gap.end_offset
+    return (
+        here
+        and touches
+        and all(each.replica in gap.replicas or each.log_end <= gap.offset for each in summary.replicas)
+    )
 
 
-def _acknowledged(loss: Loss) -> Iterator[str]:
-    first, last = loss.acknowledged_ms
-    if first > 0:
-        until = f" to{_at(last).removeprefix(' at')}" if last > first else ""
-        yield f"acknowledged{_at(first)}{until}"
+def _of_gap(gap: Finding, summary: PartitionSummary | None) -> str:
+    said = gap.sentence.removeprefix(f"{gap.topic}-{gap.partition}: ").replace("; ", ", ")
+    mark = max((each.high_watermark or 0 for each in summary.replicas), default=0) if summary is not None else 0
+    below = f"below the high watermark {mark}, so they had been replicated: " if mark >= gap.end_offset else ""
+    return f"found there ({gap.check}): {said}; {below}damage or a defect, which no change of leader explains"
+
+
+def _acknowledged(first: int, last: int) -> str:
+    return f"acknowledged{_at(first)}" + (f" to{_at(last).removeprefix(' at')}" if last > first else "")
 
 
 def _chosen(election: Election) -> str:

@@ -40,6 +40,7 @@ FAULTS = {
     "slow": "is made to fetch late",
     "heal": "fetches as before",
 }
+RETURNS = frozenset({PRESENCE["unfenced"], FAULTS["resume"], FAULTS["start"], FAULTS["heal"]})
 _OF_INTEREST = (
     b"truncated",
     b"leader_chosen",

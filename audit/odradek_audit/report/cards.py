@@ -10,8 +10,10 @@ from odradek_audit.findings import Finding
 from odradek_audit.report.advice import advice
 from odradek_audit.report.excerpt_html import excerpt_html
 from odradek_audit.report.headlines import headline
+from odradek_audit.report.losses import loss_links
 from odradek_audit.report.markup import Safe, code, join, name, shown, tag
-from odradek_audit.words import SENTENCE_LIMIT, noun
+from odradek_audit.results import Loss
+from odradek_audit.words import SENTENCE_LIMIT, noun, plural
 
 FIRST = 6
 """Findings that are named right below the verdict."""
@@ -23,11 +25,11 @@ def check_badge(finding: Finding) -> Safe:
     return tag("span", finding.check, class_=f"check {finding.severity.value}", title=title)
 
 
-def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: int) -> Safe:
-    """The worst findings, each a link to its card."""
-    if not findings:
+def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: int, losses: Sequence[Loss]) -> Safe:
+    """The largest losses and the worst findings, each a link to its story or its card."""
+    if not findings and not losses:
         return Safe("")
-    if len(findings) == 1:
+    if len(findings) == 1 and not losses:
         link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}", class_="jump")
         return tag("p", check_badge(findings[0]), " ", link)
     rows = [
@@ -40,8 +42,8 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     ]
     left = total - sum(finding.weight for finding in findings[:FIRST])
     if left:
-        rows.append(tag("li", tag("a", f"and {left:,} more", href="#findings")))
-    return tag("ul", *rows, class_="first", aria_label="The worst findings")
+        rows.append(tag("li", tag("a", f"and {plural(left, 'more finding')}", href="#findings")))
+    return tag("ul", *loss_links(losses), *rows, class_="first", aria_label="The worst of it")
 
 
 def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> Safe:

@@ -12,6 +12,7 @@ from odradek_audit.findings import Finding
 from odradek_audit.report.losses import loss_sentences, lost_records
 from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
+from odradek_audit.wording import is_lack
 from odradek_audit.words import count, plain, plural, replicas_have
 
 SHOWN_ABSENCES = 3
@@ -28,7 +29,7 @@ def verdict_sentences(report: Report) -> list[str]:
     """What is gone, if anything is, a line each; then why the verdict is what it is, in one sentence or two."""
     losses = report.losses
     total = [f"{plural(lost_records(losses), 'acknowledged record')} are gone."] if len(losses) > 1 else []
-    return [*total, *loss_sentences(losses, len(report.replicas)), _reason(report)]
+    return [*total, *loss_sentences(report), _reason(report)]
 
 
 def _reason(report: Report) -> str:
@@ -36,6 +37,8 @@ def _reason(report: Report) -> str:
         partitions = {(finding.topic, finding.partition) for finding in report.findings}
         worst = merge_runs(sorted(report.findings, key=gravity))[0]
         found = f"{plural(len(report.findings), 'finding')} in {plural(len(partitions), 'partition')}."
+        if any(loss.acks != "all" for loss in report.losses):
+            found += " What is lost of acks=1 is no finding, and not counted there."
         if report.losses and worst.check == "acknowledged-lost":
             return found  # what is lost has just been said
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
@@ -134,7 +137,8 @@ def headline(finding: Finding) -> str:
     make = CHECKS[finding.check].headline
     if make is None:
         return _in_its_own_words(finding)
-    others = f" R{replicas_have(finding.replicas[1:])[1:]} the same." if len(finding.replicas) > 1 else ""
+    alike = len(finding.replicas) > 1 and not is_lack(finding)
+    others = f" R{replicas_have(finding.replicas[1:])[1:]} the same." if alike else ""
     return make(finding, f" in {finding.place}" if finding.place else "") + others
 
 

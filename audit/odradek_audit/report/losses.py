@@ -2,36 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from odradek_audit.evidence.run import Moment, shown_of
+from odradek_audit.evidence.run import shown_of
+from odradek_audit.inputs.events import EVENTS_FILE
 from odradek_audit.report.markup import Safe, join, name, shown, tag
-from odradek_audit.results import Loss
-from odradek_audit.words import count, plain, plural
+from odradek_audit.report.model import Report
+from odradek_audit.results import Loss, LossCause
+from odradek_audit.words import count, noun, plain, plural
 
 SHOWN_STORIES = 40
 NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""
+OPEN_ROWS = 10
+"""A longer run is folded."""
 
-LEADER_ONLY = "acks=1 promises only the leader's copy, so no promise was broken."
+BY_LEADER = {
+    LossCause.GAP: "{} of acks=1 {are} missing where every replica's log goes on behind {them}. No change of leader "
+    "explains that: it is damage, or a defect.",
+    LossCause.BELOW_HIGH_WATERMARK: "{} of acks=1 {were} truncated below a high watermark, so replicas in sync had "
+    "them: acks=1 does not explain that, an unclean election or a defect does.",
+    LossCause.UNEXPLAINED: "Nothing that was read explains {} of acks=1: no truncation there was written down.",
+    LossCause.PERHAPS_LEADER_CHANGE: "acks=1 promises only the leader's copy. Whether a change of leader cost {} of "
+    "acks=1, which would break no promise, cannot be told: {missing}.",
+    LossCause.LEADER_CHANGE: "{} of acks=1 {were} truncated after a change of leader, above every high watermark that "
+    "was written down. acks=1 promises only the leader's copy, so that breaks no promise.",
+}
+"""What is said of acks=1, the gravest first."""
 
 
-def loss_sentences(losses: Sequence[Loss], replicas: int) -> list[str]:
-    """One sentence for each of the largest losses, and what they add up to; empty when nothing is gone.
+def missing_events(report: Report) -> str:
+    """Whose events nobody can read, in a clause; empty where all are there."""
+    without, missing = report.without_events, sum(each.missing for each in report.events.values())
+    said = [f"{plural(missing, 'event')} could not be written"] if missing else []
+    if len(without) == len(report.replicas):
+        said.append(f"no replica has an event file ({EVENTS_FILE}; Kafka writes none)")
+    elif without:
+        files = f"event {noun(len(without), 'file')} of {noun(len(without), 'replica')} {', '.join(without)}"
+        said.append(f"the {files} ({EVENTS_FILE}) {noun(len(without), 'is', 'are')} missing")
+    return " and ".join(said)
 
-    `replicas` is how many were read. That they were all there are is not for an audit to say.
-    """
-    ordered = sorted(losses, key=lambda loss: (-loss.records, loss.topic, loss.partition, loss.acks))
-    said = [_sentence(loss, replicas) for loss in ordered[:NAMED_LOSSES]]
+
+def loss_sentences(report: Report) -> list[str]:
+    """One sentence for each of the largest losses, what they add up to, and what of acks=1 is explained; empty when
+    nothing is gone. That the replicas that were read were all there are is not for an audit to say."""
+    losses, ordered = report.losses, _largest(report.losses)
+    said = [_sentence(loss, len(report.replicas)) for loss in ordered[:NAMED_LOSSES]]
     if rest := ordered[NAMED_LOSSES:]:
         places = plural(len({(loss.topic, loss.partition) for loss in rest}), "partition")
         more = lost_records(rest)
         are = "is" if more == 1 else "are"
         said.append(f"{plural(more, 'more record')} of {places} {are} on none of them either.")
-    if losses and all(loss.acks != "all" for loss in losses):
-        said.append(LEADER_ONLY)
+    for cause, sentence in BY_LEADER.items():
+        if number := lost_records([loss for loss in losses if loss.acks != "all" and loss.cause is cause]):
+            words = {"are": ("is", "are"), "were": ("was", "were"), "them": ("it", "them")}
+            chosen = {key: noun(number, *forms) for key, forms in words.items()}
+            said.append(sentence.format(plural(number, "record"), missing=missing_events(report), **chosen))
     return said
+
+
+def _largest(losses: Sequence[Loss]) -> list[Loss]:
+    return sorted(losses, key=lambda loss: (-loss.records, loss.topic, loss.partition, loss.acks))
+
+
+def loss_links(losses: Sequence[Loss]) -> list[Safe]:
+    """Lines of a list that lead to how the largest losses came about."""
+    return [
+        tag(
+            "li",
+            tag("span", tag("span", "lost", class_="check critical"), class_="where"),
+            tag("a", f"{plural(loss.records, 'record')} of ", name(loss.topic), f"-{loss.partition}", href="#losses"),
+            f" acknowledged with acks={loss.acks}",
+        )
+        for loss in _largest(losses)[:NAMED_LOSSES]
+    ]
 
 
 def lost_records(losses: Sequence[Loss]) -> int:
@@ -55,7 +101,7 @@ def _where(loss: Loss) -> str:
         return ""
     end = loss.end_offset - 1
     first, last = (
-        f"{offset} ({plain(value)!r})" if value else f"{offset}"
+        f"{offset} (value {plain(value)!r})" if value else f"{offset}"
         for offset, value in zip((loss.first_offset, end), loss.values, strict=True)
     )
     if end == loss.first_offset:
@@ -65,25 +111,55 @@ def _where(loss: Loss) -> str:
     return f", from offset {first} to {last}"
 
 
-def losses_html(losses: Sequence[Loss]) -> Safe:
-    """Every loss with its story, the largest first."""
-    told = [loss for loss in sorted(losses, key=lambda loss: -loss.records) if loss.story][:SHOWN_STORIES]
+def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
+    """Every loss with its story, the largest first, and what to do. `anchors` lead to the gaps, by place."""
+    told = _largest(report.losses)[:SHOWN_STORIES]
     if not told:
         return Safe("")
-    rows = [
-        tag(
-            "li",
-            tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: "),
-            f"{count(loss.records)} of acks={loss.acks}.",
-            tag("ul", *(tag("li", shown(f"{part[:1].upper()}{part[1:]}.")) for part in loss.story.split("; "))),
-        )
-        for loss in told
+    missing = missing_events(report)
+    rows = []
+    for loss in told:
+        parts = [shown(f"{part[:1].upper()}{part[1:]}.") for part in loss.story.split("; ") if part]
+        if loss.cause is LossCause.GAP and (anchor := anchors.get(f"{loss.topic}-{loss.partition}")):
+            parts.append(tag("a", "Show the gap ↓", href=f"#{anchor}"))
+        place = tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: ")
+        said = f"{plural(loss.records, 'record')} acknowledged with acks={loss.acks}."
+        rows.append(tag("li", place, said, tag("ul", *(tag("li", part) for part in parts))))
+    said = f"{missing[:1].upper()}{missing[1:]}: truncations and elections may be missing below." if missing else ""
+    steps = tag("details", tag("summary", "What to do"), _steps(told), open=True)
+    head = [tag("h2", "How records were lost", id="losses"), tag("p", tag("b", said)) if said else ""]
+    return join([*head, tag("ul", *rows), steps])
+
+
+def _steps(losses: Sequence[Loss]) -> Safe:
+    """What gets records back that no replica has, and what keeps the next ones."""
+    topic = losses[0].topic
+    command = shlex.join(["odradek", "topic", "alter", topic, "--config", "min.insync.replicas=2"])
+    steps: list[object] = [
+        "No replica that was read has them. Look first for what was not read: a broker's disk that was replaced or "
+        "restored, a backup, a consumer or a sink that had read them.",
+        "Send the others again from their source, with their keys. The history names every value that was acknowledged "
+        "and when. They get new offsets, behind what is there.",
     ]
-    return join([tag("h2", "How records were lost", id="losses"), tag("ul", *rows)])
+    if any(loss.acks != "all" for loss in losses):
+        steps.append(
+            join(
+                [
+                    "Records that may not be lost when a leader dies need acks=all in the producer, at least three "
+                    "replicas, and ",
+                    tag("code", shown(command), class_="command"),
+                    ". acks=1 is for those that may be.",
+                ]
+            )
+        )
+    if any(loss.cause in (LossCause.GAP, LossCause.UNEXPLAINED, LossCause.BELOW_HIGH_WATERMARK) for loss in losses):
+        steps.append("Where no change of leader explains a loss, keep a copy of every replica's directory first.")
+    return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 
-def run_html(moments: Sequence[Moment]) -> Safe:
-    """The run on one timeline: times, places, and the cuts of what is lost among what led to them."""
+def run_html(report: Report) -> Safe:
+    """The run on one timeline: times, places, and the truncations of what is lost among what led to them."""
+    moments = report.run
     if not moments:
         return Safe("")
     rows = [
@@ -99,10 +175,13 @@ def run_html(moments: Sequence[Moment]) -> Safe:
     left = len(moments) - len(rows)
     said = "As the brokers wrote it down, by their own clocks"
     said += f"; {plural(left, 'other moment')} farther from what was lost, or earlier, left out." if left else "."
+    if missing := missing_events(report):
+        said += f" {missing[:1].upper()}{missing[1:]}, so the elections and truncations that stood there are not here."
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
     table = tag("table", head, tag("tbody", *rows))
-    opened = tag("details", tag("summary", plural(len(rows), "moment")), table, open=any(each.lost for each in moments))
-    return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), opened])
+    opened = any(each.lost for each in moments) and len(rows) <= OPEN_ROWS
+    folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=opened)
+    return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded])
 
 
 def _clock(wall_ms: int) -> str:

@@ -107,6 +107,11 @@ class Report:
         return lacks
 
     @property
+    def without_events(self) -> list[str]:
+        """The replicas whose broker's event file was not found."""
+        return [name for name in self.replicas if name not in self.events]
+
+    @property
     def read_bytes(self) -> int:
         return sum(replica.bytes for partition in self.partitions for replica in partition.replicas)
 
@@ -192,7 +197,7 @@ def finish(
     story = Story(report.events, report.replicas)
     report.run = run_of(report.events, report.losses, history.silences if history is not None else ())
     report.findings = story.explain(report.findings)
-    report.losses = story.of_losses(report.losses, report.findings)
+    report.losses = story.of_losses(report.losses, report.findings, report.partitions)
     report.inconclusive = _reasons(report, layout, history)
     return report
 

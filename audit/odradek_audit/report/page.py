@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from string import Template
 
-from odradek_audit.catalogue import gravity
+from odradek_audit.catalogue import OFFSET_GAP, gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import verdict_sentences, verdict_word
@@ -47,6 +47,7 @@ def page(report: Report) -> str:
     ordered = merge_runs(sorted(report.findings, key=gravity))
     shown_whole = _whole(ordered)
     anchors = {id(finding): f"finding-{number}" for number, finding in enumerate(shown_whole, start=1)}
+    gaps = {each.place: anchors[id(each)] for each in shown_whole if each.check == OFFSET_GAP.name}
     style = _TEMPLATES.joinpath("page.css").read_text(encoding="utf-8")
     made = f"Made {report.made_at}, engine {report.engine}." if report.made_at else f"Engine {report.engine}."
     parts = {
@@ -54,8 +55,8 @@ def page(report: Report) -> str:
         "style": Safe(style),
         "style_hash": "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         "verdict": _verdict(report),
-        "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered)),
-        "losses": join([losses_html(report.losses), run_html(report.run)]),
+        "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered), report.losses),
+        "losses": join([losses_html(report, gaps), run_html(report)]),
         "compared": compared(report),
         "not_compared": not_compared(report),
         "findings": _findings(report, ordered, shown_whole, anchors),

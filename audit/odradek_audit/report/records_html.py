@@ -56,7 +56,8 @@ def records_table(excerpt: Excerpt) -> Safe:
     wrong = wrong_offsets(excerpt)
     if not wrong and not any(_silent(side) for side in excerpt.sides):
         wrong = [excerpt.offset]
-    offsets = offsets or [excerpt.offset]
+    if not any(side.batch is not None and side.batch.line.holds(excerpt.offset) for side in excerpt.sides):
+        offsets = [excerpt.offset, *offsets]  # nobody has what is missing
     rows = [_record_row(excerpt, offset, offset in wrong, offsets) for offset in offsets]
     return tag("table", heads(excerpt, "offset"), tag("tbody", *rows), class_="records")
 
@@ -84,7 +85,10 @@ def _span(first: int, last: int) -> str:
 
 
 def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -> Safe:
-    cells = [tag("th", f"{offset}", scope="row")]
+    batches = [side.batch.line for side in excerpt.sides if side.batch is not None]
+    missing = bool(batches) and all(line.base_offset > offset for line in batches)
+    last = min(line.base_offset for line in batches) - 1 if missing else offset
+    cells = [tag("th", f"{offset} to {last}" if last > offset else f"{offset}", scope="row")]
     for side in excerpt.sides:
         replica = f"replica {side.replica}"
         counterpart = excerpt.counterpart(side)
@@ -97,7 +101,7 @@ def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -
         apart = _elsewhere(side, offset) or (counterpart is not None and _elsewhere(counterpart, offset))
         differs = _comparable(counterpart) and (record.digest if record else "") != (other.digest if other else "")
         differs = differs and not apart
-        marked = differs and side.role != REFERENCE
+        marked = (differs and side.role != REFERENCE) or (missing and side.role == ACCUSED)
         content = _record_cell(record, other if differs else None) if record is not None else _nothing(side, offset)
         sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
         same = "same" if side.role == OTHER and side.replica in excerpt.agreeing else None

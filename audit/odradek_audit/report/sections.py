@@ -8,6 +8,7 @@ from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.headlines import counting, of_history
+from odradek_audit.report.losses import missing_events
 from odradek_audit.report.markup import Safe, code, join, name, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.words import HW, LEO
@@ -31,8 +32,11 @@ def compared(report: Report) -> Safe:
             size(report.read_bytes), f"of logs read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "of logs"
         ),
     ]
-    if report.history_events is not None:
-        tiles.append(_tile(count(acknowledged), "acks=all records checked"))
+    by_leader = sum(partition.history.get("acknowledged_by_leader", 0) for partition in report.partitions)
+    if by_leader:
+        tiles.append(_tile(count(by_leader), "records of acks=1 looked for"))
+    if report.history_events is not None and (acknowledged or not by_leader):
+        tiles.append(_tile(count(acknowledged), "records of acks=all looked for"))
     rows = [
         tag("tr", tag("th", name(replica), scope="row"), tag("td", code(path)))
         for replica, path in report.replicas.items()
@@ -111,11 +115,10 @@ def not_compared(report: Report) -> Safe:
 
 def _events(report: Report) -> list[Safe]:
     """Whether the causes stand on what the brokers wrote down, and what of that is missing."""
-    silent = [name for name in report.replicas if name not in report.events]
     said = []
-    if silent:
-        names = "No replica has" if len(silent) == len(report.replicas) else f"Replica {', '.join(silent)} has not"
-        said.append(shown(f"{names} a file of the broker's events: causes are suspected from the logs alone."))
+    if report.without_events:
+        missing = missing_events(report)
+        said.append(shown(f"{missing[:1].upper()}{missing[1:]}: causes are suspected from what is left."))
     for replica, events in sorted(report.events.items()):
         if events.missing:
             said.append(

@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
     written = write_report(report, given.out, html=not given.no_html)
     if PARQUET_FILE not in written:
         print(f"no {PARQUET_FILE}: the driver's Python has no pyarrow (odradek audit package --with pyarrow)")
-    for sentence in loss_sentences(report.losses, len(report.replicas)):
+    for sentence in loss_sentences(report):
         print(f"LOST: {sentence}")
     print(
         f"{verdict_word(report)}, {plural(len(report.findings), 'finding')}: "
