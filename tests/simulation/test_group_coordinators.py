@@ -32,6 +32,7 @@ from odradek_chaos.worlds.simulated.checks.coordinators import (
     WAIT,
     CoordinatorCheck,
 )
+from odradek_chaos.worlds.simulated.observe.coordinators import ONE_COORDINATOR
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.decoding import Record
@@ -203,3 +204,12 @@ def test_a_seed_finds_memory_that_no_record_has(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(GroupCoordinator, "on_metadata", on_metadata)
     result = run_seed(5, Options(members=3, faults_ms=2_500))
     assert MEMORY in {finding.check for finding in result.findings}, result.report()
+
+
+def test_a_seed_finds_a_broker_that_goes_on_as_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the groups in memory, and another broker leads their partition."""
+    monkeypatch.setattr(GroupCoordinator, "ceased", lambda coordinator, tp: None)
+    results = (
+        run_seed(seed, Options(members=3, faults_ms=2_500)) for seed in (11, 9, 10, 6)
+    )  # a leader lives on there
+    assert any(ONE_COORDINATOR in {finding.check for finding in result.findings} for result in results)

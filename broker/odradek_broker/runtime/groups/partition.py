@@ -86,6 +86,12 @@ class CoordinatorPartition:
         return self._shard
 
     @property
+    def leader_epoch(self) -> int | None:
+        """In which this broker leads now; None when it does not."""
+        leader = self._replica.leader
+        return None if leader is None else leader.leader_epoch
+
+    @property
     def log_end_offset(self) -> int:
         return self._replica.state.log_end_offset
 

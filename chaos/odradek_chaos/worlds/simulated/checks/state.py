@@ -80,6 +80,7 @@ class ClusterState:
     histories: dict[str, PartitionHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     ended_uncleanly: dict[bytes, None] = field(default_factory=dict)  # ids of brokers' incarnations
+    coordinators: dict[tuple[str, int], int] = field(default_factory=dict)  # by offsets partition and leader epoch
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
     lacking: dict[tuple[int, str], None] = field(default_factory=dict)  # copies that lacked records at a start
     lost_disks: dict[int, None] = field(default_factory=dict)  # brokers that came back with an empty one

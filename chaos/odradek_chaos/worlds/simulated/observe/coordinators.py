@@ -16,6 +16,7 @@ from odradek_chaos.worlds.simulated.checks.coordinators import CoordinatorCheck
 from odradek_chaos.worlds.simulated.world.world import World
 
 LOOK_EVERY_MS = 10
+ONE_COORDINATOR = "group-one-coordinator"
 STEPS = {"on_written": 1, "on_time": 0, "on_topics_changed": 1}  # and where each is given its time
 
 
@@ -42,6 +43,17 @@ class CoordinatorWatch:
             elif passed_ms >= LOOK_EVERY_MS and partition.takes_writes():
                 check.passed(passed_ms, writes=partition.has_uncommitted)
             self._compare(number, partition, check)
+            self._judge_leadership(f"{OFFSETS}-{number}", partition.leader_epoch)
+
+    def _judge_leadership(self, name: str, leader_epoch: int | None) -> None:
+        """Who can answer for the groups of a partition leads it, and in each leader epoch it is one broker."""
+        if leader_epoch is None:
+            self._report(name, ONE_COORDINATOR, f"broker {self._broker_id} coordinates its groups and does not lead it")
+            return
+        first = self._world.state.coordinators.setdefault((name, leader_epoch), self._broker_id)
+        if first != self._broker_id:
+            both = f"brokers {first} and {self._broker_id} coordinate its groups"
+            self._report(name, ONE_COORDINATOR, f"{both} in leader epoch {leader_epoch}")
 
     def _begin(self, coordinator: GroupCoordinator, number: int, shard: GroupCoordinatorShard) -> CoordinatorCheck:
         services, name = coordinator.services, f"{OFFSETS}-{number}"
