@@ -64,6 +64,9 @@ class _Codec:
         assert names == list(value.__struct_fields__), f"{value.__name__} is not as its .proto file says: make proto"
         self.all_of: Callable[[Any], tuple[Any, ...]] = _getter(names)
         self.converted = [(place, field) for place, field in enumerate(self.fields) if not field.is_plain]
+        kinds = [each.name for each in self.message.DESCRIPTOR.oneofs if len(each.fields) == len(names) > 1]
+        self.kind = kinds[0] if kinds else ""  # of a message that holds one of several others
+        self.reads = {field.name: field.read for field in self.fields}
 
 
 class _Field:
@@ -118,6 +121,9 @@ def _fill(value: Message, message: Encoded) -> None:
 def _read(value: type[Message], message: Encoded) -> Any:
     """From the class's own message."""
     codec = _codec(value)
+    if codec.kind:
+        name = message.WhichOneof(codec.kind)
+        return value() if name is None else value(**{name: codec.reads[name](getattr(message, name))})
     found = codec.all_of(message)
     if codec.converted:
         values = list(found)
