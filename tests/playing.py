@@ -20,16 +20,24 @@ def play(item: pytest.Function, run: Callable[[Coroutine[Any, Any, Any]], object
     return True
 
 
-def plays(run: Callable[[Callable[[Any], Coroutine[Any, Any, None]]], object]) -> Callable[[Test], Callable[..., None]]:
-    """`run` makes what the first parameter of the test is, and plays it; the other parameters are pytest's."""
+def plays(
+    run: Callable[[Callable[..., Coroutine[Any, Any, None]]], object] | str,
+) -> Callable[[Test], Callable[..., None]]:
+    """`run` makes what the first parameter of the test is, and plays it; the other parameters are pytest's.
+
+    A word is the name of a fixture that does so. What it makes are then the parameters before a lone `*`.
+    """
 
     def decorate(test: Test) -> Callable[..., None]:
         @wraps(test)
         def played(**given: Any) -> None:
-            run(partial(test, **given))
+            (given.pop(run) if isinstance(run, str) else run)(partial(test, **given))
 
         signature = inspect.signature(test)
         _, *others = signature.parameters.values()
+        if isinstance(run, str):
+            others = [each for each in others if each.kind is each.KEYWORD_ONLY]
+            others.append(inspect.Parameter(run, inspect.Parameter.KEYWORD_ONLY))
         played.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # read by pytest
         return played
 

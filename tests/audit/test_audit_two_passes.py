@@ -80,7 +80,7 @@ def test_what_kafka_wrote_is_proven() -> None:
 
 def test_damage_is_never_proven_sound(tmp_path: Path) -> None:
     """Every kind of it is left to the second pass, and found."""
-    made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3)
+    made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3, near_everywhere=False)
     no_log = {"remove-directory"}  # found by the checkpoint alone; what is left of the partition is sound
     assert unproven(made.replicas) >= set(made.planted) - no_log
     assert made.wrong(same_without(made.replicas).findings) == {}
@@ -89,7 +89,7 @@ def test_damage_is_never_proven_sound(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_damage_is_reported_alike_through_several_processes(tmp_path: Path) -> None:
     """Where each judges parts of what the others judge."""
-    made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3)
+    made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3, near_everywhere=False)
     report = local.audit(made.replicas, split_bytes=SMALLEST_SPLIT_BYTES, deep=False)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as away_from_grpc:
         audited = away_from_grpc.submit(local.audit, made.replicas, jobs=2, split_bytes=SMALLEST_SPLIT_BYTES)

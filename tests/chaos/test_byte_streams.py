@@ -15,6 +15,8 @@ from odradek_chaos.worlds.simulated.net.network import SimNetwork
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import ByteConnection, Network, StreamClosed
 
+from tests.playing import plays
+
 SIZE = 3_000_000
 
 
@@ -128,79 +130,71 @@ worlds = pytest.mark.parametrize("world", [over_tcp, simulated])
 
 
 @worlds
-def test_bytes_arrive_whole_and_in_order_and_go_back(world: Callable[[Story], None]) -> None:
+@plays("world")
+async def test_bytes_arrive_whole_and_in_order_and_go_back(network: Network, dial: Dial) -> None:
     """However they are cut up; a receiver that is full is told, and goes on later."""
+    accepted: list[Echo] = []
 
-    async def story(network: Network, dial: Dial) -> None:
-        accepted: list[Echo] = []
+    def accept(connection: ByteConnection) -> Echo:
+        accepted.append(Echo(connection))
+        return accepted[-1]
 
-        def accept(connection: ByteConnection) -> Echo:
-            accepted.append(Echo(connection))
-            return accepted[-1]
-
-        server = await network.listen_bytes("127.0.0.1:0", accept)
-        peer = await dial(server.address)
-        data = random.Random(1).randbytes(SIZE)
-        sending = asyncio.ensure_future(peer.send(data))
-        back = bytearray()
-        while len(back) < SIZE:
-            piece = await peer.receive()
-            assert piece
-            back += piece
-        await sending
-        assert bytes(back) == data
-        peer.hang_up()
-        await accepted[0].ended.wait()
-        assert (accepted[0].got, accepted[0].lost) == (SIZE, 1)
-        await server.stop()
-
-    world(story)
+    server = await network.listen_bytes("127.0.0.1:0", accept)
+    peer = await dial(server.address)
+    data = random.Random(1).randbytes(SIZE)
+    sending = asyncio.ensure_future(peer.send(data))
+    back = bytearray()
+    while len(back) < SIZE:
+        piece = await peer.receive()
+        assert piece
+        back += piece
+    await sending
+    assert bytes(back) == data
+    peer.hang_up()
+    await accepted[0].ended.wait()
+    assert (accepted[0].got, accepted[0].lost) == (SIZE, 1)
+    await server.stop()
 
 
 @worlds
-def test_a_closed_connection_sends_what_was_written_and_an_aborted_one_ends(world: Callable[[Story], None]) -> None:
+@plays("world")
+async def test_a_closed_connection_sends_what_was_written_and_an_aborted_one_ends(network: Network, dial: Dial) -> None:
     """So an answer can be the last thing that a client hears."""
 
-    async def story(network: Network, dial: Dial) -> None:
-        def accept(connection: ByteConnection) -> Echo | None:
-            connection.write([b"good", memoryview(b"bye" * 10_000)])
-            connection.close()
-            return Echo(connection)
+    def accept(connection: ByteConnection) -> Echo | None:
+        connection.write([b"good", memoryview(b"bye" * 10_000)])
+        connection.close()
+        return Echo(connection)
 
-        server = await network.listen_bytes("127.0.0.1:0", accept)
-        peer = await dial(server.address)
-        heard = b""
-        while piece := await peer.receive():
-            heard += piece
-        assert heard == b"good" + b"bye" * 10_000
-        await server.stop()
-
-    world(story)
+    server = await network.listen_bytes("127.0.0.1:0", accept)
+    peer = await dial(server.address)
+    heard = b""
+    while piece := await peer.receive():
+        heard += piece
+    assert heard == b"good" + b"bye" * 10_000
+    await server.stop()
 
 
 @worlds
-def test_who_is_not_taken_and_who_is_still_there_at_the_end_is_hung_up_on(world: Callable[[Story], None]) -> None:
+@plays("world")
+async def test_who_is_not_taken_and_who_is_still_there_at_the_end_is_hung_up_on(network: Network, dial: Dial) -> None:
     """The first connection is taken, the second is not; the listener's end ends the first."""
+    accepted: list[Echo] = []
 
-    async def story(network: Network, dial: Dial) -> None:
-        accepted: list[Echo] = []
+    def accept(connection: ByteConnection) -> Echo | None:
+        if accepted:
+            return None
+        accepted.append(Echo(connection))
+        return accepted[0]
 
-        def accept(connection: ByteConnection) -> Echo | None:
-            if accepted:
-                return None
-            accepted.append(Echo(connection))
-            return accepted[0]
-
-        server = await network.listen_bytes("127.0.0.1:0", accept)
-        first, second = await dial(server.address), await dial(server.address)
-        await first.send(b"hello")
-        assert await first.receive()
-        assert not await ended(second)
-        await server.stop()
-        assert not await ended(first)
-        await accepted[0].ended.wait()
-
-    world(story)
+    server = await network.listen_bytes("127.0.0.1:0", accept)
+    first, second = await dial(server.address), await dial(server.address)
+    await first.send(b"hello")
+    assert await first.receive()
+    assert not await ended(second)
+    await server.stop()
+    assert not await ended(first)
+    await accepted[0].ended.wait()
 
 
 async def ended(peer: Peer) -> bytes:

@@ -33,6 +33,8 @@ from odradek_proto.transport.ports import (
     StreamHandler,
 )
 
+from tests.playing import plays
+
 ANY_PORT = "127.0.0.1:0"
 STREAM = "/odradek.test.Port/Stream"
 LONG_MS = 15_000  # for what succeeds, however slow this machine is
@@ -111,54 +113,49 @@ async def until_refused(attempt: Callable[[], Awaitable[object]]) -> None:
             return
 
 
-def test_unary_call_carries_bytes_and_deadline(world: World) -> None:
+@plays("world")
+async def test_unary_call_carries_bytes_and_deadline(client: Network, server: Network) -> None:
     """A handler gets the request's bytes and the time that the caller leaves it."""
+    seen: list[CallContext] = []
 
-    async def story(client: Network, server: Network) -> None:
-        seen: list[CallContext] = []
+    async def handler(request: bytes, call: CallContext) -> bytes:
+        seen.append(call)
+        return request[::-1]
 
-        async def handler(request: bytes, call: CallContext) -> bytes:
-            seen.append(call)
-            return request[::-1]
-
-        listening = await server.serve(ANY_PORT, Handlers(unary={UNARY: handler}))
-        assert await client.call(listening.address, UNARY, b"abc", LONG_MS) == b"cba"
-        assert await client.call(listening.address, UNARY, b"", LONG_MS) == b""
-        assert seen[0].deadline_ms is not None
-        assert 0 < seen[0].deadline_ms <= LONG_MS + WIRE_ROUNDING_MS
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, Handlers(unary={UNARY: handler}))
+    assert await client.call(listening.address, UNARY, b"abc", LONG_MS) == b"cba"
+    assert await client.call(listening.address, UNARY, b"", LONG_MS) == b""
+    assert seen[0].deadline_ms is not None
+    assert 0 < seen[0].deadline_ms <= LONG_MS + WIRE_ROUNDING_MS
+    await listening.stop()
 
 
-def test_unary_failures_have_their_own_errors(world: World) -> None:
+@plays("world")
+async def test_unary_failures_have_their_own_errors(client: Network, server: Network) -> None:
     """Unknown method, failing handler, late answer and refusal can be told apart."""
 
-    async def story(client: Network, server: Network) -> None:
-        async def fails(_: bytes, __: CallContext) -> bytes:
-            raise ZeroDivisionError
+    async def fails(_: bytes, __: CallContext) -> bytes:
+        raise ZeroDivisionError
 
-        async def hangs(_: bytes, __: CallContext) -> bytes:
-            await asyncio.Event().wait()
-            return b""
+    async def hangs(_: bytes, __: CallContext) -> bytes:
+        await asyncio.Event().wait()
+        return b""
 
-        listening = await server.serve(ANY_PORT, Handlers(unary={"/t.T/Fails": fails, "/t.T/Hangs": hangs}))
-        peer = listening.address
-        with pytest.raises(CallRejected) as rejected:
-            await client.call(peer, "/t.T/Unknown", b"", LONG_MS)
-        assert rejected.value.status == "UNIMPLEMENTED"
-        with pytest.raises(CallRejected) as rejected:
-            await client.call(peer, "/t.T/Fails", b"", LONG_MS)
-        assert rejected.value.status == "INTERNAL"
-        with pytest.raises(CallRejected) as rejected:
-            await client.call(peer, "/t.T/Fails", bytes(17 * 1024 * 1024), LONG_MS)
-        assert rejected.value.status == "RESOURCE_EXHAUSTED"
-        with pytest.raises(DeadlineExceeded):
-            await client.call(peer, "/t.T/Hangs", b"", 100)
-        await listening.stop()
-        await until_refused(lambda: client.call(peer, "/t.T/Hangs", b"", LONG_MS))
-
-    world(story)
+    listening = await server.serve(ANY_PORT, Handlers(unary={"/t.T/Fails": fails, "/t.T/Hangs": hangs}))
+    peer = listening.address
+    with pytest.raises(CallRejected) as rejected:
+        await client.call(peer, "/t.T/Unknown", b"", LONG_MS)
+    assert rejected.value.status == "UNIMPLEMENTED"
+    with pytest.raises(CallRejected) as rejected:
+        await client.call(peer, "/t.T/Fails", b"", LONG_MS)
+    assert rejected.value.status == "INTERNAL"
+    with pytest.raises(CallRejected) as rejected:
+        await client.call(peer, "/t.T/Fails", bytes(17 * 1024 * 1024), LONG_MS)
+    assert rejected.value.status == "RESOURCE_EXHAUSTED"
+    with pytest.raises(DeadlineExceeded):
+        await client.call(peer, "/t.T/Hangs", b"", 100)
+    await listening.stop()
+    await until_refused(lambda: client.call(peer, "/t.T/Hangs", b"", LONG_MS))
 
 
 @pytest.mark.parametrize(("status", "received"), [("UNAVAILABLE", PeerUnavailable), ("INVALID_ARGUMENT", CallRejected)])
@@ -188,20 +185,17 @@ def test_a_handler_refuses_with_a_status_of_its_own(
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-def test_stream_keeps_the_order_of_messages(world: World) -> None:
+@plays("world")
+async def test_stream_keeps_the_order_of_messages(client: Network, server: Network) -> None:
     """Messages of any size come back in the order in which they were sent."""
-
-    async def story(client: Network, server: Network) -> None:
-        listening = await server.serve(ANY_PORT, streams(echo))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        sent = [bytes([number % 251]) * (number * 997 % 70_000) for number in range(60)]
-        sender = asyncio.ensure_future(send_all(stream, sent))
-        assert [await stream.recv() for _ in sent] == sent
-        await sender
-        stream.close()
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(echo))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    sent = [bytes([number % 251]) * (number * 997 % 70_000) for number in range(60)]
+    sender = asyncio.ensure_future(send_all(stream, sent))
+    assert [await stream.recv() for _ in sent] == sent
+    await sender
+    stream.close()
+    await listening.stop()
 
 
 async def send_all(stream: Stream, messages: list[bytes]) -> None:
@@ -209,241 +203,210 @@ async def send_all(stream: Stream, messages: list[bytes]) -> None:
         await stream.send(message)
 
 
-def test_open_fails_as_calls_do(world: World) -> None:
+@plays("world")
+async def test_open_fails_as_calls_do(client: Network, server: Network) -> None:
     """A stream to an unknown method is rejected; one to nobody is refused."""
-
-    async def story(client: Network, server: Network) -> None:
-        listening = await server.serve(ANY_PORT, streams(echo))
-        with pytest.raises(CallRejected) as rejected:
-            await client.open(listening.address, "/t.T/Unknown", LONG_MS)
-        assert rejected.value.status == "UNIMPLEMENTED"
-        await listening.stop()
-        await until_refused(lambda: client.open(listening.address, STREAM, LONG_MS))
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(echo))
+    with pytest.raises(CallRejected) as rejected:
+        await client.open(listening.address, "/t.T/Unknown", LONG_MS)
+    assert rejected.value.status == "UNIMPLEMENTED"
+    await listening.stop()
+    await until_refused(lambda: client.open(listening.address, STREAM, LONG_MS))
 
 
-def test_closing_delivers_what_was_sent_and_then_a_clean_end(world: World) -> None:
+@plays("world")
+async def test_closing_delivers_what_was_sent_and_then_a_clean_end(client: Network, server: Network) -> None:
     """The other side receives every message and then `StreamClosed` with `clean`; here, `recv` ends too."""
+    received: list[bytes] = []
+    end: asyncio.Future[StreamClosed] = asyncio.get_running_loop().create_future()
 
-    async def story(client: Network, server: Network) -> None:
-        received: list[bytes] = []
-        end: asyncio.Future[StreamClosed] = asyncio.get_running_loop().create_future()
+    async def collect(stream: Stream, _: CallContext) -> None:
+        try:
+            while True:
+                received.append(await stream.recv())
+        except StreamClosed as closed:
+            end.set_result(closed)
 
-        async def collect(stream: Stream, _: CallContext) -> None:
-            try:
-                while True:
-                    received.append(await stream.recv())
-            except StreamClosed as closed:
-                end.set_result(closed)
-
-        listening = await server.serve(ANY_PORT, streams(collect))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        receiver = asyncio.ensure_future(ending(stream))
-        await send_all(stream, [b"1", b"2", b"3"])
-        stream.close()
-        stream.close()
-        assert (await end).clean
-        assert received == [b"1", b"2", b"3"]
-        await receiver
-        with pytest.raises(StreamClosed):
-            await stream.send(b"4")
-        with pytest.raises(StreamClosed):
-            await stream.recv()
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(collect))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    receiver = asyncio.ensure_future(ending(stream))
+    await send_all(stream, [b"1", b"2", b"3"])
+    stream.close()
+    stream.close()
+    assert (await end).clean
+    assert received == [b"1", b"2", b"3"]
+    await receiver
+    with pytest.raises(StreamClosed):
+        await stream.send(b"4")
+    with pytest.raises(StreamClosed):
+        await stream.recv()
+    await listening.stop()
 
 
-def test_returning_handler_ends_the_stream_cleanly(world: World) -> None:
+@plays("world")
+async def test_returning_handler_ends_the_stream_cleanly(client: Network, server: Network) -> None:
     """What a handler sent before it returned arrives, and then a clean end."""
 
-    async def story(client: Network, server: Network) -> None:
-        async def handler(stream: Stream, _: CallContext) -> None:
-            await send_all(stream, [b"a", b"b"])
+    async def handler(stream: Stream, _: CallContext) -> None:
+        await send_all(stream, [b"a", b"b"])
 
-        listening = await server.serve(ANY_PORT, streams(handler))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        assert [await stream.recv(), await stream.recv()] == [b"a", b"b"]
-        assert (await ending(stream)).clean
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(handler))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    assert [await stream.recv(), await stream.recv()] == [b"a", b"b"]
+    assert (await ending(stream)).clean
+    await listening.stop()
 
 
-def test_failing_handler_ends_the_stream_uncleanly(world: World) -> None:
+@plays("world")
+async def test_failing_handler_ends_the_stream_uncleanly(client: Network, server: Network) -> None:
     """A handler that raises is no clean end."""
 
-    async def story(client: Network, server: Network) -> None:
-        async def handler(stream: Stream, _: CallContext) -> None:
-            await stream.recv()
-            raise ZeroDivisionError
+    async def handler(stream: Stream, _: CallContext) -> None:
+        await stream.recv()
+        raise ZeroDivisionError
 
-        listening = await server.serve(ANY_PORT, streams(handler))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        await stream.send(b"")
-        assert not (await ending(stream)).clean
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(handler))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    await stream.send(b"")
+    assert not (await ending(stream)).clean
+    await listening.stop()
 
 
-def test_server_side_close_ends_both_sides_while_the_handler_goes_on(world: World) -> None:
+@plays("world")
+async def test_server_side_close_ends_both_sides_while_the_handler_goes_on(client: Network, server: Network) -> None:
     """`close` on the serving side works from anywhere and does not wait for the handler."""
+    ends: list[Stream] = []
+    opened, released = asyncio.Event(), asyncio.Event()
 
-    async def story(client: Network, server: Network) -> None:
-        ends: list[Stream] = []
-        opened, released = asyncio.Event(), asyncio.Event()
+    async def handler(stream: Stream, _: CallContext) -> None:
+        ends.append(stream)
+        opened.set()
+        await released.wait()
 
-        async def handler(stream: Stream, _: CallContext) -> None:
-            ends.append(stream)
-            opened.set()
-            await released.wait()
-
-        listening = await server.serve(ANY_PORT, streams(handler))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        await opened.wait()
-        ends[0].close()
-        assert (await ending(stream)).clean
-        with pytest.raises(StreamClosed):
-            await ends[0].recv()
-        released.set()
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(handler))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    await opened.wait()
+    ends[0].close()
+    assert (await ending(stream)).clean
+    with pytest.raises(StreamClosed):
+        await ends[0].recv()
+    released.set()
+    await listening.stop()
 
 
-def test_send_waits_for_a_receiver_that_is_behind(world: World) -> None:
+@plays("world")
+async def test_send_waits_for_a_receiver_that_is_behind(client: Network, server: Network) -> None:
     """Flow control: not everything fits on the way, and everything arrives once somebody receives."""
+    chunk, count = bytes(256 * 1024), 40
+    go = asyncio.Event()
+    arrived: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    async def story(client: Network, server: Network) -> None:
-        chunk, count = bytes(256 * 1024), 40
-        go = asyncio.Event()
-        arrived: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def slow(stream: Stream, _: CallContext) -> None:
+        await go.wait()
+        arrived.set_result(sum([len(await stream.recv()) for _ in range(count)]))
 
-        async def slow(stream: Stream, _: CallContext) -> None:
-            await go.wait()
-            arrived.set_result(sum([len(await stream.recv()) for _ in range(count)]))
-
-        listening = await server.serve(ANY_PORT, streams(slow))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        sender = asyncio.ensure_future(send_all(stream, [chunk] * count))
-        _, waiting = await asyncio.wait((sender,), timeout=0.5)
-        assert waiting
-        go.set()
-        assert await arrived == count * len(chunk)
-        await sender
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(slow))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    sender = asyncio.ensure_future(send_all(stream, [chunk] * count))
+    _, waiting = await asyncio.wait((sender,), timeout=0.5)
+    assert waiting
+    go.set()
+    assert await arrived == count * len(chunk)
+    await sender
+    await listening.stop()
 
 
-def test_cancelled_recv_loses_nothing(world: World) -> None:
+@plays("world")
+async def test_cancelled_recv_loses_nothing(client: Network, server: Network) -> None:
     """A `recv` that timed out can be called again and gets the next message."""
-
-    async def story(client: Network, server: Network) -> None:
-        listening = await server.serve(ANY_PORT, streams(echo))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.recv(), 0.05)
-        await stream.send(b"still there")
-        assert await stream.recv() == b"still there"
-        stream.close()
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(echo))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(stream.recv(), 0.05)
+    await stream.send(b"still there")
+    assert await stream.recv() == b"still there"
+    stream.close()
+    await listening.stop()
 
 
-def test_cancelled_send_closes_the_stream(world: World) -> None:
+@plays("world")
+async def test_cancelled_send_closes_the_stream(client: Network, server: Network) -> None:
     """Nobody could say whether the message went out, so the stream ends."""
 
-    async def story(client: Network, server: Network) -> None:
-        async def deaf(_: Stream, __: CallContext) -> None:
-            await asyncio.Event().wait()
+    async def deaf(_: Stream, __: CallContext) -> None:
+        await asyncio.Event().wait()
 
-        listening = await server.serve(ANY_PORT, streams(deaf))
-        stream = await client.open(listening.address, STREAM, LONG_MS)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(send_all(stream, [bytes(1024 * 1024)] * 20), 0.3)
-        with pytest.raises(StreamClosed):
-            await stream.send(b"")
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(deaf))
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(send_all(stream, [bytes(1024 * 1024)] * 20), 0.3)
+    with pytest.raises(StreamClosed):
+        await stream.send(b"")
+    await listening.stop()
 
 
-def test_handler_outlives_its_caller(world: World) -> None:
+@plays("world")
+async def test_handler_outlives_its_caller(client: Network, server: Network) -> None:
     """A stream's handler is told of the end by `StreamClosed` and is not cancelled."""
+    finished = asyncio.Event()
 
-    async def story(client: Network, server: Network) -> None:
-        finished = asyncio.Event()
+    async def handler(stream: Stream, _: CallContext) -> None:
+        await ending(stream)
+        await asyncio.wait_for(asyncio.sleep(0), 1)
+        finished.set()
 
-        async def handler(stream: Stream, _: CallContext) -> None:
-            await ending(stream)
-            await asyncio.wait_for(asyncio.sleep(0), 1)
-            finished.set()
-
-        listening = await server.serve(ANY_PORT, streams(handler))
-        await client.open(listening.address, STREAM, LONG_MS)
-        await client.close()
-        await finished.wait()
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(handler))
+    await client.open(listening.address, STREAM, LONG_MS)
+    await client.close()
+    await finished.wait()
+    await listening.stop()
 
 
-def test_stop_ends_streams_and_refuses_calls(world: World) -> None:
+@plays("world")
+async def test_stop_ends_streams_and_refuses_calls(client: Network, server: Network) -> None:
     """After `stop` nobody listens, streams have ended on purpose, and handlers that go on are cancelled."""
+    begun, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def story(client: Network, server: Network) -> None:
-        begun, cancelled = asyncio.Event(), asyncio.Event()
+    async def stubborn(_: Stream, __: CallContext) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
 
-        async def stubborn(_: Stream, __: CallContext) -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
+    listening = await server.serve(ANY_PORT, streams(stubborn))
+    assert await client.dial(listening.address, LONG_MS) is DialResult.LISTENING
+    stream = await client.open(listening.address, STREAM, LONG_MS)
+    await begun.wait()
+    await listening.stop()
+    assert (await ending(stream)).clean
+    await cancelled.wait()
+    assert await client.dial(listening.address, LONG_MS) is DialResult.REFUSED
+    again = await server.serve(listening.address, streams(echo))
+    assert again.address == listening.address
+    await again.stop()
 
-        listening = await server.serve(ANY_PORT, streams(stubborn))
-        assert await client.dial(listening.address, LONG_MS) is DialResult.LISTENING
+
+@plays("world")
+async def test_a_stream_that_is_accepted_while_the_server_stops_ends_on_purpose(
+    client: Network, server: Network
+) -> None:
+    """Whether its handler has begun or not: who is told that a stream broke off takes the other side for dead."""
+    for _ in range(20):
+        listening = await server.serve(ANY_PORT, streams(echo))
         stream = await client.open(listening.address, STREAM, LONG_MS)
-        await begun.wait()
         await listening.stop()
         assert (await ending(stream)).clean
-        await cancelled.wait()
-        assert await client.dial(listening.address, LONG_MS) is DialResult.REFUSED
-        again = await server.serve(listening.address, streams(echo))
-        assert again.address == listening.address
-        await again.stop()
-
-    world(story)
 
 
-def test_a_stream_that_is_accepted_while_the_server_stops_ends_on_purpose(world: World) -> None:
-    """Whether its handler has begun or not: who is told that a stream broke off takes the other side for dead."""
-
-    async def story(client: Network, server: Network) -> None:
-        for _ in range(20):
-            listening = await server.serve(ANY_PORT, streams(echo))
-            stream = await client.open(listening.address, STREAM, LONG_MS)
-            await listening.stop()
-            assert (await ending(stream)).clean
-
-    world(story)
-
-
-def test_taken_address_is_named(world: World) -> None:
+@plays("world")
+async def test_taken_address_is_named(client: Network, server: Network) -> None:
     """Two servers cannot share an address, and the error says which one."""
-
-    async def story(client: Network, server: Network) -> None:
-        listening = await server.serve(ANY_PORT, streams(echo))
-        with pytest.raises(OSError, match=listening.address):
-            await client.serve(listening.address, streams(echo))
-        await listening.stop()
-
-    world(story)
+    listening = await server.serve(ANY_PORT, streams(echo))
+    with pytest.raises(OSError, match=listening.address):
+        await client.serve(listening.address, streams(echo))
+    await listening.stop()
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
