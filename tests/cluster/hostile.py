@@ -25,6 +25,8 @@ KIB, MIB = 1024, 1024 * 1024
 # would hold megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
 BYTES_PER_CONNECTION = 256 * KIB
 CONNECTIONS = unless_torture(250, 1_000)
+# What all together may hold before they wait for each other: up to 100 MiB, which is little beside a thousand only.
+SHARED_BYTES = unless_torture(128 * MIB, 0)
 CONNECTIONS_OF_EACH_KIND = unless_torture(20, 50)
 HONEST_WRITES = 20
 HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
@@ -104,6 +106,11 @@ def write_honestly_as_kafka(bootstrap: str) -> None:
         producer.produce(TOPIC, b"honest", on_delivery=lambda error, _: delivered.append(error))
     assert producer.flush(HONEST_DEADLINE_S) == 0
     assert delivered == [None] * HONEST_WRITES
+
+
+def most_of(connections: int, each: int = BYTES_PER_CONNECTION) -> int:
+    """How much memory so many connections may cost."""
+    return SHARED_BYTES + connections * each
 
 
 def rise_under(broker: Broker, address: str, abuses: Abuses, names: Sequence[str], count: int) -> int:

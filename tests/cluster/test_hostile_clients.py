@@ -14,7 +14,6 @@ from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.cluster.hostile import (
-    BYTES_PER_CONNECTION,
     CONNECTIONS,
     CONNECTIONS_OF_EACH_KIND,
     MIB,
@@ -22,6 +21,7 @@ from tests.cluster.hostile import (
     Abuses,
     Broker,
     broker,
+    most_of,
     rise_under,
 )
 
@@ -131,11 +131,11 @@ ABUSES: Abuses = {
 
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
     """Some connections of each kind, all standing at the same time, cost little each, and writes go on."""
-    most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
+    most = most_of(CONNECTIONS_OF_EACH_KIND * len(ABUSES))
     assert rise_under(broker, broker.bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_many_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
     """Hundreds of connections that do the same harm cost less than 256 KiB each, and writes go on."""
-    assert rise_under(broker, broker.bootstrap, ABUSES, [abuse], CONNECTIONS) < CONNECTIONS * BYTES_PER_CONNECTION
+    assert rise_under(broker, broker.bootstrap, ABUSES, [abuse], CONNECTIONS) < most_of(CONNECTIONS)
