@@ -91,7 +91,12 @@ def cause_of_gap(finding: Finding) -> str:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
     if "log_end" in finding.evidence:
         return "the end of the log was removed and its last, empty file was not; or that file came from another log"
-    return "a batch was removed from the file, or never written to it, and the log was appended to all the same"
+    removed = "a batch was removed from the file, or never written to it, and the log was appended to all the same"
+    if ON_ALL in finding.evidence:
+        return (
+            f"{removed}; every replica lacks it, as where a leader's log did when they copied it: a defect or a program"
+        )
+    return removed
 
 
 def cause_of_epoch(finding: Finding) -> str:

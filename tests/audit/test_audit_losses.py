@@ -108,8 +108,7 @@ def test_partition_without_any_replica_is_gone_as_a_whole(write_cluster: WriteCl
         (
             ACKS_LEADER,
             "RECORDS LOST",
-            "acks=1 promises only the leader's copy. Whether a change of leader cost 1 record of acks=1, which would "
-            f"break no promise, cannot be told: {NO_EVENTS}.",
+            f"Whether a change of leader cost 1 record of t-0, which acks=1 allows, cannot be told: {NO_EVENTS}.",
         ),
     ],
 )

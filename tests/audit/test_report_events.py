@@ -132,7 +132,7 @@ def test_a_gap_of_all_replicas_is_no_change_of_leader(write_cluster: WriteCluste
         "replica 2 lacks them, too; below the high watermark 3, so they had been replicated" in report.losses[0].story
     )
     said = " ".join(loss_sentences(report))
-    assert "1 record of acks=1 is missing where every replica's log goes on behind it" in said
+    assert "1 record of t-0 is missing where every replica's log goes on behind it" in said
     assert "damage, or a defect" in said
     assert "promise" not in said
     assert "Show the gap" in page(report)
@@ -234,6 +234,17 @@ def test_what_led_to_a_truncation_is_told_in_its_order(write_cluster: WriteClust
         f"logs diverge), to follow broker 2, which was elected from the ISR for leader epoch 4 at {day}.060 UTC",
     ]
     assert loss.cause == "leader-change"
+
+
+def test_faults_are_told_where_the_event_file_is_missing(write_cluster: WriteCluster) -> None:
+    """The journal of injected faults is another file: it is read, and the broker's own events stay missing."""
+    log = SampleLog().append([b"a"])
+    replicas = write_cluster(log, log)
+    (replicas["2"] / FAULTS_FILE).write_text('{"event": "fault", "broker": 2, "done": "kill", "wall_ms": 900}\n')
+    report = audit(replicas)
+    assert [moment.what for moment in report.run] == ["fault: broker 2 is killed"]
+    assert report.without_events == ["1", "2"]
+    assert report.summary()["broker_events"] == {}
 
 
 def test_hostile_event_files_are_passed_over(tmp_path: Path) -> None:

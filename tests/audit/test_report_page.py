@@ -20,7 +20,7 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import rows_for
-from odradek_audit.report.headlines import verdict_sentences
+from odradek_audit.report.headlines import headline, verdict_sentences
 from odradek_audit.report.markup import Safe, shown, tag
 from odradek_audit.report.page import page
 from odradek_audit.words import plain
@@ -232,8 +232,47 @@ def test_next_steps_are_a_copy_then_commands_then_the_disk_then_a_new_copy(
     assert f"cp -a {place} kept-2-t-0" in said
     assert f"odradek log dump --records {place}/{report.findings[0].file}" in said
     assert f"odradek log diff {report.replicas['1']}/t-0 {place}" in said
-    assert "smartctl" in said
+    assert "smartctl" not in said  # the CRC is right
+    assert "No disk and no memory does this" in said
     assert "stop broker 2, move t-0 out of its log directory" in said
+
+
+def test_a_wrong_crc_sends_to_the_disk(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """What the CRC covers was changed and the CRC was not: hardware can do that."""
+    replicas = write_cluster(*[log] * 3)
+    plant("flip-byte", replicas["2"], TopicPartition("t", 0), random.Random(5))
+    said = text_of(audit(replicas))
+    assert "smartctl" in said
+    assert "No disk and no memory does this" not in said
+
+
+@pytest.mark.parametrize("lacking", ["12", "123"])
+def test_records_that_replicas_lack_alike(write_cluster: WriteCluster, log: SampleLog, lacking: str) -> None:
+    """Each is marked in a row of the missing offsets and named, a whole one is told apart, all of them are copied
+    aside, and only where one is whole is a copy replaced."""
+    gap = SampleLog(list(log.batches), log.next_offset)
+    missing = gap.batches.pop(30)
+    report = audit(write_cluster(*(gap if name in lacking else log for name in "123")))
+    (finding,) = report.findings
+    offsets = f"offsets {missing.base_offset} to {missing.last_offset} in t-0"
+    said = text_of(report)
+    if lacking == "123":
+        assert headline(finding) == f"All 3 replicas lack {offsets}: none that was read has them."
+        assert f"{missing.base_offset} to {missing.last_offset}✗ no record✗ no record✗ no record" in said
+        assert "no copy mends another" in said
+        assert "move t-0 out of its log directory" not in said
+    else:
+        assert headline(finding) == f"Replicas 1 and 2 lack {offsets}; replica 3 has them."
+        assert finding.excerpt is not None
+        (whole,) = [side.batch for side in finding.excerpt.sides if side.batch is not None]
+        assert said.count("≠ no record") == 2 * len(whole.records)
+        assert "See that replica 3, which has the records, leads the partition" in said
+        assert "stop broker 1 (then 2, one at a time), move t-0 out of its log directory" in said
+    assert said.count("the finding is about this copy") >= len(lacking)
+    assert "another batch" not in said
+    assert "no file" not in said
+    for name in "123":
+        assert f"cp -a {report.replicas[name]}/t-0 kept-{name}-t-0" in said
 
 
 def test_next_step_after_two_histories_is_to_look_at_the_elections(write_cluster: WriteCluster, log: SampleLog) -> None:

@@ -24,6 +24,7 @@ from odradek_audit.evidence.batch_views import (
 from odradek_audit.excerpt import ACCUSED, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Side
 from odradek_audit.findings import Finding, Severity
 from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.wording import is_lack
 
 EXHIBITS_PER_CHECK = 3
 EXHIBITS_PER_PARTITION = 12
@@ -69,7 +70,10 @@ def _excerpt(
     if finding.replica not in partition.replicas or (finding.offset < 0 and not finding.file):
         return None
     names = [*finding.replicas, *(name for name in sorted(partition.replicas) if name not in finding.replicas)]
-    found = {name: _find(partition, tables[name], reader, finding, name) for name in names}
+    others = [name for name in names if name not in finding.replicas]
+    has = any(_at_offset(tables[name], finding.offset)[0] is not None for name in others)
+    by_place = finding.replicas if not (has and is_lack(finding)) else ()
+    found = {name: _find(partition, tables[name], reader, finding, name, name in by_place) for name in names}
     reference = _reference(finding, found, reference_replica)
     names = sorted(names, key=lambda name: (name not in finding.replicas, name != reference, name))[:SIDES]
     if reference and reference not in names:
@@ -108,11 +112,17 @@ def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_repl
 
 
 def _find(
-    partition: PartitionInputs, table: BatchTable, reader: SegmentReader, finding: Finding, name: str
+    partition: PartitionInputs,
+    table: BatchTable,
+    reader: SegmentReader,
+    finding: Finding,
+    name: str,
+    by_place: bool,
 ) -> FoundBatch:
-    """The batch of a replica at the finding's place: by file and byte on those accused, by offset on the others."""
+    """The batch of a replica at the finding's place: by file and byte on those accused, by offset on the others, and on
+    those that lack what others have."""
     facts, row = None, -1
-    if name in finding.replicas and finding.file.endswith(".log") and finding.position >= 0:
+    if by_place and finding.file.endswith(".log") and finding.position >= 0:
         facts, row = _at_position(table, int(finding.file.removesuffix(".log")), finding.position)
     if facts is None and finding.offset >= 0:
         facts, row = _at_offset(table, finding.offset)

@@ -41,7 +41,8 @@ class Story:
 
     def __init__(self, events: Mapping[str, BrokerEvents], replicas: Iterable[str]) -> None:
         self._events = events
-        self._without = sorted(name for name in replicas if name not in events)
+        self._found = [name for name in events if events[name].found]
+        self._without = sorted(name for name in replicas if name not in self._found)
         self._missing = sum(each.missing for each in events.values())
         self._elections: dict[tuple[str, int], Election] = {}
         for broker in sorted(events):
@@ -107,11 +108,12 @@ class Story:
         kind = CHECKS[finding.check].kind
         told_of = kind in (Kind.LOST, Kind.AGREEMENT) or finding.check in EXPLAINED
         lost = kind is Kind.LOST
-        if not told_of or finding.offset < 0 or not (self._events or lost):
+        if not told_of or finding.offset < 0 or not (self._found or lost):
             return finding
         place = (f"{finding.topic}-{finding.partition}", finding.offset, finding.offset + 1)
         cut = any(self._cuts(*place))
-        told = [*self._told(*place), *self._unproven(SUSPECTED if lost and not cut else "")]
+        unproven = self._unproven(SUSPECTED if lost and not cut else "") if lost or cut else ()
+        told = [*self._told(*place), *unproven]
         guess = "" if lost and cut else finding.cause
         return replace(finding, cause="; ".join(filter(None, [guess, *told])))
 
@@ -165,7 +167,7 @@ class Story:
         so = otherwise or MORE
         if self._missing:
             yield f"{plural(self._missing, 'event is', 'events are')} missing, {MORE}"
-        if not self._events:
+        if not self._found:
             yield f"no replica has an event file ({EVENTS_FILE}; Kafka writes none), {so}"
         elif self._without:
             files = "file of replica" if len(self._without) == 1 else "files of replicas"

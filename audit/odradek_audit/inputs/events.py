@@ -115,7 +115,8 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class BrokerEvents:
-    """The events of one broker. `missing` counts those that it could not write; `cut` says that the file is longer."""
+    """The events of one broker, and what was done to it on purpose. `missing` counts those that it could not write;
+    `cut` says that the file is longer; without `found` there is no such file."""
 
     lines: int = 0
     missing: int = 0
@@ -128,23 +129,26 @@ class BrokerEvents:
     presences: tuple[Presence, ...] = ()
     progress: tuple[Progress, ...] = ()
     """The newest `PROGRESS_KEPT`, in their order."""
+    found: bool = True
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
-    """The events beside a broker's logs; None when there is no such file or it cannot be read."""
+    """The events beside a broker's logs, and injected faults; None where there are neither."""
+    faults = _gather(_faults(disk, directory), cut=False).presences
+    faults = tuple(each for each in faults if each.injected)
+    nothing = BrokerEvents(presences=faults, found=False) if faults else None
     path, older = join(directory, EVENTS_FILE), join(directory, OLDER_EVENTS_FILE)
     try:
         if not disk.is_file(path):
-            return None
+            return nothing
         content, cut = _end_of(disk, path, LARGEST_READ)
         if disk.is_file(older):
             content, cut = _end_of(disk, older, LARGEST_READ - len(content))[0] + content, True
     except OSError:
-        return None
+        return nothing
     lines = content.split(b"\n")
     events = _gather(lines[1:] if cut else lines, cut=cut)
-    faults = _gather(_faults(disk, directory), cut=False).presences
-    return replace(events, presences=(*(each for each in faults if each.injected), *events.presences))
+    return replace(events, presences=(*faults, *events.presences))
 
 
 def _faults(disk: Disk, directory: str) -> list[bytes]:

@@ -42,7 +42,7 @@ from odradek_proto.topics import (
 )
 
 from odradek_audit.inputs.disk import Disk, join
-from odradek_audit.inputs.events import EVENTS_FILE, BrokerEvents, read_broker_events
+from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE, BrokerEvents, read_broker_events
 from odradek_audit.inputs.facts import (
     CLEANED_EVERYWHERE,
     METADATA_TOPIC,
@@ -192,7 +192,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         cleaned=small(CLEANER_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
         partitions=partitions,
         problems=tuple(problems),
-        events=read_broker_events(disk, path) if EVENTS_FILE in names else None,
+        events=read_broker_events(disk, path) if {EVENTS_FILE, FAULTS_FILE} & set(names) else None,
         set_aside=aside,
         linked=frozenset(linked),
     )

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt
-from odradek_audit.findings import Finding, Kind
+from odradek_audit.findings import ON_ALL, Finding, Kind
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import Safe, join, name, shown, tag
-from odradek_audit.wording import FEW_BYTES, UNDECIDED
-from odradek_audit.words import plain, replicas_have
+from odradek_audit.wording import FEW_BYTES, UNDECIDED, is_lack
+from odradek_audit.words import plain
 
+BY_HARDWARE = ("crc-mismatch", "batch-unreadable", "torn-tail", "epoch-not-monotonic")
+"""Checks whose findings a disk or a memory can make: the epoch and the base offset lie outside of the CRC."""
 COMMAND_LIMIT = 600
+SHOWN_COPIES = 5
 
 
 def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
@@ -44,6 +47,7 @@ def _keep(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     """Copies go outside of the log directory: a broker takes what lies in it for partitions."""
     several = CHECKS[finding.check].kind in (Kind.AGREEMENT, Kind.LOST)
     names = sorted(directories, key=lambda each: (each != finding.replica, each))
+    several = several or len(finding.replicas) > 1
     wanted = names if several or finding.replica not in directories else [finding.replica]
     place = _place(finding, wanted[0], directories) if wanted else ""
     if not place:
@@ -52,8 +56,12 @@ def _keep(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     said = f"Keep a copy of {whose} somewhere else, before a broker starts on it"
     if len(wanted) > 1:
         said += f"; of replica {plain(wanted[0], 40)} first"
-    copy = f"kept-{wanted[0].replace('/', '-')}-{place.rpartition('/')[2]}"
-    return [join([f"{said}: ", _command("cp", "-a", place, copy)])]
+    copies = [
+        _command("cp", "-a", place, f"kept-{name.replace('/', '-')}-{place.rpartition('/')[2]}")
+        for name in wanted[:SHOWN_COPIES]
+        if (place := _place(finding, name, directories))
+    ]
+    return [join([f"{said}: ", join(copies, " ")])]
 
 
 def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
@@ -63,8 +71,10 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     other = _place(finding, finding.other_replica or _reference(finding.excerpt), directories)
     if place and finding.file.endswith(".log"):
         words = ("odradek", "log", "dump", "--records", f"{place}/{finding.file}")
-        at = f" (the batch begins at position {finding.position})" if finding.position >= 0 else ""
-        steps.append(join(["See the batch and those around it", at, ": ", _command(*words)]))
+        which = "the batch behind them" if is_lack(finding) else "the batch"
+        at = f" ({which} begins at position {finding.position})" if finding.position >= 0 else ""
+        what = "the batches around what is missing" if is_lack(finding) else "the batch and those around it"
+        steps.append(join([f"See {what}", at, ": ", _command(*words)]))
     elif place and finding.file:
         base = directories[finding.replica].rstrip("/")
         file = place if finding.partition >= 0 and finding.check != "checkpoint-order" else base
@@ -84,9 +94,9 @@ def _reference(excerpt: Excerpt | None) -> str:
 def _mend(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     kind = CHECKS[finding.check].kind
     if len(finding.replicas) > 1:
-        return [_shared(finding)]
+        return _shared(finding)
     if kind in (Kind.STRUCTURE, Kind.LOG) or (kind is Kind.AGREEMENT and _looks_changed(finding)):
-        return [_disk(finding), *_replaced(finding)]
+        return [_changed(finding), *_replaced(finding)]
     if kind is Kind.AGREEMENT:
         return [_elections(finding), *_only_copy(finding, directories), *_replaced(finding)]
     if kind is Kind.LOST:
@@ -145,13 +155,50 @@ def _looks_changed(finding: Finding) -> bool:
     return known[0].origin == known[1].origin or excerpt.differing_in_records <= FEW_BYTES
 
 
-def _shared(finding: Finding) -> Safe:
-    """What several replicas hold alike came to them from a leader: a copy of one mends none."""
-    return shown(
-        f"R{replicas_have(finding.replicas)[1:]} it alike, as where a leader wrote it so and the others copied it. "
-        "Replace their copies only from a replica that does not have it. Where all have it, what is left of the "
-        "records is what the clients themselves kept: write them again, with their keys."
+def _shared(finding: Finding) -> list[Safe]:
+    """What several replicas have alike came to them from a leader: a copy of one mends none."""
+    what = "lack the records" if is_lack(finding) else "have the damage"
+    if ON_ALL in finding.evidence:
+        again = (
+            f"All {finding.evidence[ON_ALL]} replicas {what}, as where a leader wrote its log so and the others copied "
+            "it: no copy mends another. What is left are the clients: send the records again from their source, with "
+            "their keys."
+        )
+        return [shown(again)]
+    bad = ", ".join(finding.replicas)
+    sides = finding.excerpt.sides if finding.excerpt is not None else ()
+    whole = [side.replica for side in sides if side.replica not in finding.replicas and side.batch is not None]
+    good = f"replica {plain(whole[0], 40)}, which has the records," if whole else "a replica without it"
+    return [
+        shown(
+            f"Replicas {bad} {what} alike. See that {good} leads the partition, with unclean elections off, before you "
+            "replace any copy: what the leader lacks, the others lose."
+        ),
+        *_replaced(finding),
+    ]
+
+
+def _changed(finding: Finding) -> Safe:
+    """Who can have changed bytes: a disk or a memory, unless the CRC was made right for them, or bytes taken out."""
+    beside_log = not finding.file.endswith(".log") and not is_lack(finding)
+    outside_crc = finding.check in BY_HARDWARE or "stored_offset" in finding.evidence
+    if beside_log or outside_crc or not _is_right(finding):
+        return _disk(finding)
+    return join(
+        [
+            "No disk and no memory does this: what is there has the CRC of its bytes. A program did it. Look for what "
+            "writes into the log directory of replica ",
+            name(finding.replica),
+            " besides its broker: a restore, a copy that was mixed up, a repair script, a second broker, somebody with "
+            "an editor; and which version of the broker ran.",
+        ]
     )
+
+
+def _is_right(finding: Finding) -> bool:
+    """Whether the batch at the place of the finding has the CRC that its header names; also where none is shown."""
+    side = finding.excerpt.side(ACCUSED) if finding.excerpt is not None else None
+    return side is None or side.batch is None or side.batch.computed_crc in (-1, side.batch.line.crc)
 
 
 def _disk(finding: Finding) -> Safe:
@@ -222,7 +269,7 @@ def _replaced(finding: Finding) -> list[Safe]:
                 "voter at a time, and only while the others have a leader and a majority without it."
             )
         ]
-    partition = f"{finding.topic}-{finding.partition}"
+    partition, others = f"{finding.topic}-{finding.partition}", finding.replicas[1:]
     return [
         join(
             [
@@ -230,6 +277,7 @@ def _replaced(finding: Finding) -> list[Safe]:
                 _command("odradek", "topic", "describe", finding.topic),
                 "): stop broker ",
                 name(finding.replica),
+                shown(f" (then {', '.join(others)}, one at a time)" if others else ""),
                 ", move ",
                 tag("code", shown(partition, 300)),
                 " out of its log directory, start it. It copies the partition from the leader and joins the ISR "
@@ -276,7 +324,7 @@ def _lost(finding: Finding) -> list[Safe]:
         steps.append(Safe("No copy that was read has them: what is left is what the clients themselves kept."))
     steps.append(Safe("Write them again with their keys. They get new offsets, behind what is there."))
     if _same_place_differs(finding.excerpt):
-        steps.append(_disk(finding))
+        steps.append(_changed(finding))
     else:
         steps.append(_elections(finding))
     return steps

@@ -13,6 +13,7 @@ from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_links
 from odradek_audit.report.markup import Safe, code, join, name, shown, tag
 from odradek_audit.results import Loss
+from odradek_audit.wording import is_lack
 from odradek_audit.words import SENTENCE_LIMIT, noun, plural
 
 FIRST = 6
@@ -111,11 +112,14 @@ def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:
     """Where the batch begins in the file, and where in it the first difference is: two places, each with its name."""
     if finding.position < 0:
         return []
-    if batch is None or not finding.file.endswith(".log") or batch.line.position != finding.position:
+    if not is_lack(finding) and (
+        batch is None or not finding.file.endswith(".log") or batch.line.position != finding.position
+    ):
         return [_fact("at", f"byte {finding.position:,} of the file")]
-    facts = [_fact("batch begins at", f"byte {finding.position:,} of the file")]
+    begins = "the batch behind them begins at" if is_lack(finding) else "batch begins at"
+    facts = [_fact(begins, f"byte {finding.position:,} of the file")]
     difference = finding.excerpt.first_difference if finding.excerpt is not None else -1
-    if difference >= 0:
+    if difference >= 0 and not is_lack(finding):
         part = "records" if finding.excerpt is not None and finding.excerpt.differing_in_records else "header"
         at = f"byte {finding.position + difference:,} of the file"
         facts.append(_fact(f"first difference in its {part}", f"{at}, {difference:,} of the batch"))

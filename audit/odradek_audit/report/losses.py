@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from odradek_audit.checks.directories import listed
 from odradek_audit.evidence.run import shown_of
 from odradek_audit.inputs.events import EVENTS_FILE
 from odradek_audit.report.markup import Safe, join, name, shown, tag
@@ -20,15 +21,15 @@ OPEN_ROWS = 10
 """A longer run is folded."""
 
 BY_LEADER = {
-    LossCause.GAP: "{} of acks=1 {are} missing where every replica's log goes on behind {them}. No change of leader "
-    "explains that: it is damage, or a defect.",
-    LossCause.BELOW_HIGH_WATERMARK: "{} of acks=1 {were} truncated below a high watermark, so replicas in sync had "
-    "them: acks=1 does not explain that, an unclean election or a defect does.",
-    LossCause.UNEXPLAINED: "Nothing that was read explains {} of acks=1: no truncation there was written down.",
-    LossCause.PERHAPS_LEADER_CHANGE: "acks=1 promises only the leader's copy. Whether a change of leader cost {} of "
-    "acks=1, which would break no promise, cannot be told: {missing}.",
-    LossCause.LEADER_CHANGE: "{} of acks=1 {were} truncated after a change of leader, above every high watermark that "
-    "was written down. acks=1 promises only the leader's copy, so that breaks no promise.",
+    LossCause.GAP: "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains "
+    "that: it is damage, or a defect.",
+    LossCause.BELOW_HIGH_WATERMARK: "{} {were} truncated below a high watermark, so replicas in sync had {them}: "
+    "acks=1 does not explain that, an unclean election or a defect does.",
+    LossCause.UNEXPLAINED: "Nothing that was read explains the loss of {}: no truncation there was written down.",
+    LossCause.PERHAPS_LEADER_CHANGE: "Whether a change of leader cost {}, which acks=1 allows, cannot be told: "
+    "{missing}.",
+    LossCause.LEADER_CHANGE: "{} {were} truncated after a change of leader, above every high watermark that was "
+    "written down: acks=1 promises only the leader's copy, so that breaks no promise.",
 }
 """What is said of acks=1, the gravest first."""
 
@@ -56,10 +57,13 @@ def loss_sentences(report: Report) -> list[str]:
         are = "is" if more == 1 else "are"
         said.append(f"{plural(more, 'more record')} of {places} {are} on none of them either.")
     for cause, sentence in BY_LEADER.items():
-        if number := lost_records([loss for loss in losses if loss.acks != "all" and loss.cause is cause]):
-            words = {"are": ("is", "are"), "were": ("was", "were"), "them": ("it", "them")}
-            chosen = {key: noun(number, *forms) for key, forms in words.items()}
-            said.append(sentence.format(plural(number, "record"), missing=missing_events(report), **chosen))
+        here = [loss for loss in losses if loss.acks != "all" and loss.cause is cause]
+        if number := lost_records(here):
+            where = sorted({(loss.topic, loss.partition) for loss in here})
+            forms = {"are": ("is", "are"), "were": ("was", "were"), "them": ("it", "them")}
+            chosen = {word: noun(number, *each) for word, each in forms.items()}
+            what = f"{plural(number, 'record')} of {listed(f'{plain(topic, 80)}-{n}' for topic, n in where)}"
+            said.append(sentence.format(what, missing=missing_events(report), **chosen))
     return said
 
 
@@ -178,7 +182,7 @@ def run_html(report: Report) -> Safe:
     if missing := missing_events(report):
         said += f" {missing[:1].upper()}{missing[1:]}, so the elections and truncations that stood there are not here."
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
-    table = tag("table", head, tag("tbody", *rows))
+    table = tag("table", head, tag("tbody", *rows, class_="moments"))
     opened = any(each.lost for each in moments) and len(rows) <= OPEN_ROWS
     folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=opened)
     return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded])

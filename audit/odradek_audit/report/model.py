@@ -109,7 +109,7 @@ class Report:
     @property
     def without_events(self) -> list[str]:
         """The replicas whose broker's event file was not found."""
-        return [name for name in self.replicas if name not in self.events]
+        return [name for name in self.replicas if name not in self.events or not self.events[name].found]
 
     @property
     def read_bytes(self) -> int:
@@ -135,6 +135,7 @@ class Report:
             "broker_events": {
                 name: {"lines": each.lines, "missing": each.missing, "cut": each.cut}
                 for name, each in sorted(self.events.items())
+                if each.found
             },
             "run": [moment._asdict() for moment in shown_of(self.run)],
             "configuration": self.configuration,

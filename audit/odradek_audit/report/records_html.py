@@ -103,7 +103,8 @@ def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -
         differs = differs and not apart
         marked = (differs and side.role != REFERENCE) or (missing and side.role == ACCUSED)
         content = _record_cell(record, other if differs else None) if record is not None else _nothing(side, offset)
-        sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
+        title = "differs from the reference" if differs else "missing"
+        sign = tag("span", "≠ " if differs else "✗ ", class_="sign", title=title) if marked else Safe("")
         same = "same" if side.role == OTHER and side.replica in excerpt.agreeing else None
         kind = "differs" if marked else "meant" if differs else same
         cells.append(tag("td", sign, content, class_=kind, data_replica=replica))
