@@ -93,7 +93,7 @@ def command(replicas: Mapping[str, Path], *options: str) -> Taken:
     named = [argument for name, path in replicas.items() for argument in ("--replica", f"{name}={path}")]
     arguments = [sys.executable, "-m", "odradek.cli.main", "audit", "run", *named, "--json", *options]
     taken = run_measured(arguments)
-    assert taken.exit_code == 0, taken
+    assert taken.exit_code == 0, f"exit code {taken.exit_code} of {arguments}: {taken.output[-1000:]}{taken.errors}"
     assert json.loads(taken.output)["verdict"] == "fine"
     return taken
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from bench.processes import cpu_seconds, resident_mib
 
 SAMPLE_S = 0.1
+SHOWN_ERRORS = 4000
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Taken:
     output: str
     exit_code: int
     own_peak_mib: float
+    errors: str = ""
+    """The end of what it printed as errors."""
 
 
 def run_measured(command: Sequence[str]) -> Taken:
@@ -33,8 +36,8 @@ def run_measured(command: Sequence[str]) -> Taken:
     started = time.perf_counter()
     seen: dict[int, float] = {}
     peak = own_peak = 0.0
-    with tempfile.TemporaryFile("w+") as output:  # a pipe that nobody reads yet takes 64 KiB
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:  # a pipe takes 64 KiB
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
         while process.poll() is None:
             total, own = _sample(process.pid, seen)
             peak, own_peak = max(peak, total), max(own_peak, own)
@@ -42,7 +45,9 @@ def run_measured(command: Sequence[str]) -> Taken:
                 process.wait(SAMPLE_S)
         wall = time.perf_counter() - started
         output.seek(0)
-        return Taken(wall, sum(seen.values()), peak, output.read(), process.returncode, own_peak)
+        errors.seek(0)
+        told = errors.read()[-SHOWN_ERRORS:]
+        return Taken(wall, sum(seen.values()), peak, output.read(), process.returncode, own_peak, told)
 
 
 def _sample(root: int, seen: dict[int, float]) -> tuple[float, float]:

@@ -28,6 +28,12 @@ def test_damage_is_found_and_no_near_miss_of_any_partition(tmp_path: Path) -> No
     assert set(made.planted) == set(made.near) == set(KINDS) - set(WHOLE_DIRECTORY)
 
 
+def test_the_readme_counts_the_kinds_of_damage() -> None:
+    """All of them: those of a whole directory are planted in tests/golden."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"identifies {len(KINDS)} kinds of damage planted in logs written by Kafka" in readme
+
+
 def test_a_lagging_follower_lacks_the_aborted_transaction_too(tmp_path: Path) -> None:
     """A follower that has not fetched the marker that ends an aborted transaction does not know its end either."""
     replicas = {name: tmp_path / name for name in SOURCES}
