@@ -1,7 +1,8 @@
 """Nodes of the metadata quorum on simulated machines, by seed: the real log, state file, messages and tasks.
 
 What a node learns as committed is compared with what all others learned (M-5) and with what the appender was told. An
-epoch has one leader (M-2), a majority has what a leader calls committed (M-3), and that never falls (M-4).
+epoch has one leader (M-2), who has learned of all that was committed before; a majority has what a leader calls
+committed (M-3), and that never falls (M-4); nor does a voter's epoch in one life (M-1).
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Witness:
 
     def on_leader(self, epoch: int) -> None:
         self.calls.append(f"leads {epoch}")
+        self._world.check_leader(self._node_id, self.next_offset)
 
     def on_resigned(self, epoch: int) -> None:
         assert self.calls[-1] == f"leads {epoch}"
@@ -96,6 +98,7 @@ class QuorumWorld:
         self._cluster_ids: dict[int, str] = {}
         self._contexts: dict[int, Context] = {}  # of the processes
         self._flushed = dict.fromkeys(self.addresses, 0)
+        self._epochs: dict[int, int] = {}  # of voters, in this life
         self._high_watermarks: dict[int, int] = {}  # of each epoch's leader
 
     def run(self, story: Callable[[QuorumWorld], Coroutine[Any, Any, None]]) -> None:
@@ -131,6 +134,7 @@ class QuorumWorld:
         known = {i: self.addresses[i] for i in voters or self.addresses}
         for node_id in node_ids or [i for i in self.machines if i not in self.running]:
             self.nodes.pop(node_id, None)
+            self._epochs[node_id] = 0  # one that was not on the disk yet had no effect
             settings = QuorumSettings(node_id, cluster_id, known, **self.settings)
             check = None if voters else partial(self._check, node_id)
             self.machines[node_id].start(partial(self._main, node_id, settings, appends), after_step=check)
@@ -260,6 +264,11 @@ class QuorumWorld:
         committed = [each for base, (_, records) in self.committed.items() if base < end_offset for each in records]
         assert state == committed or not self.is_checked
 
+    def check_leader(self, node_id: int, next_offset: int) -> None:
+        """What its controller begins with: everything below its high watermark."""
+        below = [each for each in self.committed if each < self.nodes[node_id].high_watermark]
+        assert max(below, default=-1) < next_offset or not self.is_checked, (node_id, next_offset, below[-1:])
+
     def commit(self, node_id: int, base_offset: int, epoch: int, records: tuple[bytes, ...], count: int) -> None:
         """A node learned of a committed batch; with it, it knows `count` records."""
         if not self.is_checked:
@@ -292,6 +301,9 @@ class QuorumWorld:
         if node is None or node_id not in self._flushed or not self.is_checked:
             return
         self._flushed[node_id] = node.flushed_offset or self._flushed[node_id]  # 0 while its log is opened
+        if node.flushed_offset:
+            assert node.epoch >= self._epochs[node_id], f"epoch {self._epochs[node_id]} fell to {node.epoch} (M-1)"
+            self._epochs[node_id] = node.epoch
         high_watermark = node.high_watermark
         if node.is_leader and high_watermark != self._high_watermarks.get(node.epoch, -1):
             earlier = max((known for epoch, known in self._high_watermarks.items() if epoch <= node.epoch), default=0)
