@@ -62,6 +62,16 @@ def test_only_a_tail_that_was_not_flushed_is_torn(bench: Bench, flush: bool) -> 
     assert bench.disk.read(SEGMENT) == (b"flushed or not" if flush else b"flushed or ")
 
 
+def test_a_disk_that_stands_in_another_machine_is_not_damaged(bench: Bench) -> None:
+    """Its own broker would come up with the damage, and another one would be watched for it."""
+    bench.write(SEGMENT, b"a batch", flush=False)
+    bench.world.exemptions.swapped(1, 2)
+    assert bench.inject("torn-tail", places=PLACES) == 0
+    assert bench.disk.read(SEGMENT) == b"a batch"
+    bench.world.exemptions.swapped(1, 2)
+    assert bench.inject("torn-tail", places=PLACES) == 1
+
+
 def test_a_log_that_was_cut_is_not_made_longer(bench: Bench) -> None:
     """It was flushed when it was longer: no interrupted write puts zeros there."""
     bench.write(SEGMENT, b"flushed, then cut")

@@ -37,6 +37,8 @@ class Damage(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         broker_id = choice["broker"]
+        if self.world.exemptions.has_foreign_disk(broker_id):
+            return  # what is damaged there is not its own
         disk = self.cluster.machines[broker_id].disk
         self.world.faults.kill(broker_id, choice["down_ms"], self.name)
         if not self.damage(disk, broker_id, choice["places"]):

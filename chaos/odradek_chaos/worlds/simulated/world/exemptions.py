@@ -57,6 +57,9 @@ class Exemptions:
         owners = self._owners
         owners[one], owners[other] = owners.get(other, other), owners.get(one, one)
 
+    def has_foreign_disk(self, broker_id: int) -> bool:
+        return self._owners.get(broker_id, broker_id) != broker_id
+
     def foreign_disk(self, broker_id: int) -> None:
         """The incarnation that was started just now runs on the disk of another broker."""
         self._foreign[broker_id, self._cluster.machines[broker_id].incarnation] = None
