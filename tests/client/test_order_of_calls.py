@@ -169,3 +169,23 @@ async def test_calls_that_wait_for_room(peers: Any) -> None:
     expected = calls.in_order()
     expected.remove(b"0004")
     assert values(log) == expected
+
+
+async def test_whoever_waits_as_the_producer_gives_up_hears_of_it_at_once(peers: Any) -> None:
+    """For room in the buffer or for a topic, each call in the row; nothing is taken, and no task goes on."""
+    [log] = peers.topic("bills")
+    sender = Producer(peers.bootstrap, buffer_memory=1_000, batch_size=200, clock=peers.clock, network=peers.network)
+    await sender.start()
+    await sender.send("bills", b"first")
+    peers.brokers[1].holding = True
+    await sender.enqueue_many("bills", [b"x" * 90] * 10)
+    waiting = [asyncio.ensure_future(sender.enqueue("bills", b"y" * 90)) for _ in range(3)]
+    waiting += [asyncio.ensure_future(sender.enqueue("orders", b"z")) for _ in range(3)]
+    await peers.clock.sleep(100)
+    begun_ms = peers.clock.now_ms()
+    with pytest.raises(ExceptionGroup):
+        await sender.close(timeout=0.5)
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ClientClosed] * 6
+    assert peers.clock.now_ms() - begun_ms == 500
+    assert b"y" * 90 not in values(log)
