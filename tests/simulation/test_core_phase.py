@@ -18,8 +18,8 @@ from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     WAYS_TO_BREAK,
     break_one_for_ever,
+    elected_unheard,
     unhealthy_without,
-    was_elected_unheard,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.run import run_seed
@@ -170,8 +170,10 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
             await virtual_sleep(0.1)
             world.cluster.start(leader)
         await virtual_sleep(20)
-        assert was_elected_unheard(world, broken) is (is_elected and elr == "off")
         assert bool(unhealthy_without(world, broken)) is (is_elected and elr == "off")
+        unowed = elected_unheard(world, broken)
+        assert bool(unowed) is (is_elected and elr == "off")
+        assert not unhealthy_without(world, broken, unowed)
         await end(world)
 
     loop.run(story(), limit_s=60)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from odradek_audit.inputs.history import ERROR
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
@@ -22,10 +25,12 @@ MOST_LEFT_BYTES = 3_000  # on a disk that is full for ever
 WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable", "full")
 
 
-def not_in_sync(world: World, besides: int = 0) -> str:
+def not_in_sync(world: World, besides: int = 0, unowed: Collection[TopicPartition] = ()) -> str:
     """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
     image = world.cluster.newest_image()
     for tp in world.every_partition():
+        if tp in unowed:
+            continue
         registration = image.partition(tp)
         if registration is None:
             return f"{tp} is unknown"
@@ -37,9 +42,9 @@ def not_in_sync(world: World, besides: int = 0) -> str:
     return ""
 
 
-def acknowledged_since(world: World, load: Load, since_ms: int) -> bool:
+def acknowledged_since(world: World, load: Load, since_ms: int, unowed: Collection[TopicPartition] = ()) -> bool:
     """Whether every partition has acknowledged a record since then; of a script, those that wait for an answer."""
-    return all(_acknowledged(load, (tp.topic, tp.partition), since_ms) for tp in world.partitions)
+    return all(_acknowledged(load, (tp.topic, tp.partition), since_ms) for tp in world.partitions if tp not in unowed)
 
 
 def _acknowledged(load: Load, partition: tuple[str, int], since_ms: int) -> bool:
@@ -49,14 +54,14 @@ def _acknowledged(load: Load, partition: tuple[str, int], since_ms: int) -> bool
     return known is not None and known.last_ack_ms is not None and known.last_ack_ms > since_ms
 
 
-def unhealthy_without(world: World, broken: int) -> str:
+def unhealthy_without(world: World, broken: int, unowed: Collection[TopicPartition] = ()) -> str:
     """The first partition that the broken machine leads, or that lacks another one in its ISR; empty: all is well."""
-    sentence, image = not_in_sync(world, broken), world.cluster.newest_image()
+    sentence, image = not_in_sync(world, broken, unowed), world.cluster.newest_image()
     if sentence:
         return sentence
     for tp in world.every_partition():
         registration = image.partition(tp)
-        if registration is not None and registration.leader == broken:
+        if registration is not None and registration.leader == broken and tp not in unowed:
             return f"{tp} is led by the broken b{broken}"
     return ""
 
@@ -151,22 +156,22 @@ def waits_for_a_follower(world: World, leader: int) -> bool:
     return False
 
 
-def was_elected_unheard(world: World, broken: int) -> bool:
-    """Whether the machine that nobody reaches leads a partition alone, and nobody has fetched from it in its epoch.
+def elected_unheard(world: World, broken: int) -> list[TopicPartition]:
+    """What the machine that nobody reaches leads alone, while nobody has fetched from it in its epoch.
 
     An election or a command that was under way when it broke has made it the leader: the same holds as for a leader
     that waits for a follower.
     """
     if world.plan.settings.odradek_elr_enable or not world.faults.counts["core-unreachable"]:
-        return False
-    image = world.cluster.newest_image()
+        return []
+    image, found = world.cluster.newest_image(), []
     for tp, replica in world.cluster.hosted(broken).items():
         role, registration = replica.role, image.partition(tp)
         if isinstance(role, LeaderPartition) and registration is not None and registration.isr == (broken,):
             ends = {each: remote.log_end_offset for each, remote in role.replicas.by_id.items() if each != broken}
             if role.leader_epoch == registration.leader_epoch and max(ends.values(), default=-1) < 0:
-                return True
-    return False
+                found.append(tp)
+    return found
 
 
 class LivenessCheck:

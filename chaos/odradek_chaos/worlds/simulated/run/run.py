@@ -35,8 +35,8 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     LivenessCheck,
     acknowledged_since,
     break_one_for_ever,
+    elected_unheard,
     unhealthy_without,
-    was_elected_unheard,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.members import STABLE_MS
@@ -255,8 +255,11 @@ async def _core(world: World, load: Load) -> None:
             world, lambda: not unhealthy_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
         )
     except TimeoutError:
-        if world.expectations.recovers and not was_elected_unheard(world, broken):
-            state = unhealthy_without(world, broken) or "no acknowledgement"
+        unowed = elected_unheard(world, broken)
+        state = unhealthy_without(world, broken, unowed)
+        if not state and not acknowledged_since(world, load, begun_ms, unowed):
+            state = "no acknowledgement"
+        if state and world.expectations.recovers:
             world.findings.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
             if world.findings.found:
                 raise Stopped from None
