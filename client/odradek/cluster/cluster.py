@@ -174,9 +174,10 @@ class Cluster:
         than `longest_ms`.
         """
         self.follow((topic,))
-        silent_ms = self.config.request_timeout_ms
+        patience_ms = self.config.request_timeout_ms
         deadline = self.clock.now_ms() + timeout_ms
-        silent_deadline = max(deadline, self.clock.now_ms() + min(silent_ms, longest_ms or silent_ms))
+        silent_ms = patience_ms if longest_ms is None else min(patience_ms, longest_ms)
+        silent_deadline = max(deadline, self.clock.now_ms() + silent_ms)
         while (partitions := self.view.partitions_of(topic)) is None:
             deadline = silent_deadline if self._silent else deadline
             if self.clock.now_ms() >= deadline:
