@@ -25,7 +25,7 @@ test: $(STAMP)  ## everything of every day, two to three minutes on two cores
 	@$(BIN)/python -m pytest -m "not slow" --forks 6  # most of six wait for something
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
-	@$(BIN)/python -m pytest -m slow --forks 5 --durations 15 --ignore tests/containers
+	@$(BIN)/python -m pytest -m slow --forks 6 --durations 15 --ignore tests/containers
 
 test-containers: $(STAMP)  ## the images and docker-compose.yml; needs Docker
 	@$(BIN)/python -m pytest -m slow --durations 15 tests/containers
