@@ -140,11 +140,6 @@ class BatchHeader(NamedTuple):
         """Whether the broker gave all records the time of the append, which is the max timestamp."""
         return self.attributes & LOG_APPEND_TIME != 0
 
-    @property
-    def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote the batch."""
-        return self.producer_id >= 0
-
 
 _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(
     tuple.__new__, BatchHeader

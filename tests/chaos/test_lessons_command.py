@@ -29,6 +29,8 @@ from odradek_chaos.lessons.verdict import judge
 from rich.text import Text
 from typer.main import get_group
 
+from tests.seeds import unless_torture
+
 COLOURS = re.compile(r"\x1b\[(?:[0-9]+;)*[349][0-7](?:;[0-9]+)*m")
 FIRST_PAGE = b"follow a script"
 TIMEOUT_S = 180
@@ -67,7 +69,7 @@ def test_options_before_a_lessons_name_are_not_dropped(
     assert hint in err
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", unless_torture(("lost-write", "purgatory"), SHOWN))
 def test_without_a_terminal_all_steps_are_printed(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Plain text, every step, the audit and the reason; exit code 0."""
     assert main(["demo", name]) == 0

@@ -56,7 +56,7 @@ class Log:
     def append(self, data: bytes) -> tuple[ErrorCode, int]:
         """Append as a leader does, or find the duplicate (R-240, R-241)."""
         header = check_batch(data)
-        if header.has_producer_id:
+        if header.producer_id >= 0:
             first, last = header.base_sequence, header.last_sequence
             epoch, cached = self.producers.get(header.producer_id, (header.producer_epoch, deque(maxlen=5)))
             if header.producer_epoch < epoch:
