@@ -14,6 +14,8 @@ from typing import Any
 from odradek_audit.words import plural
 
 ACCUSED, REFERENCE, OTHER = "accused", "reference", "other"
+NO_BATCH = "no batch there"
+"""Why a side has none, where its log begins before and ends behind."""
 SHOWN_BYTES = 48
 """Bytes of a key, or of the part of a value around its first difference, that an excerpt keeps."""
 

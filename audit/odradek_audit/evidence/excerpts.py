@@ -21,7 +21,7 @@ from odradek_audit.evidence.batch_views import (
     payload_start,
     same_bytes,
 )
-from odradek_audit.excerpt import ACCUSED, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Side
+from odradek_audit.excerpt import ACCUSED, NO_BATCH, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Side
 from odradek_audit.findings import Finding, Severity
 from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.wording import is_lack
@@ -182,7 +182,7 @@ def _why_absent(partition: PartitionInputs, table: BatchTable, offset: int, name
         return f"the log ends at {end}"
     if offset < inputs.log_start:
         return f"the log begins at {inputs.log_start}"
-    return f"no batch holds offset {offset}"
+    return NO_BATCH
 
 
 def _side(

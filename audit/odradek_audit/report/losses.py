@@ -32,6 +32,13 @@ BY_LEADER = {
     "written down: acks=1 promises only the leader's copy, so that breaks no promise.",
 }
 """What is said of acks=1, the gravest first."""
+OF_ONE = {
+    LossCause.BELOW_HIGH_WATERMARK: "Replicas in sync had them: an unclean election, or a defect.",
+    LossCause.UNEXPLAINED: "Nothing that was read explains it.",
+    LossCause.PERHAPS_LEADER_CHANGE: "That a change of leader cost all of them is not proven.",
+    LossCause.LEADER_CHANGE: "A change of leader cost them.",
+}
+"""What ends the story of one loss; that of a gap says so itself."""
 
 
 def missing_events(report: Report) -> str:
@@ -124,6 +131,8 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     rows = []
     for loss in told:
         parts = [shown(f"{part[:1].upper()}{part[1:]}.") for part in loss.story.split("; ") if part]
+        if loss.cause in OF_ONE:
+            parts.append(tag("b", OF_ONE[loss.cause]))
         if loss.cause is LossCause.GAP and (anchor := anchors.get(f"{loss.topic}-{loss.partition}")):
             parts.append(tag("a", "Show the gap ↓", href=f"#{anchor}"))
         place = tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: ")
@@ -157,7 +166,7 @@ def _steps(losses: Sequence[Loss]) -> Safe:
             )
         )
     if any(loss.cause in (LossCause.GAP, LossCause.UNEXPLAINED, LossCause.BELOW_HIGH_WATERMARK) for loss in losses):
-        steps.append("Where no change of leader explains a loss, keep a copy of every replica's directory first.")
+        steps.insert(0, "Keep a copy of every replica's directory: no change of leader explains all of the losses.")
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek_audit.excerpt import (
     ACCUSED,
+    NO_BATCH,
     OTHER,
     REFERENCE,
     BatchLine,
@@ -146,7 +147,7 @@ def _nothing(side: Side, offset: int) -> Safe:
         return tag(
             "span", f"another batch: {line.base_offset} to {line.last_offset}, epoch {line.epoch}", class_="none"
         )
-    if side.absent:
+    if side.absent and side.absent != NO_BATCH:
         return tag("span", f"no record: {side.absent}", class_="none")
     return tag("span", "no record", class_="none")
 
