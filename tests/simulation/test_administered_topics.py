@@ -110,11 +110,12 @@ def test_every_deed_is_done_and_costs_nothing_that_is_owed() -> None:
     assert done == {"make", "fill", "grow", "empty", "alter", "retain", "delete"}
 
 
-def test_some_seeds_have_a_compacted_topic_and_leaders_that_alternate() -> None:
+def test_some_seeds_have_a_compacted_topic_leaders_that_alternate_or_voters_with_damage() -> None:
     """Where the faults are drawn, and not where they are named; whatever else is drawn stays the same."""
     drawn = [expand(SimLoop(seed).fork_rng("plan"), Options()) for seed in range(200)]
     named = [expand(SimLoop(seed).fork_rng("plan"), Options(nemeses=("kill",))) for seed in range(200)]
-    for found in ([plan.compaction for plan in drawn], ["alternate-leaders" in plan.paces_ms for plan in drawn]):
+    beside = ("alternate-leaders", "flip-metadata")
+    for found in ([plan.compaction for plan in drawn], *([kind in plan.paces_ms for plan in drawn] for kind in beside)):
         assert 20 <= sum(found) <= 40
-    assert not any(plan.compaction or "alternate-leaders" in plan.paces_ms for plan in named)
+    assert not any(plan.compaction or {*beside} & {*plan.paces_ms} for plan in named)
     assert expand(SimLoop(1).fork_rng("plan"), Options(nemeses=("kill",), compaction=True)).compaction

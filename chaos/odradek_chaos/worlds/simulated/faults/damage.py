@@ -282,6 +282,7 @@ class FlipMetadata(Damage):
     does = "kills a voter and flips a bit of its metadata log, once all voters have caught up"
     deadly = True
     drawn = False
+    share = 0.15
     takes = DAMAGE
 
     def target(self) -> int:
