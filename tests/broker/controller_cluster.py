@@ -217,17 +217,16 @@ class Cluster:
 
     async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
         quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
-        quorum.member = member = self._assemble(node_id, ports, cast(QuorumNode, quorum))
+        quorum.member = member = self._assemble(node_id, ports, cast(QuorumNode, quorum), MetadataFeed())
         self.log.nodes[node_id] = quorum
         await ports.network.serve(self.voters[node_id], ControllerService(member.controller).handlers())
         quorum.leader_changed()
         await self._live(member, ready, [])
 
-    def _assemble(self, node_id: int, ports: NodePorts, quorum: QuorumNode) -> Member:
+    def _assemble(self, node_id: int, ports: NodePorts, quorum: QuorumNode, feed: MetadataFeed) -> Member:
         def on_event(event: str, facts: Mapping[str, object]) -> None:
             self.events.append((self.now_ms, node_id, event, dict(facts)))
 
-        feed = MetadataFeed()
         channel = ControllerChannel(
             clock=ports.clock, network=ports.network, voters=self.voters, leader=lambda: quorum.leader_id
         )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-
 import pytest
-from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.core.metadata.snapshot import image_of
+from odradek_broker.process.node import QuorumListener
 from odradek_broker.rpc.services import merge
 from odradek_broker.runtime.controller.service import ControllerService
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import QuorumNode
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
@@ -16,49 +14,10 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from tests.broker.controller_cluster import CLUSTER_ID, Cluster, Member
 
 
-class Wiring:
-    """What a broker's node does with the quorum's callbacks."""
-
-    def __init__(self) -> None:
-        self.member: Member | None = None
-
-    def freeze(self) -> Callable[[], Iterator[bytes]]:
-        assert self.member is not None
-        return self.member.feed.freeze()
-
-    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> MetadataImage:
-        return image_of(records, end_offset, epoch)
-
-    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
-        assert self.member is not None
-        assert isinstance(state, MetadataImage)
-        self.member.feed.on_snapshot(state)
-
-    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
-        assert self.member is not None
-        self.member.feed.on_commit(base_offset, epoch, records)
-
-    def on_control(self, end_offset: int, epoch: int) -> None:
-        assert self.member is not None
-        self.member.feed.on_control(end_offset, epoch)
-
-    def on_leader(self, epoch: int) -> None:
-        assert self.member is not None
-        self.member.controller.on_leader(epoch)
-
-    def on_resigned(self, epoch: int) -> None:
-        assert self.member is not None
-        self.member.controller.on_resigned(epoch)
-
-    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
-        assert self.member is not None
-        self.member.channel.on_leader_changed(leader_id, epoch)
-        self.member.session.on_leader_changed(leader_id, epoch)
-
-
 class QuorumCluster(Cluster):
     async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
-        wiring = Wiring()
+        feed = MetadataFeed()
+        listener = QuorumListener(feed)
         settings = QuorumSettings(node_id=node_id, cluster_id=CLUSTER_ID, voters=self.voters)
         ports.files.makedirs("/data")
         quorum = QuorumNode(
@@ -67,9 +26,11 @@ class QuorumCluster(Cluster):
             network=ports.network,
             files=ports.files,
             log_directory="/data",
-            listener=wiring,
+            listener=listener,
         )
-        member = wiring.member = self._assemble(node_id, ports, quorum)
+        member = self._assemble(node_id, ports, quorum, feed)
+        listener.controller = member.controller
+        listener.followers += [member.channel.on_leader_changed, member.session.on_leader_changed]
         handlers = merge(ControllerService(member.controller).handlers(), quorum.handlers())
         await ports.network.serve(self.voters[node_id], handlers)
         await quorum.start()

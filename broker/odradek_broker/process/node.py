@@ -66,7 +66,7 @@ NO_LEADER = -1
 NO_BROKER_EPOCH = -1
 
 
-class _QuorumListener:
+class QuorumListener:
     """Passes what the quorum says to whoever is there by then: the parts of a node know each other in a circle."""
 
     def __init__(self, feed: MetadataFeed) -> None:
@@ -208,7 +208,7 @@ class Node:
             enabled=settings.odradek_events_enable,
         )
         cluster_id = directory.properties.cluster_id
-        listener = _QuorumListener(self.feed)
+        listener = QuorumListener(self.feed)
         self.quorum = quorum = QuorumNode(
             quorum_settings(settings, cluster_id),
             clock=clock,
