@@ -13,7 +13,7 @@ from tests.seeds import seeds
 ROUNDS = 40
 PAUSES_MS = (2, 20, 100, 500, 2_000)
 SMALL_SNAPSHOTS = {"snapshot_max_bytes": 600, "retention_bytes": 1_500, "segment_bytes": 400, "fetch_max_bytes": 1_500}
-BY_SEED = pytest.mark.parametrize("seed", seeds(25, every_day=1, slow=6))
+BY_SEED = pytest.mark.parametrize("seed", seeds(25, every_day=1, slow=4))
 SIZES = pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
 
 
