@@ -79,61 +79,49 @@ def with_passwords(files: OsFiles) -> Authentication:
     )
 
 
-def test_a_connection_has_one_token_at_a_time() -> None:
+async def test_a_connection_has_one_token_at_a_time() -> None:
     """Authenticating again on a connection drives no other one out, and changes who speaks on it."""
+    authentication = with_passwords(OsFiles())
+    tokens = iter("123456789")
+    identities = Identities(authentication, lambda: next(tokens), 65_536)
 
-    async def work() -> None:
-        authentication = with_passwords(OsFiles())
-        tokens = iter("123456789")
-        identities = Identities(authentication, lambda: next(tokens), 65_536)
+    async def authenticate(peer: str, name: str) -> str:
+        data = plain_message(name, name)
+        dialogue = Dialogue(pb.AuthenticateRequest(mechanism=PLAIN, data=data).SerializeToString())
+        await identities.authenticate(dialogue, CallContext(peer))
+        return dialogue.said[-1].token
 
-        async def authenticate(peer: str, name: str) -> str:
-            data = plain_message(name, name)
-            dialogue = Dialogue(pb.AuthenticateRequest(mechanism=PLAIN, data=data).SerializeToString())
-            await identities.authenticate(dialogue, CallContext(peer))
-            return dialogue.said[-1].token
-
-        other = await authenticate("other", "bob")
-        first = await authenticate("here", "alice")
-        assert await authenticate("here", "alice") == first
-        second = await authenticate("here", "bob")
-        assert identities.principal(CallContext("here", token=second)) == Principal("User", "bob")
-        assert identities.principal(CallContext("other", token=other)) == Principal("User", "bob")
-        with pytest.raises(CallRejected):
-            identities.principal(CallContext("here", token=first))
-
-    asyncio.run(work())
+    other = await authenticate("other", "bob")
+    first = await authenticate("here", "alice")
+    assert await authenticate("here", "alice") == first
+    second = await authenticate("here", "bob")
+    assert identities.principal(CallContext("here", token=second)) == Principal("User", "bob")
+    assert identities.principal(CallContext("other", token=other)) == Principal("User", "bob")
+    with pytest.raises(CallRejected):
+        identities.principal(CallContext("here", token=first))
 
 
-def test_a_message_before_sasl_is_as_large_as_the_setting_says() -> None:
+async def test_a_message_before_sasl_is_as_large_as_the_setting_says() -> None:
     """Over gRPC, too."""
-
-    async def work() -> None:
-        message = pb.AuthenticateRequest(mechanism=PLAIN, data=plain_message("bob", "bob")).SerializeToString()
-        for most_bytes, error in ((len(message), ErrorCode.NONE), (len(message) - 1, ErrorCode.ILLEGAL_SASL_STATE)):
-            dialogue = Dialogue(message)
-            identities = Identities(with_passwords(OsFiles()), lambda: "1", most_bytes)
-            await identities.authenticate(dialogue, CallContext("here"))
-            assert dialogue.said[-1].error_code == error
-
-    asyncio.run(work())
+    message = pb.AuthenticateRequest(mechanism=PLAIN, data=plain_message("bob", "bob")).SerializeToString()
+    for most_bytes, error in ((len(message), ErrorCode.NONE), (len(message) - 1, ErrorCode.ILLEGAL_SASL_STATE)):
+        dialogue = Dialogue(message)
+        identities = Identities(with_passwords(OsFiles()), lambda: "1", most_bytes)
+        await identities.authenticate(dialogue, CallContext("here"))
+        assert dialogue.said[-1].error_code == error
 
 
-def test_passwords_are_checked_while_the_disk_is_busy() -> None:
+async def test_passwords_are_checked_while_the_disk_is_busy() -> None:
     """Its threads may all wait for a flush; and checks take none of them."""
-
-    async def work() -> None:
-        files, flushed = OsFiles(threads=1), threading.Event()
-        flushing = asyncio.ensure_future(files.offload(flushed.wait))
-        try:
-            conversation = with_passwords(files).begin(PLAIN, "here")
-            assert conversation is not None
-            async with asyncio.timeout(30):
-                await conversation.step(plain_message("alice", "alice"))
-            assert conversation.principal == Principal("User", "alice")
-        finally:
-            flushed.set()
-            await flushing
-            files.close()
-
-    asyncio.run(work())
+    files, flushed = OsFiles(threads=1), threading.Event()
+    flushing = asyncio.ensure_future(files.offload(flushed.wait))
+    try:
+        conversation = with_passwords(files).begin(PLAIN, "here")
+        assert conversation is not None
+        async with asyncio.timeout(30):
+            await conversation.step(plain_message("alice", "alice"))
+        assert conversation.principal == Principal("User", "alice")
+    finally:
+        flushed.set()
+        await flushing
+        files.close()

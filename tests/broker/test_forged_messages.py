@@ -68,43 +68,39 @@ def as_follower(broker_id: int, epoch: int, at: pb.ReplicaDescription, topic_id:
     return pack_frame(header.SerializeToString(), ())
 
 
-def test_a_forged_followers_fetch_moves_no_high_watermark() -> None:
+async def test_a_forged_followers_fetch_moves_no_high_watermark() -> None:
     """Both followers are dead; a client claims to be them. Their own listener would have believed it."""
+    network = GrpcNetwork()
+    async with AsyncCluster(3, settings={"broker.session.timeout.ms": 600_000}) as cluster:
+        await cluster.create_topic("orders", replication_factor=3)
+        leader = await cluster.leader_of("orders")
+        address = cluster.bootstrap.split(",")[leader - 1]
+        node = cluster._member(leader).node
+        assert node is not None
+        others = {each: node.feed.image.brokers[each].broker_epoch for each in cluster.brokers if each != leader}
+        topic_id = node.feed.image.topics["orders"].topic_id
+        for each in others:
+            await cluster.kill(each)
+        await append_unreplicated(network, address)
+        before = await replica(network, address)
+        assert before.high_watermark < before.log_end_offset
 
-    async def story() -> None:
-        network = GrpcNetwork()
-        async with AsyncCluster(3, settings={"broker.session.timeout.ms": 600_000}) as cluster:
-            await cluster.create_topic("orders", replication_factor=3)
-            leader = await cluster.leader_of("orders")
-            address = cluster.bootstrap.split(",")[leader - 1]
-            node = cluster._member(leader).node
-            assert node is not None
-            others = {each: node.feed.image.brokers[each].broker_epoch for each in cluster.brokers if each != leader}
-            topic_id = node.feed.image.topics["orders"].topic_id
-            for each in others:
-                await cluster.kill(each)
-            await append_unreplicated(network, address)
-            before = await replica(network, address)
-            assert before.high_watermark < before.log_end_offset
+        with pytest.raises(CallRejected) as refused:
+            await network.open(address, FETCH_STREAM, TIMEOUT_MS)
+        assert refused.value.status == "UNIMPLEMENTED"
+        assert (await replica(network, address)).high_watermark == before.high_watermark
 
-            with pytest.raises(CallRejected) as refused:
-                await network.open(address, FETCH_STREAM, TIMEOUT_MS)
-            assert refused.value.status == "UNIMPLEMENTED"
-            assert (await replica(network, address)).high_watermark == before.high_watermark
-
-            streams = []
-            for each, epoch in others.items():
-                own = node.addresses()["REPLICATION"]
-                streams.append(await network_to(cluster, network, own).open(own, FETCH_STREAM, TIMEOUT_MS))
-                await streams[-1].send(as_follower(each, epoch, before, topic_id))
-            async with asyncio.timeout(TIMEOUT_MS / 1000):
-                while (await replica(network, address)).high_watermark < before.log_end_offset:
-                    pass
-            for stream in streams:
-                stream.close()
-        await network.close()
-
-    asyncio.run(story())
+        streams = []
+        for each, epoch in others.items():
+            own = node.addresses()["REPLICATION"]
+            streams.append(await network_to(cluster, network, own).open(own, FETCH_STREAM, TIMEOUT_MS))
+            await streams[-1].send(as_follower(each, epoch, before, topic_id))
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while (await replica(network, address)).high_watermark < before.log_end_offset:
+                pass
+        for stream in streams:
+            stream.close()
+    await network.close()
 
 
 def grpc_addresses(node: Node) -> dict[str, str]:
@@ -152,23 +148,19 @@ def test_every_call_is_served_by_one_listener() -> None:
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_reflection_is_for_development(enabled: bool) -> None:
+async def test_reflection_is_for_development(enabled: bool) -> None:
     """No listener tells what it serves, unless a setting says so."""
-
-    async def story() -> None:
-        network = GrpcNetwork()
-        async with AsyncCluster(1, settings={"odradek.grpc.reflection.enable": enabled}) as cluster:
-            node = cluster._member(1).node
-            assert node is not None
-            for address in grpc_addresses(node).values():
-                if address in cluster._fabric.listeners:
-                    assert cluster._fabric.listeners[address].handlers.reflection is enabled
-                    continue
-                if enabled:
-                    assert b"odradek.v1." in await network.call(address, REFLECTION, LIST_SERVICES, TIMEOUT_MS)
-                    continue
-                with pytest.raises(CallRejected, match="Method not found"):
-                    await network.call(address, REFLECTION, LIST_SERVICES, TIMEOUT_MS)
-        await network.close()
-
-    asyncio.run(story())
+    network = GrpcNetwork()
+    async with AsyncCluster(1, settings={"odradek.grpc.reflection.enable": enabled}) as cluster:
+        node = cluster._member(1).node
+        assert node is not None
+        for address in grpc_addresses(node).values():
+            if address in cluster._fabric.listeners:
+                assert cluster._fabric.listeners[address].handlers.reflection is enabled
+                continue
+            if enabled:
+                assert b"odradek.v1." in await network.call(address, REFLECTION, LIST_SERVICES, TIMEOUT_MS)
+                continue
+            with pytest.raises(CallRejected, match="Method not found"):
+                await network.call(address, REFLECTION, LIST_SERVICES, TIMEOUT_MS)
+    await network.close()

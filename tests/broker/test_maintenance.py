@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
 
 from tests.broker.log_bench import START_MS, batch
+from tests.playing import plays
 
 NODE = 1
 TINY = TopicPartition("tiny", 0)
@@ -108,16 +110,18 @@ class Story:
         return sum(part in path + name for path in directories for name in files.list(path))
 
 
-def test_retention_gives_up_one_segment_at_a_time() -> None:
+def at_work(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
+    """Play it with a broker as `Story` has it."""
+    world = Story()
+    world.run(partial(story, world))
+
+
+@plays(at_work)
+async def test_retention_gives_up_one_segment_at_a_time(story: Story) -> None:
     """Hundreds of segments that are due at once do not keep the loop from anything else."""
-    story = Story()
-
-    async def told() -> None:
-        assert story.segments() >= SEGMENTS
-        await story.as_client(story.retain_nothing)
-        assert await story.largest_step(story.segments, until=1) == 1
-
-    story.run(told)
+    assert story.segments() >= SEGMENTS
+    await story.as_client(story.retain_nothing)
+    assert await story.largest_step(story.segments, until=1) == 1
 
 
 def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,31 +157,23 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
     assert max(reads) <= 4
 
 
-def test_files_of_given_up_segments_are_removed_in_pieces() -> None:
+@plays(at_work)
+async def test_files_of_given_up_segments_are_removed_in_pieces(story: Story) -> None:
     """One call into a thread removes so many files and no more: a stop waits for its end."""
-    story = Story()
-
-    async def told() -> None:
-        await story.as_client(story.retain_nothing)
-        await story.largest_step(story.segments, until=1)
-        assert story.files(".deleted") > 2 * maintenance.FILES_AT_ONCE
-        step = await story.largest_step(lambda: story.files(".deleted"), until=0)
-        assert 0 < step <= maintenance.FILES_AT_ONCE
-
-    story.run(told)
+    await story.as_client(story.retain_nothing)
+    await story.largest_step(story.segments, until=1)
+    assert story.files(".deleted") > 2 * maintenance.FILES_AT_ONCE
+    step = await story.largest_step(lambda: story.files(".deleted"), until=0)
+    assert 0 < step <= maintenance.FILES_AT_ONCE
 
 
-def test_a_deleted_partition_is_removed_in_pieces() -> None:
+@plays(at_work)
+async def test_a_deleted_partition_is_removed_in_pieces(story: Story) -> None:
     """The same for the directory of a deleted topic."""
-    story = Story()
-
-    async def told() -> None:
-        await story.as_client(story.delete)
-        assert story.files("-delete/") > 2 * maintenance.FILES_AT_ONCE
-        step = await story.largest_step(lambda: story.files("-delete/"), until=0)
-        assert 0 < step <= maintenance.FILES_AT_ONCE
-
-    story.run(told)
+    await story.as_client(story.delete)
+    assert story.files("-delete/") > 2 * maintenance.FILES_AT_ONCE
+    step = await story.largest_step(lambda: story.files("-delete/"), until=0)
+    assert 0 < step <= maintenance.FILES_AT_ONCE
 
 
 @pytest.mark.parametrize("deleted", ["segments", "partition"])

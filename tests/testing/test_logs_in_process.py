@@ -50,23 +50,17 @@ def test_the_kill_of_a_leader_is_told_in_a_few_lines(caplog: pytest.LogCaptureFi
     assert [line for entry, line in zip(told, lines, strict=False) if entry.levelno >= logging.WARNING] == []
 
 
-def test_grpc_at_a_listener_for_kafka_is_told_where_it_is_served(caplog: pytest.LogCaptureFixture) -> None:
+async def test_grpc_at_a_listener_for_kafka_is_told_where_it_is_served(caplog: pytest.LogCaptureFixture) -> None:
     """A channel dials again and again; the broker closes it each time and says it once, with its own address."""
-
-    async def story() -> None:
-        async with AsyncCluster(1) as cluster:
-            network = GrpcNetwork()
-            for _ in range(3):
-                with pytest.raises(NetworkError):
-                    await network.call(cluster.kafka_bootstrap, "/odradek.v1.Broker/Metadata", b"", TIMEOUT_MS)
-            await network.close()
-            said = [entry.getMessage() for entry in caplog.records if "speaks" in entry.getMessage()]
-            served = f"gRPC clients, odradek's among them, are served at {cluster.bootstrap}"
-            assert [f"speaks HTTP/2, and this listener is for Kafka's clients; {served}" in each for each in said] == [
-                True
-            ]
-
-    asyncio.run(story())
+    async with AsyncCluster(1) as cluster:
+        network = GrpcNetwork()
+        for _ in range(3):
+            with pytest.raises(NetworkError):
+                await network.call(cluster.kafka_bootstrap, "/odradek.v1.Broker/Metadata", b"", TIMEOUT_MS)
+        await network.close()
+        said = [entry.getMessage() for entry in caplog.records if "speaks" in entry.getMessage()]
+        served = f"gRPC clients, odradek's among them, are served at {cluster.bootstrap}"
+        assert [f"speaks HTTP/2, and this listener is for Kafka's clients; {served}" in each for each in said] == [True]
 
 
 def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,16 +91,12 @@ def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.Log
     assert {entry.levelname for entry in said} == {"INFO"}
 
 
-def test_an_administrator_changes_the_levels_of_one_broker() -> None:
+async def test_an_administrator_changes_the_levels_of_one_broker() -> None:
     """By the client's call, at that broker."""
-
-    async def story() -> None:
-        async with AsyncCluster(1) as cluster, Admin(cluster.bootstrap) as admin:
-            await admin.incremental_alter_configs("broker-logger", "1", set={QUORUM: "DEBUG"})
-            told = {entry.name: entry for entry in await admin.describe_configs("broker-logger", "1")}
-            assert (told[QUORUM].value, told[QUORUM].source) == ("DEBUG", "DYNAMIC_BROKER_LOGGER_CONFIG")
-            await admin.incremental_alter_configs("broker-logger", "1", unset=[QUORUM])
-            told = {entry.name: entry for entry in await admin.describe_configs("broker-logger", "1")}
-            assert told[QUORUM].is_default
-
-    asyncio.run(story())
+    async with AsyncCluster(1) as cluster, Admin(cluster.bootstrap) as admin:
+        await admin.incremental_alter_configs("broker-logger", "1", set={QUORUM: "DEBUG"})
+        told = {entry.name: entry for entry in await admin.describe_configs("broker-logger", "1")}
+        assert (told[QUORUM].value, told[QUORUM].source) == ("DEBUG", "DYNAMIC_BROKER_LOGGER_CONFIG")
+        await admin.incremental_alter_configs("broker-logger", "1", unset=[QUORUM])
+        told = {entry.name: entry for entry in await admin.describe_configs("broker-logger", "1")}
+        assert told[QUORUM].is_default
