@@ -63,6 +63,14 @@ class _Call:
     waited_ms: int = 0  # it waited, and not for a write
 
 
+@dataclass(slots=True)
+class _Unsynced:
+    """It has joined a generation whose members have to ask for their assignments, and has not asked."""
+
+    generation_id: int
+    ms: int = 0
+
+
 class CoordinatorCheck:
     """Of one shard, from when it was loaded to when it is thrown away."""
 
@@ -82,6 +90,7 @@ class CoordinatorCheck:
         self._replayed = GroupCoordinatorShard(settings, ImageView(MetadataImage), str)
         self._calls: dict[object, _Call] = {}
         self._members: dict[Who, _Member] = {}
+        self._unsynced: dict[Who, _Unsynced] = {}
         self._now_ms = now_ms
         self._longest_ms = settings.initial_rebalance_delay_ms
         self.stepped((), now_ms)
@@ -90,6 +99,8 @@ class CoordinatorCheck:
 
     def asked(self, request: Request, token: object, now_ms: int) -> None:
         self._calls[token] = _Call(request, now_ms)
+        if isinstance(request, SyncGroup):
+            self._unsynced.pop((request.group_id, request.member_id), None)
         if (who := self._sender(request)) in self._members:
             self._members[who].silent_ms = 0
 
@@ -127,6 +138,10 @@ class CoordinatorCheck:
                 who = who[0], answer.member_id
             if isinstance(call.request, OffsetCommit) and not self._is_stable(who[0]):
                 return  # whoever does not join again in time is removed, commits or not
+            if isinstance(call.request, Heartbeat) and who in self._unsynced:
+                return  # and so is who does not sync
+            if isinstance(answer, JoinGroupAnswer) and self._state(who[0]) is State.COMPLETING:
+                self._unsynced[who] = _Unsynced(answer.generation_id)
             if (member := self._members.get(who)) is not None:
                 is_phase = isinstance(call.request, JoinGroup | SyncGroup)  # the session begins anew with its answer
                 member.accepted_ms = self._now_ms if is_phase else call.asked_ms
@@ -147,8 +162,11 @@ class CoordinatorCheck:
         return (request.group_id, request.member_id) if is_kept else None
 
     def _is_stable(self, group_id: str) -> bool:
+        return self._state(group_id) is State.STABLE
+
+    def _state(self, group_id: str) -> State | None:
         group = self.shard.groups.get(group_id)
-        return group is not None and group.state is State.STABLE
+        return None if group is None else group.state
 
     def _judge_removal(self, who: Who, member: _Member) -> None:
         """Who was heard of and answered without an error a moment ago is late with nothing, unless it has to revoke."""
@@ -197,6 +215,15 @@ class CoordinatorCheck:
             member.revoking_ms += ms if member.revokes is not None else 0
             if member.silent_ms > member.session_ms + SLACK_MS or member.revoking_ms > member.rebalance_ms + SLACK_MS:
                 self._report(WAIT, f"{member_id} of {group_id} is a member still: {member}")
+        for who, unsynced in tuple(self._unsynced.items()):
+            group = self.shard.groups.get(who[0])
+            is_over = group is None or group.state is State.PREPARING or group.generation_id != unsynced.generation_id
+            if is_over or who not in self._members:
+                del self._unsynced[who]
+                continue
+            unsynced.ms += ms
+            if unsynced.ms > most_ms:
+                self._report(WAIT, f"{who[1]} of {who[0]} is a member still, {unsynced.ms} ms after it was to sync")
 
     # --- Memory -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 They speak Kafka's classic protocol over its listener, as clients do that commit after each record: an owner reads the
 committed offset of each of its partitions and commits the next one. Whoever does not know what became of a commit is a
 new member from then on, so that a commit that comes late is of a generation that is over. The first one is a static
-member. Now and then one commits as who it was in the generation before, as a process that was stalled there would.
+member. Now and then one commits as who it was in the generation before, as a process that was stalled there would, and
+now and then one has joined and does not sync, while its heartbeats go on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ANSWER_MS = 2_000
 ANSWER_OF_GROUP_MS = ANSWER_MS + SESSION_MS + REBALANCE_MS  # to a call that waits for other members
 STABLE_MS = 4 * ANSWER_OF_GROUP_MS
 LEAVES, STALLS, LATE_COMMITS = 0.02, 0.02, 0.1  # how often a member does so, instead of a heartbeat
+HOLDS_BACK = 0.1  # how often one that has joined does not sync
 STATIC = "g1"
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 PROTOCOL_TYPE, PROTOCOL = "members", "modulo"
@@ -129,6 +131,8 @@ class Member:
 
     async def _take_part(self) -> None:
         joined = await self._join()
+        if self._is_restless() and self._ports.clock.rng.random() < HOLDS_BACK:
+            await self._hold_back()
         owned = await self._sync(joined)
         offsets = await self._fetch(owned)
         self.owned, self.generation_id = owned, self._identity.generation_id
@@ -144,6 +148,12 @@ class Member:
                 await self._ports.clock.sleep(self._ports.clock.rng.uniform(0.5, 1.5) * SESSION_MS)
             elif drawn < LEAVES + STALLS + LATE_COMMITS and owned and self._before.member_id:
                 await self._commit_late(owned[0], offsets[owned[0]])
+            await self._ask(HEARTBEAT, self._named({}))
+            await self._ports.clock.sleep(HEARTBEAT_MS)
+
+    async def _hold_back(self) -> None:
+        """Heartbeats alone, for longer than a group waits for anybody (K-49)."""
+        for _ in range(2 * REBALANCE_MS // HEARTBEAT_MS):
             await self._ask(HEARTBEAT, self._named({}))
             await self._ports.clock.sleep(HEARTBEAT_MS)
 
