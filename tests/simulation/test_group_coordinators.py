@@ -6,6 +6,7 @@ import random
 
 import pytest
 from odradek_broker.core.groups.classic import ClassicGroup
+from odradek_broker.core.groups.consumer_state import ReplayedGroup
 from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeat,
     Effect,
@@ -29,6 +30,7 @@ from odradek_chaos.worlds.simulated.checks.coordinators import (
     LONGEST_LOOK_MS,
     LOST_MEMBER,
     MEMORY,
+    OVER,
     SLACK_MS,
     WAIT,
     CoordinatorCheck,
@@ -168,6 +170,24 @@ def test_a_member_that_does_not_sync_is_removed_or_found(monkeypatch: pytest.Mon
         stage.check.passed(LONGEST_LOOK_MS, writes=False)
     assert (stage.member_id in stage.shard.groups["g"].members) is forgotten
     assert stage.found == ([WAIT] if forgotten else [])
+
+
+def test_a_commit_of_an_older_epoch_that_is_taken_is_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a member of KIP-848 (K-60): refused as it should be, and then taken."""
+    stage.ask(ConsumerGroupHeartbeat("k", "m", 0, None, None, REBALANCE_MS, ("t",), owned={}))
+    group = stage.shard.consumers.get("k")
+    assert group is not None
+    epoch = group.members["m"].current.epoch
+    commits = [
+        OffsetCommit("k", each, "m", None, (OffsetToCommit(TopicPartition("t", 0), 1),)) for each in (epoch, epoch - 1)
+    ]
+    for commit in commits:
+        stage.ask(commit)
+    assert stage.found == []
+    monkeypatch.setattr(ReplayedGroup, "validate_commit", lambda group, member_id, instance_id, epoch: ErrorCode.NONE)
+    for commit in commits:
+        stage.ask(commit)
+    assert stage.found == [OVER]
 
 
 @pytest.mark.parametrize(("late_ms", "found"), [(0, []), (LONGEST_LOOK_MS, [WAIT])])

@@ -13,6 +13,7 @@ from odradek_broker.core.groups.classic import ClassicGroup, State
 from odradek_broker.core.groups.consumer_records import CurrentAssignment, MemberState
 from odradek_broker.core.groups.consumer_state import ReplayedGroup
 from odradek_broker.core.groups.messages import (
+    Answer,
     ConsumerGroupHeartbeat,
     DeleteGroup,
     Effect,
@@ -34,6 +35,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Record
 from odradek_proto.values import replace
 
+OVER = "group-over-is-refused"
 MEMORY, LOST_MEMBER, WAIT = "group-memory-equals-log", "group-no-lost-member", "group-wait-ends"
 SLACK_MS = 600  # timers are looked at again after 500 ms when the partition took no writes
 LONGEST_LOOK_MS = 100  # of the time between two looks no more counts: the process may have been frozen
@@ -59,6 +61,7 @@ class _Member:
 class _Call:
     request: Request
     asked_ms: int
+    is_over: bool = False  # it commits in another generation or member epoch than that of now
     held_ms: int = 0  # it waited, for a write among others
     waited_ms: int = 0  # it waited, and not for a write
 
@@ -98,7 +101,7 @@ class CoordinatorCheck:
     # --- Requests, answers, steps -----------------------------------------------------------------------------------
 
     def asked(self, request: Request, token: object, now_ms: int) -> None:
-        self._calls[token] = _Call(request, now_ms)
+        self._calls[token] = _Call(request, now_ms, isinstance(request, OffsetCommit) and self._is_over(request))
         if isinstance(request, SyncGroup):
             self._unsynced.pop((request.group_id, request.member_id), None)
         if (who := self._sender(request)) in self._members:
@@ -133,19 +136,26 @@ class CoordinatorCheck:
         call, answer = self._calls.pop(reply.token, None), reply.answer
         if call is None:
             self._report(WAIT, f"a second answer to a request: {answer}")
-        elif answer.error is ErrorCode.NONE and (who := self._sender(call.request)) is not None:
-            if isinstance(answer, JoinGroupAnswer):
-                who = who[0], answer.member_id
-            if isinstance(call.request, OffsetCommit) and not self._is_stable(who[0]):
-                return  # whoever does not join again in time is removed, commits or not
-            if isinstance(call.request, Heartbeat) and who in self._unsynced:
-                return  # and so is who does not sync
-            if isinstance(answer, JoinGroupAnswer) and self._state(who[0]) is State.COMPLETING:
+        elif answer.error is ErrorCode.NONE:
+            if call.is_over:
+                self._report(OVER, f"a commit was taken that was over when it came: {call.request}")
+            if (who := self._sender(call.request)) is not None:
+                self._heard_of(who, call, answer)
+
+    def _heard_of(self, who: Who, call: _Call, answer: Answer) -> None:
+        """A member's request was answered without an error."""
+        if isinstance(answer, JoinGroupAnswer):
+            who = who[0], answer.member_id
+            if self._state(who[0]) is State.COMPLETING:
                 self._unsynced[who] = _Unsynced(answer.generation_id)
-            if (member := self._members.get(who)) is not None:
-                is_phase = isinstance(call.request, JoinGroup | SyncGroup)  # the session begins anew with its answer
-                member.accepted_ms = self._now_ms if is_phase else call.asked_ms
-                member.silent_ms = 0 if is_phase else member.silent_ms
+        if isinstance(call.request, OffsetCommit) and self._state(who[0]) is not State.STABLE:
+            return  # whoever does not join again in time is removed, commits or not
+        if isinstance(call.request, Heartbeat) and who in self._unsynced:
+            return  # and so is who does not sync
+        if (member := self._members.get(who)) is not None:
+            is_phase = isinstance(call.request, JoinGroup | SyncGroup)  # the session begins anew with its answer
+            member.accepted_ms = self._now_ms if is_phase else call.asked_ms
+            member.silent_ms = 0 if is_phase else member.silent_ms
 
     def _sender(self, request: Request) -> Who | None:
         """The member, if a request keeps its session: a commit does so in a classic group alone (K-50), and a static
@@ -161,8 +171,14 @@ class CoordinatorCheck:
                 return None
         return (request.group_id, request.member_id) if is_kept else None
 
-    def _is_stable(self, group_id: str) -> bool:
-        return self._state(group_id) is State.STABLE
+    def _is_over(self, commit: OffsetCommit) -> bool:
+        """The commit of another generation, or another epoch of its member, than that of now (K-50, K-60)."""
+        generation_id = commit.generation_id_or_member_epoch
+        if (group := self.shard.groups.get(commit.group_id)) is not None:
+            return 0 <= generation_id != group.generation_id
+        consumers = self.shard.consumers.get(commit.group_id)
+        member = None if consumers is None else consumers.members.get(commit.member_id)
+        return member is not None and generation_id != member.current.epoch
 
     def _state(self, group_id: str) -> State | None:
         group = self.shard.groups.get(group_id)
