@@ -190,6 +190,25 @@ def test_a_commit_of_an_older_epoch_that_is_taken_is_found(stage: Stage, monkeyp
     assert stage.found == [OVER]
 
 
+def test_a_process_whose_place_is_taken_and_that_is_not_told_so_is_found(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would join anew, and take the place back (K-51)."""
+    protocols = (MemberProtocol("range", b""),)
+    join = JoinGroup("h", "", "i", "x", protocols, SESSION_MS, REBALANCE_MS, requires_known_member_id=False)
+    stage.ask(join)
+    stage.pass_time(SETTINGS.initial_rebalance_delay_ms)
+    first = stage.answers[-1].answer
+    assert isinstance(first, JoinGroupAnswer)
+    stage.ask(join)
+    late = Heartbeat("h", first.generation_id, first.member_id, "i")
+    stage.ask(late)
+    assert (stage.answers[-1].answer.error, stage.found) == (ErrorCode.FENCED_INSTANCE_ID, [])
+    monkeypatch.setattr(ClassicGroup, "_validate", lambda group, member_id, instance_id: ErrorCode.UNKNOWN_MEMBER_ID)
+    stage.ask(late)
+    assert stage.found == [OVER]
+
+
 @pytest.mark.parametrize(("late_ms", "found"), [(0, []), (LONGEST_LOOK_MS, [WAIT])])
 def test_a_member_that_stays_behind_its_session_is_found(stage: Stage, late_ms: int, found: list[str]) -> None:
     for _ in range((SESSION_MS + SLACK_MS + late_ms) // LONGEST_LOOK_MS):

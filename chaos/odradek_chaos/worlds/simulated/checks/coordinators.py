@@ -62,6 +62,7 @@ class _Call:
     request: Request
     asked_ms: int
     is_over: bool = False  # it commits in another generation or member epoch than that of now
+    is_replaced: bool = False  # another process has the sender's instance id
     held_ms: int = 0  # it waited, for a write among others
     waited_ms: int = 0  # it waited, and not for a write
 
@@ -101,7 +102,8 @@ class CoordinatorCheck:
     # --- Requests, answers, steps -----------------------------------------------------------------------------------
 
     def asked(self, request: Request, token: object, now_ms: int) -> None:
-        self._calls[token] = _Call(request, now_ms, isinstance(request, OffsetCommit) and self._is_over(request))
+        is_over = isinstance(request, OffsetCommit) and self._is_over(request)
+        self._calls[token] = _Call(request, now_ms, is_over, self._is_replaced(request))
         if isinstance(request, SyncGroup):
             self._unsynced.pop((request.group_id, request.member_id), None)
         if (who := self._sender(request)) in self._members:
@@ -136,6 +138,8 @@ class CoordinatorCheck:
         call, answer = self._calls.pop(reply.token, None), reply.answer
         if call is None:
             self._report(WAIT, f"a second answer to a request: {answer}")
+        elif call.is_replaced and answer.error is ErrorCode.UNKNOWN_MEMBER_ID:  # who joins anew then takes it back
+            self._report(OVER, f"a process whose place is taken was not told so: {call.request}")
         elif answer.error is ErrorCode.NONE:
             if call.is_over:
                 self._report(OVER, f"a commit was taken that was over when it came: {call.request}")
@@ -170,6 +174,14 @@ class CoordinatorCheck:
             case _:
                 return None
         return (request.group_id, request.member_id) if is_kept else None
+
+    def _is_replaced(self, request: Request) -> bool:
+        """Of a classic group (K-51)."""
+        if not isinstance(request, JoinGroup | SyncGroup | Heartbeat | OffsetCommit) or not request.member_id:
+            return False
+        group = self.shard.groups.get(request.group_id)
+        holder = None if group is None else group.static.get(request.group_instance_id or "")
+        return holder is not None and holder != request.member_id
 
     def _is_over(self, commit: OffsetCommit) -> bool:
         """The commit of another generation, or another epoch of its member, than that of now (K-50, K-60)."""
