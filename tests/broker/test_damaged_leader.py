@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from odradek_broker.core.metadata.image import NO_LEADER
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
 
@@ -50,3 +51,25 @@ def test_a_damaged_batch_is_cut_only_when_nobody_counts_on_the_copy_any_more() -
         assert not replica.trouble.damage
 
     run(story, disk)
+
+
+def test_a_copy_reports_nothing_from_an_epoch_on_that_has_not_begun() -> None:
+    """No CRC covers the epoch of a batch: a bit flipped there would let it lead as the newest of all copies."""
+    disk = SimDisk(random.Random(1))
+
+    async def write(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,))
+        for _ in range(3):
+            world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 1_000, lambda answer: None)
+
+    async def report(world: World) -> None:
+        world.replicas.loaded = True
+        await world.learn(NO_LEADER, 3, isr=())
+        assert world.log_end() == 3
+        (report,) = world.replicas.reports()
+        assert (report.last_epoch, report.log_end_offset, report.damaged) == (0, 2, True)
+
+    run(write, disk)
+    disk.locks.clear()  # that process is gone
+    disk.flip(SEGMENT, 2 * len(BATCH) + 14, 2)  # epoch 1024
+    run(report, disk)
