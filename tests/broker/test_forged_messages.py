@@ -128,23 +128,19 @@ async def is_served(network: Network, address: str, method: MethodDescriptor) ->
     return True
 
 
-def test_every_call_is_served_by_one_listener() -> None:
+async def test_every_call_is_served_by_one_listener() -> None:
     """Those of brokers and of controllers never by a listener for clients."""
     services = [service for file in FILES for service in file.services_by_name.values()]
     assert {service.full_name for service in services} == set(SERVED_BY)
-
-    async def story() -> None:
-        network = GrpcNetwork()
-        async with AsyncCluster(1) as cluster:
-            node = cluster._member(1).node
-            assert node is not None
-            for service, (listener, address) in product(services, grpc_addresses(node).items()):
-                for method in service.methods:
-                    served = await is_served(network_to(cluster, network, address), address, method)
-                    assert served == (SERVED_BY[service.full_name] == listener), (method.full_name, listener)
-        await network.close()
-
-    asyncio.run(story())
+    network = GrpcNetwork()
+    async with AsyncCluster(1) as cluster:
+        node = cluster._member(1).node
+        assert node is not None
+        for service, (listener, address) in product(services, grpc_addresses(node).items()):
+            for method in service.methods:
+                served = await is_served(network_to(cluster, network, address), address, method)
+                assert served == (SERVED_BY[service.full_name] == listener), (method.full_name, listener)
+    await network.close()
 
 
 @pytest.mark.parametrize("enabled", [False, True])

@@ -261,25 +261,22 @@ async def test_delete_records_of_an_offline_replica_is_a_storage_error(story: St
     assert deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
 
 
-def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
+async def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
     """The topic is unknown for now; everything else in the answer is as good as ever."""
 
     async def forward(context: RequestContext, method: str, *request: object, at_most_once: bool) -> bytes:
         raise ControllerUnavailable(method)
 
-    async def told() -> None:
-        caught_up = asyncio.Event()
-        caught_up.set()
-        requests = MetadataRequests(
-            image=MetadataImage,
-            controller_id=lambda: -1,
-            auto_create=True,
-            create_topics=AdminRequests(
-                forward=forward, feed=MetadataFeed(), describe_own=lambda _: None
-            ).create_with_defaults,
-            caught_up=caught_up,
-        )
-        (topic,) = (await requests.metadata(CALLER, ["orders"], allow_auto_topic_creation=True)).topics
-        assert topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    asyncio.run(told())
+    caught_up = asyncio.Event()
+    caught_up.set()
+    requests = MetadataRequests(
+        image=MetadataImage,
+        controller_id=lambda: -1,
+        auto_create=True,
+        create_topics=AdminRequests(
+            forward=forward, feed=MetadataFeed(), describe_own=lambda _: None
+        ).create_with_defaults,
+        caught_up=caught_up,
+    )
+    (topic,) = (await requests.metadata(CALLER, ["orders"], allow_auto_topic_creation=True)).topics
+    assert topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

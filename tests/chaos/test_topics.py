@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from odradek import Admin, NewTopic
 from odradek.broker_errors import InvalidReplicationFactor, TopicAlreadyExists
@@ -17,7 +15,7 @@ PATIENCE_S = 60
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_an_order_whose_answer_is_lost_is_given_again(is_done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_order_whose_answer_is_lost_is_given_again(is_done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first order was carried out or was not; either way the topic is there in the end, made once."""
     call, lost = GrpcNetwork.call, [CREATE_TOPICS]
 
@@ -29,13 +27,10 @@ def test_an_order_whose_answer_is_lost_is_given_again(is_done: bool, monkeypatch
             raise PeerUnavailable("the connection broke")
         return await call(self, peer, method, request, timeout_ms)
 
-    async def story() -> None:
-        async with Cluster() as cluster, Admin(cluster.bootstrap) as admin:
-            monkeypatch.setattr(GrpcNetwork, "call", lose_an_answer)
-            assert await create_topic(admin, NewTopic("orders", 4, 3), timeout_s=PATIENCE_S) == 4
-            assert not lost
-
-    asyncio.run(story())
+    async with Cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        monkeypatch.setattr(GrpcNetwork, "call", lose_an_answer)
+        assert await create_topic(admin, NewTopic("orders", 4, 3), timeout_s=PATIENCE_S) == 4
+        assert not lost
 
 
 async def test_a_topic_that_was_there_before_is_an_error_unless_it_may_be() -> None:

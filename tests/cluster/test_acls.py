@@ -195,7 +195,7 @@ def test_without_an_acl_nothing_is_done_by_either_door(guarded: LocalCluster) ->
     assert "on KAFKA: refused DELETE on TOPIC 'secrets'" in said
 
 
-def test_an_acl_counts_for_both_doors_until_it_is_removed(guarded: LocalCluster, tmp_path: Path) -> None:
+async def test_an_acl_counts_for_both_doors_until_it_is_removed(guarded: LocalCluster, tmp_path: Path) -> None:
     """Added by the command, used by odradek's and Kafka's clients; without it even a running consumer gets nothing."""
     properties = tmp_path / "admin.properties"
     properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.username=admin\nsasl.password=admin\n")
@@ -207,36 +207,33 @@ def test_an_acl_counts_for_both_doors_until_it_is_removed(guarded: LocalCluster,
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    async def story() -> None:
-        await asyncio.to_thread(
-            command, "add", "--principal", "User:alice", "--operation", "read", "--operation", "write", "--topic",
-            "ord", "--prefixed",
-        )  # fmt: skip
-        await asyncio.to_thread(command, "add", "--principal", "User:alice", "--group", "none")
-        async with Admin(guarded.bootstrap, **as_user("alice")) as admin:
-            assert await admin.list_topics() == ["orders"]
-        async with Producer(guarded.bootstrap, **as_user("alice")) as producer:
-            await producer.send("orders", b"alice")
-        codes = await kafka_codes(guarded, "alice")
-        assert (codes["write"], codes["read"], codes["create"]) == (0, 0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        consumer: Consumer[Any, Any] = Consumer(
-            guarded.bootstrap, "orders", auto_offset_reset="earliest", **as_user("alice")
-        )
-        async with consumer:
-            assert [each.value async for each in consumer.records(until="end")] == [b"0", b"alice", b"kafka"]
-            listed = await asyncio.to_thread(command, "list", "--topic", "orders")
-            assert [line.split()[2] for line in listed.splitlines()] == ["OPERATION", "read", "write"]
-            await asyncio.to_thread(command, "remove", "--principal", "User:alice", "--topic", "ord", "--prefixed")
-            async with Producer(guarded.bootstrap, **as_user("admin")) as producer:
-                await producer.send("orders", b"secret")
-            with pytest.raises(TopicAuthorizationFailed):
-                await read_on(consumer)
-        assert (await kafka_codes(guarded, "alice"))["write"] == KafkaError.TOPIC_AUTHORIZATION_FAILED
-
-    asyncio.run(story())
+    await asyncio.to_thread(
+        command, "add", "--principal", "User:alice", "--operation", "read", "--operation", "write", "--topic",
+        "ord", "--prefixed",
+    )  # fmt: skip
+    await asyncio.to_thread(command, "add", "--principal", "User:alice", "--group", "none")
+    async with Admin(guarded.bootstrap, **as_user("alice")) as admin:
+        assert await admin.list_topics() == ["orders"]
+    async with Producer(guarded.bootstrap, **as_user("alice")) as producer:
+        await producer.send("orders", b"alice")
+    codes = await kafka_codes(guarded, "alice")
+    assert (codes["write"], codes["read"], codes["create"]) == (0, 0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    consumer: Consumer[Any, Any] = Consumer(
+        guarded.bootstrap, "orders", auto_offset_reset="earliest", **as_user("alice")
+    )
+    async with consumer:
+        assert [each.value async for each in consumer.records(until="end")] == [b"0", b"alice", b"kafka"]
+        listed = await asyncio.to_thread(command, "list", "--topic", "orders")
+        assert [line.split()[2] for line in listed.splitlines()] == ["OPERATION", "read", "write"]
+        await asyncio.to_thread(command, "remove", "--principal", "User:alice", "--topic", "ord", "--prefixed")
+        async with Producer(guarded.bootstrap, **as_user("admin")) as producer:
+            await producer.send("orders", b"secret")
+        with pytest.raises(TopicAuthorizationFailed):
+            await read_on(consumer)
+    assert (await kafka_codes(guarded, "alice"))["write"] == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_request_is_done_as_far_as_it_is_allowed(guarded: LocalCluster) -> None:
+async def test_a_request_is_done_as_far_as_it_is_allowed(guarded: LocalCluster) -> None:
     """Of two topics one is made; the cluster's CREATE allows both. Kafka's client makes the ACLs."""
     admin = kafka_admin.AdminClient(librdkafka(guarded, "admin"))
     binding = kafka_admin.AclBinding(
@@ -250,19 +247,15 @@ def test_a_request_is_done_as_far_as_it_is_allowed(guarded: LocalCluster) -> Non
     with pytest.raises(KafkaException) as refused:
         made["others"].result(START_S)
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-
-    async def on_the_cluster() -> None:
-        allowed = topic_acl("bob", Operation.CREATE)
-        cluster = Acl(
-            ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL, allowed.principal, "*", Operation.CREATE,
-            Permission.ALLOW,
-        )  # fmt: skip
-        async with Admin(guarded.bootstrap, **as_user("admin")) as admin:
-            await admin.create_acls([cluster])
-        async with Admin(guarded.bootstrap, **as_user("bob")) as own:
-            await own.create_topics([NewTopic("others", 1, 1)])
-
-    asyncio.run(on_the_cluster())
+    allowed = topic_acl("bob", Operation.CREATE)
+    cluster = Acl(
+        ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL, allowed.principal, "*", Operation.CREATE,
+        Permission.ALLOW,
+    )  # fmt: skip
+    async with Admin(guarded.bootstrap, **as_user("admin")) as admin:
+        await admin.create_acls([cluster])
+    async with Admin(guarded.bootstrap, **as_user("bob")) as own:
+        await own.create_topics([NewTopic("others", 1, 1)])
 
 
 def test_a_group_is_a_resource_of_its_own(guarded: LocalCluster) -> None:
@@ -309,7 +302,7 @@ def test_a_group_is_a_resource_of_its_own(guarded: LocalCluster) -> None:
     assert gone.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_member_names_only_topics_that_it_may_know(guarded: LocalCluster) -> None:
+async def test_a_member_names_only_topics_that_it_may_know(guarded: LocalCluster) -> None:
     """ConsumerGroupHeartbeat needs READ on the group, and DESCRIBE on the topics that it names, as in Kafka 4.1."""
 
     async def read(topic: str) -> object:
@@ -319,23 +312,20 @@ def test_a_member_names_only_topics_that_it_may_know(guarded: LocalCluster) -> N
             [record] = await consumer.poll(START_S, max_records=1)
             return record.value
 
-    async def story() -> None:
-        async with Admin(guarded.bootstrap, **as_user("admin")) as admin:
-            await admin.upsert_user_scram_credentials("dave", "dave")
-            with pytest.raises(GroupAuthorizationFailed):
-                await read("orders")
-            group = (ResourceType.GROUP, "daves", PatternType.LITERAL, "User:dave", "*")
-            await admin.create_acls([Acl(*group, Operation.READ, Permission.ALLOW), topic_acl("dave", Operation.READ)])
-            with pytest.raises(TopicAuthorizationFailed):
-                await read("secrets")
-            assert await read("orders") == b"0"
-        async with Consumer(guarded.bootstrap, group_id="daves", **as_user("dave")) as consumer:
-            consumer.subscribe(pattern=".*")  # finds what dave may describe
-            while not (found := consumer.assignment()):
-                await consumer.poll(0.1)
-            assert found == [ORDERS]
-
-    asyncio.run(story())
+    async with Admin(guarded.bootstrap, **as_user("admin")) as admin:
+        await admin.upsert_user_scram_credentials("dave", "dave")
+        with pytest.raises(GroupAuthorizationFailed):
+            await read("orders")
+        group = (ResourceType.GROUP, "daves", PatternType.LITERAL, "User:dave", "*")
+        await admin.create_acls([Acl(*group, Operation.READ, Permission.ALLOW), topic_acl("dave", Operation.READ)])
+        with pytest.raises(TopicAuthorizationFailed):
+            await read("secrets")
+        assert await read("orders") == b"0"
+    async with Consumer(guarded.bootstrap, group_id="daves", **as_user("dave")) as consumer:
+        consumer.subscribe(pattern=".*")  # finds what dave may describe
+        while not (found := consumer.assignment()):
+            await consumer.poll(0.1)
+        assert found == [ORDERS]
 
 
 def test_without_an_authorizer_acls_are_security_disabled(odradek_cluster: Any) -> None:

@@ -130,26 +130,20 @@ def test_a_client_is_told_the_addresses_of_the_listener_it_came_in_by(networks: 
 
 
 @pytest.mark.parametrize("listener", ["inner", "outer"])
-def test_records_of_all_partitions_go_both_ways_on_each_listener(networks: TwoNetworks, listener: str) -> None:
+async def test_records_of_all_partitions_go_both_ways_on_each_listener(networks: TwoNetworks, listener: str) -> None:
     """Leaders are on three brokers, so a client that was told another network's address would miss some."""
     bootstrap: str = getattr(networks, listener)[2]
-
-    async def story() -> None:
-        values = [f"{listener}-{number}" for number in range(30)]
-        async with (
-            Producer(bootstrap, bootstrap_timeout_ms=LOOKING_MS) as producer,
-            Consumer(bootstrap, "orders", auto_offset_reset="earliest", bootstrap_timeout_ms=LOOKING_MS) as consumer,
-            asyncio.timeout(START_S),
-        ):
-            for number, value in enumerate(values):
-                await producer.send("orders", value, partition=number % 3)
-            seen = [
-                (record.partition, (record.value or b"").decode()) async for record in consumer.records(until="end")
-            ]
-        mine = sorted(pair for pair in seen if pair[1] in values)
-        assert mine == sorted((number % 3, value) for number, value in enumerate(values))
-
-    asyncio.run(story())
+    values = [f"{listener}-{number}" for number in range(30)]
+    async with (
+        Producer(bootstrap, bootstrap_timeout_ms=LOOKING_MS) as producer,
+        Consumer(bootstrap, "orders", auto_offset_reset="earliest", bootstrap_timeout_ms=LOOKING_MS) as consumer,
+        asyncio.timeout(START_S),
+    ):
+        for number, value in enumerate(values):
+            await producer.send("orders", value, partition=number % 3)
+        seen = [(record.partition, (record.value or b"").decode()) async for record in consumer.records(until="end")]
+    mine = sorted(pair for pair in seen if pair[1] in values)
+    assert mine == sorted((number % 3, value) for number, value in enumerate(values))
 
 
 def test_topics_of_the_environment_are_created_once(networks: TwoNetworks) -> None:

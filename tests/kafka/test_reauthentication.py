@@ -200,15 +200,11 @@ def test_a_session_lasts_as_long_as_the_setting_says(story: Callable[[], Corouti
 
 
 @pytest.mark.parametrize("named", ["", "admin=secret"])
-def test_a_login_waits_for_no_user_that_the_metadata_has(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_waits_for_no_user_that_the_metadata_has(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for the broker, which may still recover its logs, or hear of no controller."""
     monkeypatch.setattr("odradek_broker.requests.authentication.PREPARING_S", 1_000_000)
     settings, metadata = BrokerSettings(node_id=1, odradek_create_users=named), MetadataFeed()
     metadata.image.scram["admin"] = {}
-
-    async def run() -> None:
-        sasl = authentication(settings, metadata, HandClock(), OsFiles(), asyncio.Event())
-        async with asyncio.timeout(60):
-            await sasl.prepare()
-
-    asyncio.run(run())
+    sasl = authentication(settings, metadata, HandClock(), OsFiles(), asyncio.Event())
+    async with asyncio.timeout(60):
+        await sasl.prepare()

@@ -193,25 +193,22 @@ async def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nobody.invalid:50061", "hangs-up"])
-def test_a_call_without_a_connection_is_undelivered(address: str) -> None:
+async def test_a_call_without_a_connection_is_undelivered(address: str) -> None:
     """Refused, a name that nobody has, or a peer that hangs up before it has said a word: it did not get the call."""
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async def story() -> None:
-        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        there = f"127.0.0.1:{server.sockets[0].getsockname()[1]}" if address == "hangs-up" else address
-        async with server, network() as client:
-            failed = await failure_of(client.call(there, ECHO, b"", PATIENCE_MS))
-        assert isinstance(failed, PeerUnavailable)
-        assert failed.undelivered
-        assert failed.refused == (address == "127.0.0.1:1")
-
-    asyncio.run(story())
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    there = f"127.0.0.1:{server.sockets[0].getsockname()[1]}" if address == "hangs-up" else address
+    async with server, network() as client:
+        failed = await failure_of(client.call(there, ECHO, b"", PATIENCE_MS))
+    assert isinstance(failed, PeerUnavailable)
+    assert failed.undelivered
+    assert failed.refused == (address == "127.0.0.1:1")
 
 
-def test_a_call_whose_connection_breaks_may_have_been_delivered() -> None:
+async def test_a_call_whose_connection_breaks_may_have_been_delivered() -> None:
     """The peer had it when it went away; and what a peer says of its own peers is no refusal by itself."""
     asked = asyncio.Event()
 
@@ -222,23 +219,20 @@ def test_a_call_whose_connection_breaks_may_have_been_delivered() -> None:
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nobody answers it")
 
-    async def story() -> None:
-        async with network() as client, network() as host:
-            server = await host.serve("127.0.0.1:0", Handlers({ECHO: gone}))
-            words = b"failed to connect to all addresses; last error: Connection refused"
-            passed_on = await failure_of(client.call(server.address, ECHO, words, PATIENCE_MS))
-            sent = asyncio.ensure_future(failure_of(client.call(server.address, ECHO, b"", PATIENCE_MS)))
-            await asked.wait()
-            await server.stop(0)
-            for failed in (passed_on, await sent):
-                assert isinstance(failed, PeerUnavailable)
-                assert not failed.undelivered, failed
-                assert not failed.refused
-
-    asyncio.run(story())
+    async with network() as client, network() as host:
+        server = await host.serve("127.0.0.1:0", Handlers({ECHO: gone}))
+        words = b"failed to connect to all addresses; last error: Connection refused"
+        passed_on = await failure_of(client.call(server.address, ECHO, words, PATIENCE_MS))
+        sent = asyncio.ensure_future(failure_of(client.call(server.address, ECHO, b"", PATIENCE_MS)))
+        await asked.wait()
+        await server.stop(0)
+        for failed in (passed_on, await sent):
+            assert isinstance(failed, PeerUnavailable)
+            assert not failed.undelivered, failed
+            assert not failed.refused
 
 
-def test_a_channel_that_is_put_aside_lives_as_long_as_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_channel_that_is_put_aside_lives_as_long_as_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else finds the channel broken and takes a new one; a call and a stream on the old one go on."""
     asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -252,23 +246,20 @@ def test_a_channel_that_is_put_aside_lives_as_long_as_its_calls(monkeypatch: pyt
         while True:
             await stream.send(await stream.recv())
 
-    async def story() -> None:
-        async with network() as client, network() as host:
-            server = await host.serve("127.0.0.1:0", Handlers({ECHO: slow}, {STREAM: echo}))
-            stream = await client.open(server.address, STREAM, PATIENCE_MS)
-            first = asyncio.ensure_future(client.call(server.address, ECHO, b"slow", PATIENCE_MS))
-            await asked.wait()
-            with monkeypatch.context() as patch:
-                patch.setattr(grpc.aio.Channel, "get_state", lambda *_: grpc.ChannelConnectivity.TRANSIENT_FAILURE)
-                assert await client.call(server.address, ECHO, b"new", PATIENCE_MS) == b"new"
-            answer.set()
-            assert await first == b"slow"
-            await stream.send(b"still here")
-            assert await stream.recv() == b"still here"
-            stream.close()
-            await server.stop(0)
-
-    asyncio.run(story())
+    async with network() as client, network() as host:
+        server = await host.serve("127.0.0.1:0", Handlers({ECHO: slow}, {STREAM: echo}))
+        stream = await client.open(server.address, STREAM, PATIENCE_MS)
+        first = asyncio.ensure_future(client.call(server.address, ECHO, b"slow", PATIENCE_MS))
+        await asked.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(grpc.aio.Channel, "get_state", lambda *_: grpc.ChannelConnectivity.TRANSIENT_FAILURE)
+            assert await client.call(server.address, ECHO, b"new", PATIENCE_MS) == b"new"
+        answer.set()
+        assert await first == b"slow"
+        await stream.send(b"still here")
+        assert await stream.recv() == b"still here"
+        stream.close()
+        await server.stop(0)
 
 
 async def test_port_held_by_another_process_is_named(peer: Peer) -> None:
@@ -280,7 +271,7 @@ async def test_port_held_by_another_process_is_named(peer: Peer) -> None:
             await client.serve("127.0.0.1:nonsense", Handlers())
 
 
-def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
+async def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
     """gRPC's idiom in other languages: send all, close the sending direction, read on to the end."""
 
     async def counts(stream: Stream, _: CallContext) -> None:
@@ -290,16 +281,13 @@ def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
         assert ended.value.clean
         await stream.send(b"".join(received))
 
-    async def story() -> None:
-        async with network() as served:
-            server = await served.serve("127.0.0.1:0", Handlers(streams={STREAM: counts}))
-            async with grpc.aio.insecure_channel(server.address) as channel:
-                method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(STREAM)
-                call = method(iter([b"abc", b"de"]))
-                assert [answer async for answer in call] == [b"abcde"]
-            await server.stop()
-
-    asyncio.run(story())
+    async with network() as served:
+        server = await served.serve("127.0.0.1:0", Handlers(streams={STREAM: counts}))
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(STREAM)
+            call = method(iter([b"abc", b"de"]))
+            assert [answer async for answer in call] == [b"abcde"]
+        await server.stop()
 
 
 async def test_health_follows_set_serving() -> None:

@@ -98,27 +98,23 @@ def test_every_two_of_the_hash_seeds_meet() -> None:
     assert hash_seeds(5) == hash_seeds(5 + len(HASH_SEEDS))
 
 
-def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> None:
+async def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> None:
     """Whoever interrupts a campaign gets the machine back."""
 
     before = children()
+    under_way: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
 
-    async def story() -> None:
-        under_way: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
+    async def work() -> None:
+        async with busy(2):
+            under_way.set_result(children())
+            await asyncio.Event().wait()
 
-        async def work() -> None:
-            async with busy(2):
-                under_way.set_result(children())
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(work())
-        assert len(await under_way - before) == 2
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert children() <= before
-
-    asyncio.run(story())
+    task = asyncio.create_task(work())
+    assert len(await under_way - before) == 2
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert children() <= before
 
 
 @pytest.mark.slow

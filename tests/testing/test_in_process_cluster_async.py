@@ -51,7 +51,7 @@ def test_a_killed_leader_loses_nothing_on_the_running_loop(caplog: pytest.LogCap
     assert logged_errors(caplog) == []
 
 
-def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first broker did it and its answer got lost: the next one's "exists" is no error, but a second order's is."""
     call, lost = BrokerNetwork.call, [CREATE_TOPICS]
 
@@ -62,16 +62,13 @@ def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: p
             raise PeerUnavailable("the connection broke")
         return answer
 
-    async def story() -> None:
-        async with Cluster() as cluster:
-            monkeypatch.setattr(BrokerNetwork, "call", lose_an_answer)
+    async with Cluster() as cluster:
+        monkeypatch.setattr(BrokerNetwork, "call", lose_an_answer)
+        await cluster.create_topic("orders")
+        assert not lost
+        lost.append(CREATE_TOPICS)
+        with pytest.raises(ClusterError, match="exists"):
             await cluster.create_topic("orders")
-            assert not lost
-            lost.append(CREATE_TOPICS)
-            with pytest.raises(ClusterError, match="exists"):
-                await cluster.create_topic("orders")
-
-    asyncio.run(story())
 
 
 def test_asynchronous_clients_may_have_a_loop_of_their_own(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
