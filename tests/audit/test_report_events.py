@@ -205,7 +205,7 @@ def test_what_led_to_a_truncation_is_told_in_its_order(write_cluster: WriteClust
         return {"event": "fault", "broker": broker, "done": done, "wall_ms": noon + after}
 
     faults = {
-        "1": [fault(1, "kill", 1), fault(1, "start", 5), fault(1, "kill", 50), fault(1, "start", 90)],
+        "1": [fault(1, "kill", -20_000), fault(1, "start", -10_000), fault(1, "kill", 50), fault(1, "start", 90)],
         "2": [fault(2, "pause", 10), fault(2, "resume", 51)],
         "3": [fault(3, "pause", 11), fault(3, "resume", 52), fault(3, "kill", 99)],
     }

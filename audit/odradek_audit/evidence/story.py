@@ -25,6 +25,8 @@ MORE = "so this may not be all"
 SUSPECTED = "so this is not proven"
 BEFORE = 6
 """Faults and fencings before an election that one story names."""
+LATE_MS = 5_000
+"""So much later than the leader a client may have written down an acknowledgement, on a busy machine."""
 TRUNCATED_BY = {
     "R-79": "where the two logs diverge",
     "R-75": "where the two logs diverge",
@@ -151,7 +153,7 @@ class Story:
                 continue
             if each.what not in RETURNS:
                 gone.append(each)
-            elif each.wall_ms < acknowledged_ms:
+            elif each.wall_ms < acknowledged_ms - LATE_MS:
                 gone = [other for other in gone if other.broker != each.broker]
         alike = groupby(gone[-BEFORE:], key=lambda each: (each.what, each.reason, each.injected))
         for (what, reason, injected), group in alike:
