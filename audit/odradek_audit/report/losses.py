@@ -166,7 +166,7 @@ def _steps(losses: Sequence[Loss]) -> Safe:
             )
         )
     if any(loss.cause in (LossCause.GAP, LossCause.UNEXPLAINED, LossCause.BELOW_HIGH_WATERMARK) for loss in losses):
-        steps.insert(0, "Keep a copy of every replica's directory: no change of leader explains all of the losses.")
+        steps.insert(0, "Keep a copy of every replica's directory: a change of leader does not explain every loss.")
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 
