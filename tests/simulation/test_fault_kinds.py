@@ -182,3 +182,11 @@ def test_a_voter_that_lost_flushed_metadata_elects_nobody_that_lacks_them(seed: 
     told = [moment.event for moment in result.timeline.moments]
     assert 0 < told.count("metadata_log_lacks_records") <= result.faults["flip-metadata"]
     assert told.count("voter_caught_up") > told.count("metadata_log_lacks_records")
+
+
+def test_a_copy_that_knows_of_its_damage_is_not_held_to_what_it_had() -> None:
+    """A batch with a flipped epoch stands below its high watermark until it has a leader to fetch from."""
+    kinds = ("flip-copy", "kill", "quorum-loss", "unreachable", "elect")
+    result = run_seed(19032, Options(nemeses=kinds))
+    assert not result.findings, result.report()
+    assert any(moment.event == "corruption_found" for moment in result.timeline.moments)

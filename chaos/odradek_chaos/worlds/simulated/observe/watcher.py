@@ -356,6 +356,8 @@ def _replica(key: tuple[int, str], incarnation: int, slot: ReplicaCursor) -> Rep
     assert role is not None
     if leader is None:
         assert isinstance(role, FollowerPartition), role
+        if slot.state.damaged_at is not None:  # it counts on nothing from there on, and fetches it anew
+            high_watermark = min(high_watermark, slot.state.damaged_at)
         seen = ReplicaState(broker_id, incarnation, partition, role.leader_epoch, end, high_watermark)
         seen.leader = role.leader
     else:
