@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from odradek_audit.catalogue import GROUP_OFFSET_BEYOND
 from odradek_audit.engine.local import audit_disk
-from odradek_audit.inputs.history import DELIVER, History
+from odradek_audit.inputs.history import ACK, DELIVER, History
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.verify import verify
@@ -56,7 +56,7 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
 
 
 def _judge_read(world: World, load: Load, records: list[Record]) -> None:
-    verdict = verify(load.ledger.events, records)
+    verdict = verify(load.ledger.events, _in_order(load, records))
     for anomaly, found in sorted(verdict.anomalies.items()):
         if anomaly != "phantom" and world.plan.options.acks != "all":
             continue  # nothing else is owed (B.2): such a producer is not idempotent either
@@ -66,6 +66,13 @@ def _judge_read(world: World, load: Load, records: list[Record]) -> None:
         if event.type == DELIVER and there.get((event.partition, event.offset), event.value) != event.value:
             sentence = f"offset {event.offset} was delivered as {event.value!r} and is another record now"
             world.findings.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
+
+
+def _in_order(load: Load, records: list[Record]) -> list[Record]:
+    """Without those to which Kafka's writer got no answer: it is not idempotent, so that a request that lay on a link
+    is carried out whenever it arrives, behind later ones that another leader took meanwhile."""
+    told = {(each.topic, each.partition, each.value) for each in load.ledger.events if each.type == ACK}
+    return [each for each in records if not each[3].startswith(b"p") or (each[0], each[1], each[3]) in told]
 
 
 async def _judge_administered(world: World, load: Load) -> None:
