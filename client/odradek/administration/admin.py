@@ -39,6 +39,7 @@ from odradek.administration.from_wire import (
     describe_quorum_replica,
     describe_replica,
     describe_topic,
+    raise_first,
     topic_request,
 )
 from odradek.administration.groups import GroupAdmin
@@ -123,7 +124,7 @@ class Admin(GroupAdmin):
             validate_only=validate_only,
         )
         answer = await self._change("CreateTopics", request, admin_messages.CreateTopicsResponse, timeout)
-        _raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
+        raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
         return [
             CreatedTopic(
                 made.name,
@@ -138,7 +139,7 @@ class Admin(GroupAdmin):
         """Delete topics. Raises the first topic's error; those without one were deleted."""
         request = admin_messages.DeleteTopicsRequest(topics=as_names(topics), timeout_ms=self._timeout_ms(timeout))
         answer = await self._change("DeleteTopics", request, admin_messages.DeleteTopicsResponse, timeout)
-        _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
+        raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
@@ -157,7 +158,7 @@ class Admin(GroupAdmin):
         if names == []:
             return []
         answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
-        _raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
+        raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
         found = [describe_topic(topic) for topic in answer.topics]
         return found if names is not None else sorted(found, key=lambda topic: topic.name)
 
@@ -447,7 +448,7 @@ class Admin(GroupAdmin):
             "DescribeUserScramCredentials", request, admin_messages.DescribeUserScramCredentialsResponse
         )
         raise_for(answer.error_code, answer.error_message)
-        _raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+        raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
         return {user.name: [each.mechanism for each in user.credentials] for user in answer.users}
 
     async def upsert_user_scram_credentials(self, user: str, password: str) -> None:
@@ -466,7 +467,7 @@ class Admin(GroupAdmin):
         answer = await self._change(
             "AlterUserScramCredentials", request, admin_messages.AlterUserScramCredentialsResponse, None
         )
-        _raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+        raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
 
     # --- ACLs -------------------------------------------------------------------------------------------------------
 
@@ -483,7 +484,7 @@ class Admin(GroupAdmin):
         request = admin_messages.CreateAclsRequest(acls=[binding_message(acl) for acl in named])
         answer = await self._change("CreateAcls", request, admin_messages.CreateAclsResponse, None)
         raise_for(answer.error_code, answer.error_message)
-        _raise_first(
+        raise_first(
             [
                 (acl.resource_name, each.error_code, each.error_message)
                 for acl, each in zip(named, answer.results, strict=True)
@@ -495,7 +496,7 @@ class Admin(GroupAdmin):
         request = admin_messages.DeleteAclsRequest(filters=[filter_message(acl_filter)])
         answer = await self._change("DeleteAcls", request, admin_messages.DeleteAclsResponse, None)
         raise_for(answer.error_code, answer.error_message)
-        _raise_first([("", each.error_code, each.error_message) for each in answer.results])
+        raise_first([("", each.error_code, each.error_message) for each in answer.results])
         return [acl_from(binding) for each in answer.results for binding in each.acls]
 
     # --- quotas -------------------------------------------------------------------------------------------------------
@@ -512,7 +513,7 @@ class Admin(GroupAdmin):
         request = admin_messages.AlterClientQuotasRequest(entries=[alteration(entity, quotas)])
         answer = await self._change("AlterClientQuotas", request, admin_messages.AlterClientQuotasResponse, None)
         raise_for(answer.error_code, answer.error_message)
-        _raise_first([("", each.error_code, each.error_message) for each in answer.entries])
+        raise_first([("", each.error_code, each.error_message) for each in answer.entries])
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
 
@@ -590,15 +591,6 @@ def _raise_if_nobody_is_in_charge(answer: object) -> None:
     items: Sequence[object] = [answer, *getattr(answer, "topics", ())]
     if any(getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER for item in items):
         raise broker_error(ErrorCode.NOT_CONTROLLER, "no active controller")
-
-
-def _raise_first(results: Sequence[tuple[str, int, str]]) -> None:
-    """Raise the first error of several results; the others become notes."""
-    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
-    if errors:
-        for other in errors[1:]:
-            errors[0].add_note(str(other))
-        raise errors[0]
 
 
 async def describe_all(admin: Admin) -> tuple[ClusterDescription, list[TopicDescription]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text
 from odradek_proto.v1 import admin_messages, broker_pb2
 
@@ -18,6 +20,7 @@ from odradek.administration.descriptions import (
     ReplicaDescription,
     TopicDescription,
 )
+from odradek.shared.errors import broker_error
 
 # The words of the protocol, and Kafka's for them.
 CONFIG_SOURCES = {
@@ -111,3 +114,12 @@ def describe_replica(broker_id: int, replica: broker_pb2.ReplicaDescription) -> 
 
 def describe_quorum_replica(replica: admin_messages.QuorumReplica) -> QuorumReplica:
     return QuorumReplica(replica.node_id, replica.log_end_offset, replica.last_fetch_ms, replica.last_caught_up_ms)
+
+
+def raise_first(results: Sequence[tuple[str, int, str]]) -> None:
+    """Raise the first error of several results; the others become notes."""
+    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(str(other))
+        raise errors[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
-from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH, EpochEntry
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import BrokerView, PartitionSettings, ReplicaLog
@@ -33,6 +33,16 @@ def impossible_epoch(log: ReplicaLog, registration: PartitionRegistration) -> Ep
     if log.epochs.latest_epoch <= registration.leader_epoch:
         return None
     return next(entry for entry in log.epochs.entries if entry.epoch > registration.leader_epoch)
+
+
+def credible_end(log: ReplicaLog, registration: PartitionRegistration) -> tuple[int, int]:
+    """The last epoch and the end of a log, without what stands behind an epoch that the partition has not reached: that
+    is not what was written, and would make a copy the newest of all (R-146)."""
+    impossible = impossible_epoch(log, registration)
+    if impossible is None:
+        return log.epochs.latest_epoch, log.log_end_offset
+    last_epoch = log.epochs.epoch_for_offset(impossible.offset - 1)
+    return UNDEFINED_EPOCH if last_epoch is None else last_epoch, impossible.offset
 
 
 def new_role(

@@ -27,7 +27,6 @@ from odradek_proto.v1.controller_messages import ReplicaReport
 
 from odradek_broker.core.controller.damaged import nobody_is_waited_for
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
-from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
@@ -50,7 +49,7 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
-from odradek_broker.core.partition.roles import impossible_epoch
+from odradek_broker.core.partition.roles import credible_end
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.isr_retry import IsrRetry
@@ -403,12 +402,7 @@ class Replica:
         damaged = self.offline is not None or self.promised is not None or state.damaged_at is not None
         if registration is None or not (damaged or nobody_is_waited_for(registration)):
             return None
-        last_epoch, end = state.epochs.latest_epoch, state.log_end_offset
-        impossible = impossible_epoch(state, registration)
-        if impossible is not None:  # what is behind is not what was written, and would make it the newest copy
-            end = impossible.offset
-            known = state.epochs.epoch_for_offset(end - 1)
-            last_epoch = UNDEFINED_EPOCH if known is None else known
+        last_epoch, end = credible_end(state, registration)
         return ReplicaReport(
             topic_id=state.topic_id,
             partition=self.topic_partition.partition,
