@@ -156,7 +156,7 @@ def test_a_damage_that_replicas_share_is_one_finding(replicas: dict[str, Path], 
         assert ("replicas 2, 3 have the same" in finding.sentence) is alike
     page = page_of(report)
     assert ("Replicas 2, 3 have the same." in page) is alike
-    assert ("Replace the copy on a running cluster" in page) is not alike
+    assert ("no copy mends another there" in page) is alike
 
 
 def test_retention_is_a_note_where_replicas_begin_elsewhere(replicas: dict[str, Path]) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, BatchView
-from odradek_audit.findings import Finding
+from odradek_audit.findings import Finding, Kind
 from odradek_audit.report.advice import advice
 from odradek_audit.report.excerpt_html import excerpt_html
 from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_links
 from odradek_audit.report.markup import Safe, code, join, name, shown, tag
+from odradek_audit.report.repair import concerns_a_copy
 from odradek_audit.results import Loss
 from odradek_audit.wording import is_lack
 from odradek_audit.words import SENTENCE_LIMIT, noun, plural
@@ -59,7 +60,10 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
     if finding.reference:
         chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
-    steps = tag("details", tag("summary", "What to do"), advice(finding, directories), open=opened)
+    title = (
+        "Where to look" if concerns_a_copy(finding) and CHECKS[finding.check].kind is not Kind.LOST else "What to do"
+    )
+    steps = tag("details", tag("summary", title), advice(finding, directories), open=opened)
     if finding.excerpt is not None:
         parts.append(excerpt_html(finding.excerpt, steps, opened=opened))
     else:

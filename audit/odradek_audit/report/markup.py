@@ -8,6 +8,7 @@ code alone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -15,6 +16,7 @@ from html import escape
 from odradek_audit.words import SENTENCE_LIMIT, plain, plural
 
 NAME_LIMIT = 160
+COMMAND_LIMIT = 600
 _VOID = frozenset({"meta", "link", "br"})
 
 
@@ -64,6 +66,11 @@ def name(text: str) -> Safe:
 
 def code(text: object) -> Safe:
     return tag("code", shown(text, NAME_LIMIT))
+
+
+def command(*words: str) -> Safe:
+    """A command as a shell takes it."""
+    return tag("code", shown(shlex.join(words), COMMAND_LIMIT), class_="command")
 
 
 def instant(milliseconds: int) -> str:

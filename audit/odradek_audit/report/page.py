@@ -23,6 +23,7 @@ from odradek_audit.report.headlines import verdict_sentences, verdict_word
 from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
+from odradek_audit.report.repair import keep_copies, repair
 from odradek_audit.report.runs import merge_runs
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
 from odradek_audit.report.timeline import timeline
@@ -56,6 +57,7 @@ def page(report: Report) -> str:
         "style_hash": "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         "verdict": _verdict(report),
         "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered), report.losses),
+        "keep": _keep(report),
         "losses": join([losses_html(report, gaps), run_html(report)]),
         "compared": compared(report),
         "not_compared": not_compared(report),
@@ -86,6 +88,13 @@ def _verdict(report: Report) -> Safe:
     )
 
 
+def _keep(report: Report) -> Safe:
+    """Copies come first, where anything is wrong with what was read."""
+    if not report.findings and not report.losses:
+        return Safe("")
+    return keep_copies(report.replicas, sorted({each for finding in report.findings for each in finding.replicas}))
+
+
 def _whole(ordered: Iterable[Finding]) -> list[Finding]:
     """The findings that get a card of their own."""
     taken: Counter[str] = Counter()
@@ -112,6 +121,9 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
         parts.append(tag("h3", title, f": {plural(totals[key], 'finding')}"))
         if summary is not None and number < TIMELINES:
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
+        parts.append(
+            repair([finding for finding in report.findings if (finding.topic, finding.partition) == key], summary)
+        )
         for finding in mine:
             parts.append(card(finding, anchors[id(finding)], report.replicas, opened=opened > 0))
             opened -= finding.excerpt is not None

@@ -1,0 +1,128 @@
+"""What the page says about repairing copies: nothing that it orders may spread a wrong record."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from odradek_audit.engine.local import audit
+from odradek_audit.findings import Finding
+from odradek_audit.report.page import page
+from odradek_audit.report.repair import repair
+from odradek_audit.results import PartitionSummary, ReplicaSummary
+from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.test_report_page import text_of
+
+WriteCluster = Callable[..., dict[str, Path]]
+PARTITION = TopicPartition("t", 0)
+REPLACED = "Replace the copy of broker {}: stop it, move t-0 out of its log directory"
+
+
+def text_about(findings: list[Finding], replicas: list[ReplicaSummary]) -> str:
+    """The advice about a partition whose replicas are these, as a reader sees it."""
+    summary = PartitionSummary("t", 0, 100, 0, 100, 0, 0, "1", replicas)
+    return " ".join(re.sub("<[^>]+>", "", repair(findings, summary)).split())
+
+
+def replica(name: str, start: int = 0, end: int = 100) -> ReplicaSummary:
+    return ReplicaSummary(name, start, end, end, end, 0, 1, 1, 1, 1)
+
+
+def wrong(name: str, first: int, last: int, check: str = "crc-mismatch", **others: object) -> Finding:
+    from odradek_audit.catalogue import CHECKS
+
+    severity = CHECKS[check].severity
+    return Finding(check, severity, "t", 0, name, "t-0: wrong", offset=first, end_offset=last + 1, **others)  # type: ignore[arg-type]
+
+
+def test_two_findings_of_one_partition_name_the_one_replica_that_is_right(write_cluster: WriteCluster) -> None:
+    """Another record on replica 2 and a damaged batch on replica 3: replica 1 leads before either is replaced."""
+    log = SampleLog().fill(20).fill(20, epoch=1)
+    replicas = write_cluster(*[SamplePartition(log)] * 3)
+    plant("change-record", replicas["2"], PARTITION, random.Random(3))
+    plant("flip-byte", replicas["3"], PARTITION, random.Random(5))
+    said = text_of(audit(replicas))
+    assert "Only replica 1 is right at both places" in said
+    steps = [
+        "Unclean elections off: odradek topic alter t --config unclean.leader.election.enable=false",
+        "odradek topic reassign --topic t-0 --to 1,2,3 --wait",
+        "odradek topic elect t-0",
+        "Check that broker 1 leads: odradek topic describe t",
+        REPLACED.format(2),
+        REPLACED.format(3),
+        "Audit again.",
+        "kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type preferred --topic t --partition 0",
+    ]
+    places = [said.index(step) for step in steps]
+    assert places == sorted(places)
+    assert said.count("move t-0 out of its log directory") == 2
+    assert said.count("shows it in the ISR, and broker 1 as the leader still") == 2
+
+
+def test_nothing_is_replaced_where_each_replica_is_wrong_somewhere() -> None:
+    """Which replica is right where is said, and what to read out."""
+    said = text_about([wrong("1", 10, 19), wrong("2", 30, 39), wrong("3", 31, 50)], [replica(each) for each in "123"])
+    assert "No replica is right at all places: replace none yet." in said
+    assert "offsets 10 to 19 (not 1): right on replicas 2, 3" in said
+    assert "offsets 30 to 39 (not 2): right on replica 1" in said
+    assert "odradek log dump --segments --records --json /var/tmp/odradek-kept-2/t-0" in said
+    assert "move t-0" not in said
+    assert "topic elect" not in said
+
+
+@pytest.mark.parametrize("which", ["shorter", "begins later"])
+def test_a_replica_that_lacks_the_place_is_not_right_there(which: str) -> None:
+    """A log that ends before the place of a finding, or begins behind it, is no copy of it."""
+    lacking = replica("2", end=15) if which == "shorter" else replica("2", start=15)
+    said = text_about([wrong("1", 10, 19)], [replica("1"), lacking])
+    assert "no replica is known to be right" in said
+    assert "move t-0" not in said
+    assert "Only replica 3 is right" in text_about([wrong("1", 10, 19)], [replica("1"), lacking, replica("3")])
+
+
+def test_what_the_longer_log_alone_has_is_read_out_first() -> None:
+    """The replica that is replaced may have records behind the new leader's end."""
+    said = text_about([wrong("1", 10, 19)], [replica("1", end=120), replica("2", end=100)])
+    alone = said.index("Replica 1 has at offsets 100 to 119 what replica 2 does not")
+    assert alone < said.index(REPLACED.format(1))
+
+
+def test_what_all_lack_alike_does_not_keep_another_copy_from_being_replaced() -> None:
+    """The records that nobody has come from the clients; the replica that is wrong elsewhere is replaced."""
+    alike = wrong("1", 5, 9, "offset-gap", replicas=("1", "2", "3"), evidence={"on_all": 3})
+    replicas = [replica(each) for each in "123"]
+    assert "move t-0" not in text_about([alike], replicas)
+    said = text_about([alike, wrong("2", 30, 39)], replicas)
+    assert "No replica that was read is right at offsets 5 to 9: no copy mends another there." in said
+    assert "Replicas 1, 3 are right at the place of the finding" in said
+    assert REPLACED.format(2) in said
+
+
+def test_a_lost_record_that_one_replica_still_has_stops_all_replacing() -> None:
+    """Its log is not the one that counts, so it cannot be elected; following the leader it would cut the record off."""
+    lost = wrong("1", 30, 39, "acknowledged-lost", evidence={"held_by": ["3"]})
+    said = text_about([lost], [replica(each) for each in "123"])
+    assert "offsets 30 to 39 (not 1): right on replica 3" in said
+    assert "move t-0" not in said
+
+
+def test_every_directory_is_copied_once_at_the_top(write_cluster: WriteCluster) -> None:
+    """Whole, with a destination of its own outside of it, that a second run does not write into."""
+    log = SampleLog().fill(20)
+    replicas = write_cluster(*[SamplePartition(log)] * 3)
+    plant("change-record", replicas["2"], PARTITION, random.Random(3))
+    report = audit(replicas)
+    said = text_of(report)
+    assert said.count("cp -a ") == 3
+    for name in "123":
+        kept = f"/var/tmp/odradek-kept-{name}"
+        assert f"mkdir {kept} cp -a {report.replicas[name]}/. {kept}" in said
+    assert said.index("mkdir /var/tmp/odradek-kept-2") < said.index("mkdir /var/tmp/odradek-kept-1")
+    assert said.index("cp -a ") < said.index("What was compared")
+    assert "cp -a" not in page(audit(write_cluster(*[SamplePartition(log)] * 3)))
