@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from odradek_audit.catalogue import CHECKS
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
+from odradek_audit.inputs.history import ACKS_LEADER, History
 from odradek_audit.report.page import page
 from odradek_audit.report.repair import repair
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.corruption import plant
 from tests.audit.sample import SampleLog, SamplePartition
 from tests.audit.test_report_page import text_of
@@ -35,8 +38,6 @@ def replica(name: str, start: int = 0, end: int = 100) -> ReplicaSummary:
 
 
 def wrong(name: str, first: int, last: int, check: str = "crc-mismatch", **others: object) -> Finding:
-    from odradek_audit.catalogue import CHECKS
-
     severity = CHECKS[check].severity
     return Finding(check, severity, "t", 0, name, "t-0: wrong", offset=first, end_offset=last + 1, **others)  # type: ignore[arg-type]
 
@@ -126,3 +127,23 @@ def test_every_directory_is_copied_once_at_the_top(write_cluster: WriteCluster) 
     assert said.index("mkdir /var/tmp/odradek-kept-2") < said.index("mkdir /var/tmp/odradek-kept-1")
     assert said.index("cp -a ") < said.index("What was compared")
     assert "cp -a" not in page(audit(write_cluster(*[SamplePartition(log)] * 3)))
+
+
+@pytest.mark.parametrize("in_sync", ["2", ""])
+def test_lost_records_are_sent_again_after_the_copies_are_right(write_cluster: WriteCluster, in_sync: str) -> None:
+    """And after producers wait for acks=all; nobody is told to set what is set, and the history has a path."""
+    short = log_of(*VALUES[:2])
+    replicas = write_cluster(short, short, short)
+    (segment,) = (replicas["2"] / "t-0").glob("*.log")
+    data = segment.read_bytes()
+    segment.write_bytes(data[:30] + bytes([data[30] ^ 1]) + data[31:])  # in the first batch's header, under its CRC
+    report = audit(replicas, history=History(told(ACKS_LEADER)))
+    report.history_file = "/runs/7/history.jsonl"
+    report.configuration = {"acks": "1"} | ({"min.insync.replicas": in_sync} if in_sync else {})
+    said = text_of(report)
+    steps = ["Keep copies", "Pause the producers", "Repair the copies", "Audit again.", "send again from its source"]
+    places = [said.index(step) for step in steps]
+    assert places == sorted(places)
+    assert ("min.insync.replicas is 2 already" in said) is bool(in_sync)
+    assert ("odradek topic alter t --config min.insync.replicas=2" in said) is not bool(in_sync)
+    assert "the values are in /runs/7/history.jsonl" in said

@@ -162,6 +162,7 @@ def run(
         stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     report.notes = [*at_work, *(absent_brokers(whole, here) if whole is not None else []), *report.notes]
     report.configuration = configuration
+    report.history_file = str(request["history"] or "")
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
         _write(report, out, html=html)

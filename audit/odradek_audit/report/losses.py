@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from odradek_audit.checks.directories import listed
 from odradek_audit.evidence.run import shown_of
 from odradek_audit.inputs.events import EVENTS_FILE
-from odradek_audit.report.markup import Safe, join, name, shown, tag
+from odradek_audit.report.markup import Safe, command, join, name, shown, tag
 from odradek_audit.report.model import Report
 from odradek_audit.results import Loss, LossCause
 from odradek_audit.words import count, noun, plain, plural
@@ -17,8 +16,7 @@ from odradek_audit.words import count, noun, plain, plural
 SHOWN_STORIES = 40
 NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""
-OPEN_ROWS = 10
-"""A longer run is folded."""
+_MIN_ISR = ("--config", "min.insync.replicas=2")
 
 BY_LEADER = {
     LossCause.GAP: "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains "
@@ -84,10 +82,12 @@ def loss_links(losses: Sequence[Loss]) -> list[Safe]:
         tag(
             "li",
             tag("span", tag("span", "lost", class_="check critical"), class_="where"),
-            tag("a", f"{plural(loss.records, 'record')} of ", name(loss.topic), f"-{loss.partition}", href="#losses"),
+            tag(
+                "a", f"{plural(loss.records, 'record')} of ", name(loss.topic), f"-{loss.partition}", href=f"#loss-{n}"
+            ),
             f" acknowledged with acks={loss.acks}",
         )
-        for loss in _largest(losses)[:NAMED_LOSSES]
+        for n, loss in enumerate(_largest(losses)[:NAMED_LOSSES], start=1)
     ]
 
 
@@ -128,7 +128,7 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     if not told:
         return Safe("")
     missing = missing_events(report)
-    rows = []
+    rows: list[Safe] = []
     for loss in told:
         parts = [shown(f"{part[:1].upper()}{part[1:]}.") for part in loss.story.split("; ") if part]
         if loss.cause in OF_ONE:
@@ -137,36 +137,39 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
             parts.append(tag("a", "Show the gap ↓", href=f"#{anchor}"))
         place = tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: ")
         said = f"{plural(loss.records, 'record')} acknowledged with acks={loss.acks}."
-        rows.append(tag("li", place, said, tag("ul", *(tag("li", part) for part in parts))))
+        rows.append(tag("li", place, said, tag("ul", *(tag("li", part) for part in parts)), id=f"loss-{len(rows) + 1}"))
     said = f"{missing[:1].upper()}{missing[1:]}: truncations and elections may be missing below." if missing else ""
-    steps = tag("details", tag("summary", "What to do"), _steps(told), open=True)
+    steps = tag("details", tag("summary", "What to do"), _steps(report, told), open=True)
     head = [tag("h2", "How records were lost", id="losses"), tag("p", tag("b", said)) if said else ""]
     return join([*head, tag("ul", *rows), steps])
 
 
-def _steps(losses: Sequence[Loss]) -> Safe:
-    """What gets records back that no replica has, and what keeps the next ones."""
-    topic = losses[0].topic
-    command = shlex.join(["odradek", "topic", "alter", topic, "--config", "min.insync.replicas=2"])
-    steps: list[object] = [
-        "No replica that was read has them. Look first for what was not read: a broker's disk that was replaced or "
-        "restored, a backup, a consumer or a sink that had read them.",
-        "Send the others again from their source, with their keys. The history names every value that was acknowledged "
-        "and when. They get new offsets, behind what is there.",
-    ]
-    if any(loss.acks != "all" for loss in losses):
-        steps.append(
-            join(
-                [
-                    "Records that may not be lost when a leader dies need acks=all in the producer, at least three "
-                    "replicas, and ",
-                    tag("code", shown(command), class_="command"),
-                    ". acks=1 is for those that may be.",
-                ]
-            )
-        )
-    if any(loss.cause in (LossCause.GAP, LossCause.UNEXPLAINED, LossCause.BELOW_HIGH_WATERMARK) for loss in losses):
-        steps.insert(0, "Keep a copy of every replica's directory: a change of leader does not explain every loss.")
+def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
+    """What keeps the next records, and what gets those back that no replica has: they are sent last, for what is sent
+    to copies that are wrong, or with acks=1, may be lost again."""
+    steps: list[object] = [join(["Keep copies, ", tag("a", "as above", href="#keep"), "."])]
+    by_leader = sorted({loss.topic for loss in losses if loss.acks != "all"})
+    if by_leader:
+        said = "Pause the producers, or set acks=all in them: records that may not be lost when a leader dies need it"
+        in_sync = report.configuration.get("min.insync.replicas", "")
+        if in_sync.isdecimal() and int(in_sync) > 1:
+            rest: list[object] = [shown(f"; min.insync.replicas is {in_sync} already")]
+        else:
+            rest = [", at least three replicas, and "]
+            rest += [command("odradek", "topic", "alter", each, *_MIN_ISR) for each in by_leader[:NAMED_LOSSES]]
+        steps.append(join([said, *rest, ". acks=1 is for those that may be."]))
+    if report.findings:
+        steps.append(join(["Repair the copies, ", tag("a", "partition by partition", href="#findings"), "."]))
+        steps.append("Audit again.")
+    history = report.history_file
+    named = join(["the values are in ", tag("code", shown(history, 300)), ", events ", tag("code", '"type": "ack"')])
+    steps += [
+        "Look for the lost records in what was not read: a broker's disk that was replaced or restored, a backup, a "
+        "consumer or a sink that had read them.",
+        join(["What you do not find there, send again from its source, with its keys; ",
+              named if history else "the history of the clients names the values", " of these offsets. The records get "
+              "new offsets, behind what is there."]),
+    ]  # fmt: skip
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 
@@ -192,8 +195,7 @@ def run_html(report: Report) -> Safe:
         said += f" {missing[:1].upper()}{missing[1:]}, so the elections and truncations that stood there are not here."
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
     table = tag("table", head, tag("tbody", *rows, class_="moments"))
-    opened = any(each.lost for each in moments) and len(rows) <= OPEN_ROWS
-    folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=opened)
+    folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=any(each.lost for each in moments))
     return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded])
 
 

@@ -66,6 +66,8 @@ class Report:
     """Whether the records of every batch were decoded, on one replica of each partition."""
     history_events: int | None = None
     """Lines of the history that the logs were compared with; None: there was no history."""
+    history_file: str = ""
+    """Where that history is, as far as whoever started the audit said it."""
     events: dict[str, BrokerEvents] = field(default_factory=dict)
     """What brokers wrote down about themselves, by replica; none of Kafka's."""
     run: list[Moment] = field(default_factory=list)
@@ -132,6 +134,7 @@ class Report:
             "read_bytes": self.read_bytes,
             "inconclusive": self.inconclusive,
             "history_events": self.history_events,
+            "history_file": self.history_file,
             "broker_events": {
                 name: {"lines": each.lines, "missing": each.missing, "cut": each.cut}
                 for name, each in sorted(self.events.items())

@@ -86,6 +86,7 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
             split_bytes=given.split_bytes,
         )
         report.configuration = settings
+        report.history_file = given.history[0] if given.history else ""
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     except (CorruptHistory, OSError) as error:
         arguments.error(str(error))
