@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek_audit.words import plural
 
@@ -111,6 +111,15 @@ class Side:
     raw: Bytes | None = None
 
 
+class Lacked(NamedTuple):
+    """What the reference has where records are missing, up to an offset (exclusive)."""
+
+    batches: int
+    records: int
+    size: int
+    end_offset: int
+
+
 @dataclass(frozen=True)
 class Excerpt:
     """All replicas at the place of one finding.
@@ -126,6 +135,7 @@ class Excerpt:
     agreeing: tuple[str, ...]
     sides: tuple[Side, ...]
     differing_in_records: int = 0
+    lacked: Lacked | None = None
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Excerpt:
@@ -133,6 +143,7 @@ class Excerpt:
         values = dict(raw)
         values["agreeing"] = tuple(raw["agreeing"])
         values["sides"] = tuple(_side(side) for side in raw["sides"])
+        values["lacked"] = Lacked(*raw["lacked"]) if raw.get("lacked") else None
         return cls(**values)
 
     def counterpart(self, side: Side) -> Side | None:

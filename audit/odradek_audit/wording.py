@@ -91,11 +91,14 @@ def cause_of_gap(finding: Finding) -> str:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
     if "log_end" in finding.evidence:
         return "the end of the log was removed and its last, empty file was not; or that file came from another log"
-    removed = "a batch was removed from the file, or never written to it, and the log was appended to all the same"
+    lacked = finding.excerpt.lacked if finding.excerpt is not None else None
+    what = (
+        f"{plural(lacked.batches, 'batch', 'batches')} ({plural(lacked.size, 'byte')})" if lacked else "a batch or more"
+    )
+    was = "was" if lacked and lacked.batches == 1 else "were"
+    removed = f"{what} {was} removed from the file, or never written to it, and the log was appended to all the same"
     if ON_ALL in finding.evidence:
-        return (
-            f"{removed}; every replica lacks it, as where a leader's log did when they copied it: a defect or a program"
-        )
+        return f"{removed}; all replicas lack the same, as where a leader's log did when they copied it"
     return removed
 
 

@@ -536,3 +536,54 @@ def test_what_only_one_side_of_two_leaders_has_is_read_out_first(write_cluster: 
     changed = write_cluster(new, new, new)
     damage = plant("change-record", changed["3"], TopicPartition("t", 0), random.Random(2))
     assert "only copy of acknowledged" not in page(audit({name: changed[name] for name in ("1", "2", "3")})), damage
+
+
+def test_the_damaged_record_is_shown_and_marked_where_it_is_the_last_of_its_batch(write_cluster: WriteCluster) -> None:
+    """The finding is of the whole batch, whose CRC is wrong; the changed byte is what a reader looks for."""
+    log = SampleLog().fill(3).append([b"record %d" % number for number in range(12)]).fill(3)
+    replicas = write_cluster(log, log, log)
+    (segment,) = (replicas["3"] / "t-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"record 11", b"record q1"))
+    report = audit(replicas)
+    (finding,) = report.findings
+    assert (finding.check, finding.replica, finding.end_offset - finding.offset) == ("crc-mismatch", "3", 12)
+    text = page(report)
+    last = finding.end_offset - 1
+    assert re.findall(r'<tr class="here"><th scope="row">(\d+)</th>', text) == [str(last)]
+    assert "record <mark>q</mark>1" in text
+    assert f"before them stand offsets {finding.offset} to {last - 3} (9 more)." in text_of(report)
+
+
+def test_no_record_is_marked_where_the_header_alone_differs(write_cluster: WriteCluster) -> None:
+    """A mark on one of several equal records would look like the damage."""
+    log = SampleLog().fill(9)
+    replicas = write_cluster(log, log, log)
+    (segment,) = (replicas["3"] / "t-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[sum(len(each.data) for each in log.batches[:4]) + CRC_START - 1] ^= 1
+    segment.write_bytes(data)
+    report = audit(replicas)
+    assert [each.check for each in report.findings] == ["crc-mismatch"]
+    assert '<tr class="here"><th' not in page(report)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_how_much_is_missing_is_said_in_batches_records_and_bytes(write_cluster: WriteCluster, batches: int) -> None:
+    """And how many of the missing records are not shown, of all of them and not of the first batch."""
+    whole = SampleLog().fill(40)
+    gap = SampleLog([each for at, each in enumerate(whole.batches) if not 10 <= at < 10 + batches], whole.next_offset)
+    report = audit(write_cluster(gap, gap, whole))
+    (finding,) = report.findings
+    missing = whole.batches[10 : 10 + batches]
+    size, records = sum(len(each.data) for each in missing), finding.end_offset - finding.offset
+    said = "1 batch" if batches == 1 else f"{batches} batches"
+    was = "was" if batches == 1 else "were"
+    assert finding.cause.startswith(f"{said} ({size:,} bytes) {was} removed from the file, or never written to it")
+    assert Finding.from_json(finding.to_json()) == finding
+    if batches > 1:
+        shown_to = missing[0].last_offset + 1
+        rest = f"offsets {shown_to} to {finding.end_offset - 1} ({finding.end_offset - shown_to} more)."
+        told = (
+            f"{shown_to - finding.offset} of the {records} records ({said}) on replica 3 are shown; behind them follow"
+        )
+        assert f"{told} {rest}" in text_of(report)

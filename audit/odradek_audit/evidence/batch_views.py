@@ -67,6 +67,14 @@ def first_difference(one: FoundBatch, other: FoundBatch | None) -> Difference:
     return Difference(first, len(places) + beyond, len(places) - behind + min(beyond, max(0, longer - HEADER_SIZE)))
 
 
+def first_wrong_record(one: FoundBatch, other: FoundBatch | None, offset: int) -> int:
+    """The first record from an offset on that is not the same in two batches: it may be the last one of a batch whose
+    CRC is wrong. The offset itself, where the records cannot be compared or are all the same."""
+    mine, theirs = _records(one), _records(other)
+    apart = sorted(each for each in mine | theirs if mine.get(each) != theirs.get(each)) if mine and theirs else []
+    return next((each for each in apart if each >= offset), offset)
+
+
 def payload_start(difference: int) -> int:
     if difference < HEADER_WINDOW + PAYLOAD_BEFORE:
         return HEADER_WINDOW
@@ -80,10 +88,8 @@ def batch_line(facts: BatchFacts) -> BatchLine:
 
 
 def batch_view(found: FoundBatch, facts: BatchFacts, start: int, offset: int, against: FoundBatch | None) -> BatchView:
-    records, trouble = _decoded(found, facts)
-    theirs: dict[int, Record] = {}
-    if against is not None and against.facts is not None:
-        theirs = {record.offset: record for record in _decoded(against, against.facts)[0]}
+    records, trouble = _decoded(found)
+    theirs = _records(against)
     shown = [record for record in records if offset - RECORDS_BEFORE <= record.offset <= offset + RECORDS_AFTER]
     if not shown:
         shown = records[: RECORDS_BEFORE + RECORDS_AFTER]
@@ -105,7 +111,14 @@ def batch_view(found: FoundBatch, facts: BatchFacts, start: int, offset: int, ag
     )
 
 
-def _decoded(found: FoundBatch, facts: BatchFacts) -> tuple[list[Record], str]:
+def _records(found: FoundBatch | None) -> dict[int, Record]:
+    """The records of a batch by offset, as far as they can be decoded."""
+    if found is None or found.facts is None:
+        return {}
+    return {record.offset: record for record in _decoded(found)[0]}
+
+
+def _decoded(found: FoundBatch) -> tuple[list[Record], str]:
     if not found.whole or len(found.data) < HEADER_SIZE:
         return [], "is too large to be shown whole, or its file ends before it does"
     try:

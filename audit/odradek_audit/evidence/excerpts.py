@@ -18,10 +18,11 @@ from odradek_audit.evidence.batch_views import (
     batch_line,
     batch_view,
     first_difference,
+    first_wrong_record,
     payload_start,
     same_bytes,
 )
-from odradek_audit.excerpt import ACCUSED, NO_BATCH, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Side
+from odradek_audit.excerpt import ACCUSED, NO_BATCH, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Lacked, Side
 from odradek_audit.findings import Finding, Severity
 from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.wording import is_lack
@@ -80,12 +81,12 @@ def _excerpt(
         names[-1] = reference
     accused, other = found[finding.replica], found.get(reference)
     difference = first_difference(accused, other)
-    start = payload_start(difference.first)
+    start, shown = payload_start(difference.first), first_wrong_record(accused, other, finding.offset)
     sides = []
     for name in names:
         role = ACCUSED if name in finding.replicas else REFERENCE if name == reference else OTHER
         against = other if name != reference else accused
-        sides.append(_side(tables[name], found[name], role, finding, start, against, reader))
+        sides.append(_side(tables[name], found[name], role, finding, (start, shown), against, reader))
     agreeing = [name for name in sorted(found) if name == reference or same_bytes(found[name], other)]
     return Excerpt(
         offset=finding.offset,
@@ -94,7 +95,15 @@ def _excerpt(
         agreeing=tuple(agreeing),
         sides=tuple(sides),
         differing_in_records=difference.in_records,
+        lacked=_lacked(tables[reference], finding) if reference and is_lack(finding) else None,
     )
+
+
+def _lacked(table: BatchTable, finding: Finding) -> Lacked:
+    """What the reference has at the offsets that are missing."""
+    first, last = bisect_left(table.last_offset, finding.offset), bisect_left(table.base_offset, finding.end_offset)
+    records, size = sum(table.record_count[first:last]), sum(table.size[first:last])
+    return Lacked(last - first, records, size, finding.end_offset)
 
 
 def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_replica: str) -> str:
@@ -190,7 +199,7 @@ def _side(
     found: FoundBatch,
     role: str,
     finding: Finding,
-    start: int,
+    shown: tuple[int, int],
     against: FoundBatch | None,
     reader: SegmentReader,
 ) -> Side:
@@ -198,7 +207,7 @@ def _side(
     near = min(found.row, len(table) - 1)
     segment = facts.segment if facts is not None else table.segment[near] if near >= 0 else None
     file = f"{segment:020d}.log" if segment is not None else ""
-    batch = None if facts is None or found.absent else batch_view(found, facts, start, finding.offset, against)
+    batch = None if facts is None or found.absent else batch_view(found, facts, *shown, against)
     lines = _neighbours(table, found)
     return Side(found.replica, role, file, found.absent, lines, batch, _raw(finding, found.replica, reader))
 

@@ -55,7 +55,9 @@ def records_table(excerpt: Excerpt) -> Safe:
     """A row for each offset that is shown, a column for each replica; a batch without records has one cell for all."""
     offsets = sorted({record.offset for side in excerpt.sides if side.batch for record in side.batch.records})
     wrong = wrong_offsets(excerpt)
-    if not wrong and not any(_silent(side) for side in excerpt.sides):
+    sides = (excerpt.side(ACCUSED), excerpt.side(REFERENCE))
+    alike = all(side is not None and side.batch is not None and side.batch.records for side in sides)
+    if not wrong and not alike and not any(_silent(side) for side in excerpt.sides):
         wrong = [excerpt.offset]
     if not any(side.batch is not None and side.batch.line.holds(excerpt.offset) for side in excerpt.sides):
         offsets = [excerpt.offset, *offsets]  # nobody has what is missing
@@ -69,15 +71,19 @@ def left_out(excerpt: Excerpt) -> Safe:
     if side is None or side.batch is None:
         return Safe("")
     shown_offsets = [record.offset for record in side.batch.records]
-    line = side.batch.line
+    line, lacked = side.batch.line, excerpt.lacked
+    first, last, of = line.base_offset, line.last_offset, f"the batch's {plural(side.batch.record_count, 'record')}"
+    if lacked is not None:
+        first, last = min(first, excerpt.offset), lacked.end_offset - 1
+        of = f"the {plural(lacked.records, 'record')} ({plural(lacked.batches, 'batch', 'batches')})"
     said = []
-    if line.base_offset < shown_offsets[0]:
-        said.append(f"before them stand {_span(line.base_offset, shown_offsets[0] - 1)}")
-    if line.last_offset > shown_offsets[-1]:
-        said.append(f"behind them follow {_span(shown_offsets[-1] + 1, line.last_offset)}")
+    if first < shown_offsets[0]:
+        said.append(f"before them stand {_span(first, shown_offsets[0] - 1)}")
+    if last > shown_offsets[-1]:
+        said.append(f"behind them follow {_span(shown_offsets[-1] + 1, last)}")
     if not said:
         return Safe("")
-    some = f"{len(shown_offsets)} of the batch's {plural(side.batch.record_count, 'record')} on replica "
+    some = f"{len(shown_offsets)} of {of} on replica "
     return tag("p", some, name(side.replica), f" are shown; {' and '.join(said)}.", class_="note more")
 
 
