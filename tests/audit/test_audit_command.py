@@ -44,7 +44,7 @@ def test_agreeing_replicas_exit_zero(write_cluster: WriteCluster, log: SampleLog
     assert result.exit_code == 0, result.output
     assert "The replicas agree. Compared: 520 copies of records in 130 copies of batches (" in result.output
     assert "All replicas together hold 780 copies of records in 195 copies of batches." in result.output
-    assert "not counted: they, and what it does not have, are the 260 others." in result.output
+    assert "The other 260 copies of records are that log's own, or have none in it to compare." in result.output
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["verdict"], summary["compared_records"], summary["engine"]) == ("fine", 520, "local")
     replica = summary["partitions"][0]["replicas"][2]

@@ -298,7 +298,7 @@ def test_numbers_add_up_and_the_bound_names_its_source(write_cluster: WriteClust
     report = audit(write_cluster(*(SamplePartition(log, high_watermark=mark) for mark in marks)))
     said = text_of(report)
     assert "All replicas together hold 780 copies of records" in said
-    assert "are the 260 others" in said
+    assert "The other 260 copies of records are that log's own" in said
     assert f"ound {log.next_offset}: the largest high watermark, in the checkpoint of replica 1;" in said
     assert "What was owed to acknowledged records: it hangs on the cluster's settings" in said
     assert "LEO, log end offset" in said
@@ -530,7 +530,7 @@ def test_what_only_one_side_of_two_leaders_has_is_read_out_first(write_cluster: 
     """The replica that is to be replaced may hold the only copy of acknowledged records: which one, and where."""
     old = SampleLog().fill(2, epoch=0).fill(2, epoch=0, name="old")
     new = SampleLog().fill(2, epoch=0).fill(2, epoch=1, name="new")
-    text = page(audit(write_cluster(new, new, old), settled=True))
+    text = text_of(audit(write_cluster(new, new, old), settled=True))
     assert "Replica 3 has at offsets 8 to 15 what replica 1 does not: it may be the only copy of acknowledged" in text
     assert text.index("--records --json") < text.index("Replace the copy of broker ")
     changed = write_cluster(new, new, new)

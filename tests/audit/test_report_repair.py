@@ -123,7 +123,7 @@ def test_every_directory_is_copied_once_at_the_top(write_cluster: WriteCluster) 
     assert said.count("cp -a ") == 3
     for name in "123":
         kept = f"/var/tmp/odradek-kept-{name}"
-        assert f"mkdir {kept} cp -a {report.replicas[name]}/. {kept}" in said
+        assert f"mkdir {kept} && cp -a {report.replicas[name]}/. {kept}" in said
     assert said.index("mkdir /var/tmp/odradek-kept-2") < said.index("mkdir /var/tmp/odradek-kept-1")
     assert said.index("cp -a ") < said.index("What was compared")
     assert "cp -a" not in page(audit(write_cluster(*[SamplePartition(log)] * 3)))

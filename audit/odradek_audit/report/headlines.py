@@ -78,7 +78,7 @@ def counting(report: Report, marked: str) -> str:
     return (
         f"All replicas together hold {plural(records, 'copy of a record', 'copies of records')} in "
         f"{plural(batches, 'copy of a batch', 'copies of batches')}. Compared are those that were laid beside the log "
-        f"marked {marked}, so its own are not counted: they, and what it does not have, are the {count(own)} others."
+        f"marked {marked}. The other {count(own)} copies of records are that log's own, or have none in it to compare."
     )
 
 

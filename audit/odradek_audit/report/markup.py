@@ -69,8 +69,9 @@ def code(text: object) -> Safe:
 
 
 def command(*words: str) -> Safe:
-    """A command as a shell takes it."""
-    return tag("code", shown(shlex.join(words), COMMAND_LIMIT), class_="command")
+    """A command as a shell takes it, broken into lines only between its words."""
+    said = shown(shlex.join(words), COMMAND_LIMIT).split(" ")
+    return tag("code", join((tag("span", Safe(word)) for word in said), " "), class_="command")
 
 
 def instant(milliseconds: int) -> str:

@@ -48,7 +48,7 @@ def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
         tag(
             "li",
             command("mkdir", kept(each)),
-            " ",
+            " && ",
             command("cp", "-a", f"{directories[each].rstrip('/')}/.", kept(each)),
         )
         for each in ordered[:SHOWN_COPIES]
@@ -182,10 +182,10 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
               " is not in the ISR, stop here: it must not lead, and no copy may be replaced."]),
         join(["Unclean elections off: ",
               command("odradek", "topic", "alter", topic, "--config", "unclean.leader.election.enable=false")]),
-        join(["Make broker ", broker, " the preferred leader, and elect it (", tag("code", "--to"), " has all replicas "
-              "that the first command shows, ", broker, " first): ",
-              command("odradek", "topic", "reassign", "--topic", partition, "--to", ids, "--wait"), " ",
-              command("odradek", "topic", "elect", partition)]),
+        join(["Make broker ", broker, " the preferred leader (", tag("code", "--to"), " has all replicas that the "
+              "first command shows, ", broker, " first): ",
+              command("odradek", "topic", "reassign", "--topic", partition, "--to", ids, "--wait")]),
+        join(["Elect it: ", command("odradek", "topic", "elect", partition)]),
         join(["Check that broker ", broker, " leads: ", describe, ". Go on only then: a broker whose copy is replaced "
               "takes what the leader has, right or wrong."]),
         *_only_copies(summary, leader, accused, places),
@@ -274,7 +274,8 @@ def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> Safe:
     steps = [
         join(["Keep the brokers stopped, if you can: what a leader lacks the others may cut off. Who is right where: ",
               tag("ul", *rows)]),
-        join(["Read the records of these places out of the kept copies, and save them: ", join(copies, " ")]),
+        join(["Read the records of these places out of the kept copies, and save them: ",
+              tag("ul", *(tag("li", each) for each in copies))]),
         Safe("Then decide which replica leads. The others become what it is: write again, with their keys, what it "
              "lacks. Only when all of that is written may a copy be replaced, one at a time, while a replica that you "
              "checked leads; then audit again."),

@@ -29,7 +29,8 @@ def compared(report: Report) -> Safe:
         _tile(count(len(report.partitions)), "partition" if len(report.partitions) == 1 else "partitions"),
         _tile(count(len(report.replicas)), "replica" if len(report.replicas) == 1 else "replicas"),
         _tile(
-            size(report.read_bytes), f"of logs read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "of logs"
+            size(report.read_bytes),
+            f"of logs read in {report.seconds:.1f}\u00a0s" if report.seconds >= 0.1 else "of logs",
         ),
     ]
     by_leader = sum(partition.history.get("acknowledged_by_leader", 0) for partition in report.partitions)
@@ -42,7 +43,11 @@ def compared(report: Report) -> Safe:
         for replica, path in report.replicas.items()
     ]
     table = tag("table", _head("replica", "directory"), tag("tbody", *rows))
-    directories = tag("details", tag("summary", "Directories that were read"), table)
+    about = (
+        "These were read, copies or brokers' own. In a command that changes something, put the broker's own log "
+        "directory (log.dirs) in its place."
+    )
+    directories = tag("details", tag("summary", "Directories that were read"), tag("p", about, class_="quiet"), table)
     said = f"{counting(report, '★ below')} Bytes are those of all replicas' logs, ★ included. {of_history(report)}"
     return join([tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories])
 
@@ -84,7 +89,7 @@ def not_compared(report: Report) -> Safe:
         said.append(
             shown(
                 f"{plural(above, 'offset')} above the bounds: what no checkpoint or client says to be replicated "
-                "may differ, and was only searched for forks."
+                "may differ, and was only searched for forks (other bytes in one epoch)."
             )
         )
     alone = sum(partition.on_one_replica for partition in report.partitions)
@@ -92,7 +97,12 @@ def not_compared(report: Report) -> Safe:
         said.append(shown(f"{plural(alone, 'offset')} of the longest logs, which no other replica has (yet)."))
     unread = sum(replica.unread_bytes for partition in report.partitions for replica in partition.replicas)
     if unread:
-        said.append(shown(f"{size(unread)} that are no readable batch; each such place is a finding or a note below."))
+        said.append(
+            shown(
+                f"{size(unread)} of damaged batches, or of none: not compared as they cannot be trusted, even "
+                "where their records can be shown; each such place is a finding or a note below."
+            )
+        )
     counted = Counter[str]()
     for partition in report.partitions:
         counted.update(partition.suppressed)
@@ -172,7 +182,8 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         "p",
         "HW: high watermark of the checkpoint, LEO: log end offset, both exclusive, as is the end of what was "
         "compared. ★: the log that the others are compared with unless it is damaged itself (newest epoch, then "
-        "longest). Batches, records and bytes are those of each replica's whole log.",
+        "longest; of equal ones the first, which is no better than they are). Batches, records and bytes are those of "
+        "each replica's whole log.",
         class_="quiet",
     )
     return join([tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Partitions"), left, about])
@@ -206,6 +217,8 @@ def _partition_rows(partition: PartitionSummary, findings: int) -> Safe:
                 tag("th", name(partition.topic), f"-{partition.partition}", sign, rowspan=span, scope="rowgroup")
             )
             extent = f"offsets {partition.compared_from:,} to {partition.compared_to:,}"
+            if partition.compared_to > partition.bound:
+                extent += ", above the bound only for forks"
             bound = tag("span", f"bound {partition.bound:,}: {bound_origin(partition)}", class_="origin")
             cells.append(tag("td", extent, bound, rowspan=span))
         cells.append(tag("td", name(replica.replica), " ★" if replica.replica == partition.reference_replica else ""))
@@ -229,7 +242,10 @@ def notes(report: Report) -> Safe:
     more = len(report.notes) - len(lines)
     title = ", ".join(f"{number:,} {kind}" for kind, number in sorted(kinds.items()))
     left = tag("p", f"… and {more:,} more, in summary.json.", class_="quiet") if more else Safe("")
-    return join([tag("h2", "Notes"), tag("details", tag("summary", shown(title, 300)), tag("ul", *lines), left)])
+    opened = any(note.kind == "losses-unknown" for note in report.notes)
+    return join(
+        [tag("h2", "Notes"), tag("details", tag("summary", shown(title, 300)), tag("ul", *lines), left, open=opened)]
+    )
 
 
 def guarantees(report: Report) -> Safe:

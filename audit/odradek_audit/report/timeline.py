@@ -108,7 +108,7 @@ def _picture(
 
 _LEGEND = (
     "Bands: leader epochs, as each replica's own batches name them. ▼ HW: high watermark of the checkpoint. LEO: log "
-    "end offset. ★: newest epoch, then longest log. ✗: a finding. Dashed: the bound. "
+    "end offset. ★: the log that the others are compared with. ✗: a finding. Dashed: the bound. "
     "Offsets in order, not to scale."
 )
 
@@ -174,7 +174,7 @@ def _lane_name(replica: ReplicaSummary, newest: bool, room: _Room, top: int) -> 
     x, y = (room.left, top - 16) if room.names_above else (8, top + 13)
     star = {"x": x + 110, "y": y} if room.names_above else {"x": x, "y": y + 14}
     said = [tag("text", f"replica {plain(replica.replica, 9)}", x=x, y=y, class_="lane")]
-    return [*said, tag("text", "★ newest", **star, class_="small")] if newest else said
+    return [*said, tag("text", "★", **star, class_="small")] if newest else said
 
 
 def _below(scale: _Scale, text: str, x: float, y: int) -> Safe:

@@ -21,8 +21,10 @@ _ALWAYS = (
     ("ISR", "the replicas in sync with the leader; one of them is elected, unless unclean elections are allowed."),
     ("bound", "replicas must hold the same below this offset: the largest high watermark of any checkpoint, or one "
      "past the last record that a client was told of, if that is larger."),
-    ("★", "the log of the newest leader epoch, then the longest: others are compared with it, unless it is damaged."),
-    ("reference", "the copy that is taken for right at one place; each finding says why it was chosen."),
+    ("★", "the log that the others are compared with, unless it is damaged: of the newest leader epoch, then the "
+     "longest; of equal ones the first, which is no better than they are."),
+    ("reference", "the copy that is taken for right at one place: one without damage there. Where such copies "
+     "differ, the finding says why it was chosen."),
     ("CRC", "a checksum in the batch's header over what follows it. The reader computes it again from the bytes."),
 )  # fmt: skip
 _ENGINE = (
