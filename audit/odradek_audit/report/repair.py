@@ -57,15 +57,15 @@ def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
         lines.append(tag("li", f"and {plural(more, 'other directory', 'other directories')} in the same way."))
     said = (
         "Keep a copy of every log directory, whole, while its broker is stopped: a broker that starts on the damage "
-        "may change it. These are the directories that were read. If they are copies already, keep them; in every "
-        "command of this page put your broker's own log directory in their place where it is a broker that changes."
+        "may change it. These are the directories that were read. If they are copies already, keep those, and run the "
+        "commands on the brokers' machines with each broker's own log directory (log.dirs) in their place."
     )
     return join([tag("h2", "First of all: keep copies", id="keep"), tag("p", said), tag("ol", *lines, class_="steps")])
 
 
 def repair(findings: Sequence[Finding], summary: PartitionSummary | None) -> Safe:
     """What to do about a partition; `findings` are all of its own. Empty where no copy is concerned."""
-    about = [finding for finding in findings if concerns_a_copy(finding)]
+    about = sorted(filter(concerns_a_copy, findings), key=lambda each: (each.offset, each.file))
     if not about or summary is None:
         return Safe("")
     partition = f"{summary.topic}-{summary.partition}"
@@ -179,15 +179,15 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
     describe = command("odradek", "topic", "describe", topic)
     steps = [
         join(["See who leads ", name(partition), " and who is in its ISR: ", describe, ". If broker ", broker,
-              " is not in the ISR, stop here: it must not lead, and no copy may be replaced."]),
+              " is not in the ISR, wait until it is: before that it must not lead, and no copy may be replaced."]),
         join(["Unclean elections off: ",
               command("odradek", "topic", "alter", topic, "--config", "unclean.leader.election.enable=false")]),
         join(["Make broker ", broker, " the preferred leader (", tag("code", "--to"), " has all replicas that the "
               "first command shows, ", broker, " first): ",
               command("odradek", "topic", "reassign", "--topic", partition, "--to", ids, "--wait")]),
         join(["Elect it: ", command("odradek", "topic", "elect", partition)]),
-        join(["Check that broker ", broker, " leads: ", describe, ". Go on only then: a broker whose copy is replaced "
-              "takes what the leader has, right or wrong."]),
+        join(["Check that broker ", broker, " leads, and that all are in the ISR: ", describe, ". Go on only then: a "
+              "broker whose copy is replaced takes what the leader has, right or wrong."]),
         *_only_copies(summary, leader, accused, places),
         *(join(["Replace the copy of broker ", name(each), ": stop it, move ", tag("code", shown(partition, 300)),
                 " out of its log directory, start it. Wait until ", describe, " shows it in the ISR, and broker ",

@@ -43,10 +43,7 @@ def compared(report: Report) -> Safe:
         for replica, path in report.replicas.items()
     ]
     table = tag("table", _head("replica", "directory"), tag("tbody", *rows))
-    about = (
-        "These were read, copies or brokers' own. In a command that changes something, put the broker's own log "
-        "directory (log.dirs) in its place."
-    )
+    about = "These were read: copies, or brokers' own. A broker's own log directory is what its log.dirs names."
     directories = tag("details", tag("summary", "Directories that were read"), tag("p", about, class_="quiet"), table)
     said = f"{counting(report, '★ below')} Bytes are those of all replicas' logs, ★ included. {of_history(report)}"
     return join([tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories])
