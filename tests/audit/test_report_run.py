@@ -64,6 +64,7 @@ def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: Write
     (replicas["2"] / EVENTS_FILE).write_text(json.dumps(led | {"wall_ms": NOON + 900}) + "\n")
     faults = [
         {"event": "fault", "broker": 2, "done": "kill", "wall_ms": NOON + 500},
+        {"event": "fault", "broker": 2, "done": "start", "wall_ms": NOON + 600},
         {"event": "fault", "broker": 2, "done": ["kill"], "wall_ms": NOON + 501},
         {"event": "unfenced", "broker_id": 2, "wall_ms": NOON + 502},
     ]
@@ -78,6 +79,7 @@ def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: Write
     assert [(each.what, each.partition) for each in audit(replicas, history=History(told)).run] == [
         ("nothing is acknowledged for 2,000 ms", "t-0"),
         ("fault: broker 2 is killed", ""),
+        ("broker 2 is started", ""),
         ("broker 2 begins leader epoch 3 at offset 140", "t-0"),
     ]
     others = [event._replace(time_ms=event.time_ms - NOON) for event in told]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek_audit.inputs.events import BrokerEvents, Truncation
+from odradek_audit.inputs.events import RETURNS, BrokerEvents, Truncation
 from odradek_audit.inputs.history import Silence
 from odradek_audit.results import Loss
 
@@ -55,7 +55,7 @@ def run_of(
             found.add(Moment(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition))
         for presence in each.presences:
             why = f" ({presence.reason})" if presence.reason else ""
-            fault = "fault: " if presence.injected else ""
+            fault = "fault: " if presence.injected and presence.what not in RETURNS else ""
             found.add(Moment(presence.wall_ms, broker, f"{fault}broker {presence.broker} {presence.what}{why}"))
         for cut in each.truncations:
             what = f"broker {broker} truncates its log from {cut.end} to {cut.start}"
