@@ -39,7 +39,8 @@ class ReplicaSummary:
 class LossCause(StrEnum):
     """What explains that records are gone. Only the first is what acks=1 allows."""
 
-    LEADER_CHANGE = "leader-change"  # truncated above the high watermark, as brokers wrote down
+    LEADER_CHANGE = "leader-change"  # truncated, or replaced by a later epoch, above all that was known replicated
+    PROBABLY_LEADER_CHANGE = "probably-leader-change"  # a later epoch begins there; nothing shows who acknowledged them
     PERHAPS_LEADER_CHANGE = "perhaps-leader-change"  # events are missing that might say so
     BELOW_HIGH_WATERMARK = "below-high-watermark"  # truncated, and the replicas in sync had them
     GAP = "gap"  # the logs go on behind them
@@ -67,6 +68,9 @@ class Loss:
     story: str = ""
     """Which broker truncated them, to follow whom, as the brokers wrote it down."""
     cause: LossCause | None = None
+    high_watermark: int = -1
+    """The highest that the leader who had acknowledged them wrote down meanwhile, of what a change of leader explains;
+    -1: none was found."""
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History
+from odradek_audit.report.headlines import verdict_sentences
 from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, encode_offset_checkpoint
 from odradek_proto.topics import TopicPartition
 
@@ -191,3 +192,18 @@ def test_record_without_an_offset_that_may_be_somewhere_is_not_gone(write_cluste
     damaged = SamplePartition(with_byte_changed(whole, 2, 17), high_watermark=2)
     assert audit(write_cluster(short, damaged), history=events).losses == []
     assert audit(write_cluster(short, replace(short, log_start=1)), history=events).losses == []
+
+
+@pytest.mark.parametrize("short", [2, 4])
+def test_what_may_be_gone_is_told_beside_what_is(write_cluster: WriteCluster, short: int) -> None:
+    """How many more, and where; they are not counted with the others, and told where nothing else is gone."""
+    damaged = with_byte_changed(log_of(*VALUES[:4]), 1, 17)
+    whole = log_of(VALUES[0], b"x", *VALUES[2:short])
+    report = audit(write_cluster(damaged, whole), history=History(told(ACKS_LEADER)[: 10 if short < 4 else 8]))
+    assert sum(loss.records for loss in report.losses) == int(short < 4)
+    (note,) = [note for note in report.notes if note.kind == "losses-unknown"]
+    assert (note.offset, note.end_offset) == (1, 2)
+    assert "still has 1 acknowledged record (offset 1) cannot be told" in note.sentence
+    more = " more" if report.losses else ""
+    said = f"Whether 1{more} acknowledged record of t-0 is gone cannot be told: bytes that may hold it cannot be read."
+    assert said in verdict_sentences(report)

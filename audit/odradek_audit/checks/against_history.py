@@ -183,19 +183,29 @@ def check_history(
     _check_order(reference_replica, history, lost, sink, missed)
     gone = losses_of(given, tables, history, log.by_offset, reader, by_value=_searched_by_value(log))
     if gone.unknown:
-        sink.note(
-            "losses-unknown",
-            reference_replica,
-            f"whether any replica still has {gone.unknown} acknowledged "
-            f"{'record' if gone.unknown == 1 else 'records'} cannot be told: bytes that may hold them cannot be read",
-        )
+        _note_unknown(gone.unknown, reference_replica, sink)
     by_leader = len(history.acknowledged_by_leader) + len(history.acknowledged_by_leader_anywhere)
     return numbers | {
         "records": log.records,
         "acknowledged_by_leader": by_leader,
         "delivered": len(history.delivered),
         "sent": sum(history.sent.values()),
+        "perhaps_gone": len(gone.unknown),
     }, gone.losses
+
+
+def _note_unknown(offsets: Sequence[int], reference_replica: str, sink: FindingSink) -> None:
+    """Acknowledged records that only bytes which cannot be read may still hold."""
+    first, last = offsets[0], offsets[-1]
+    where = "" if first < 0 else f" (offset {first})" if first == last else f" (offsets {first} to {last})"
+    sink.note(
+        "losses-unknown",
+        reference_replica,
+        f"whether any replica still has {plural(len(offsets), 'acknowledged record')}{where} cannot be told: bytes "
+        "that may hold them cannot be read",
+        offset=first,
+        end_offset=last + 1 if first >= 0 else -1,
+    )
 
 
 def _note_missed(partition: PartitionInputs, reference_replica: str, count: int, sink: FindingSink) -> None:

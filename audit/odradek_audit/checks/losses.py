@@ -40,10 +40,10 @@ class Told(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """What no replica has, and how many other records may be in bytes that cannot be read."""
+    """What no replica has, and the offsets of other records that may be in bytes that cannot be read, in order."""
 
     losses: list[Loss]
-    unknown: int
+    unknown: list[int]
 
 
 def losses_of(
@@ -62,7 +62,7 @@ def losses_of(
     checkpoints that cannot be true included: they may tell of a deletion. Raises `OSError`.
     """
     if partition.compacted:
-        return Gone([], 0)
+        return Gone([], [])
     removed_to = max((max(each.log_start, each.cleaned_to) for each in partition.replicas.values()), default=0)
     missing = {
         told
@@ -70,7 +70,7 @@ def losses_of(
         if (told.offset >= removed_to or told.offset == NO_OFFSET) and held.get(told.offset) != told.digest
     }
     if not missing:
-        return Gone([], 0)
+        return Gone([], [])
     wanted = {told.digest for told in missing}
     found: set[bytes] = set()
     hidden: list[Span] = [ANY_OFFSET] if partition.unread else []
@@ -81,7 +81,7 @@ def losses_of(
         hidden += _search(tables[name], name, reader, wanted, found)
     absent = {told for told in missing if told.digest not in found}
     gone = _outside(absent, _merged(hidden))
-    return Gone(summed(history, gone), len(absent) - len(gone))
+    return Gone(summed(history, gone), sorted(told.offset for told in absent - gone))
 
 
 def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:

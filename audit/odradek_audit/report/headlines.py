@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from odradek_proto.topics import TopicPartition
 
 from odradek_audit.catalogue import CHECKS, gravity
 from odradek_audit.checks.directories import listed
 from odradek_audit.findings import Finding
-from odradek_audit.report.losses import loss_sentences, lost_records
+from odradek_audit.report.losses import loss_sentences, lost_records, perhaps_gone
 from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
+from odradek_audit.results import Loss, LossCause
 from odradek_audit.wording import is_lack
 from odradek_audit.words import count, plain, plural, replicas_have
 
@@ -26,10 +28,9 @@ def verdict_word(report: Report) -> str:
 
 
 def verdict_sentences(report: Report) -> list[str]:
-    """What is gone, if anything is, a line each; then why the verdict is what it is, in one sentence or two."""
-    losses = report.losses
-    total = [f"{plural(lost_records(losses), 'acknowledged record')} are gone."] if len(losses) > 1 else []
-    return [*total, *loss_sentences(report), _reason(report)]
+    """What one replica alone still has, for that can be lost yet; what is gone, if anything is, a line each; then why
+    the verdict is what it is, in one sentence or two."""
+    return [*loss_sentences(report), *perhaps_gone(report), _reason(report)]
 
 
 def _reason(report: Report) -> str:
@@ -37,8 +38,7 @@ def _reason(report: Report) -> str:
         partitions = {(finding.topic, finding.partition) for finding in report.findings}
         worst = merge_runs(sorted(report.findings, key=gravity))[0]
         found = f"{plural(len(report.findings), 'finding')} in {plural(len(partitions), 'partition')}."
-        if any(loss.acks != "all" for loss in report.losses):
-            found += " What is lost of acks=1 is no finding, and not counted there."
+        found += _not_counted(report.losses)
         if report.losses and worst.check == "acknowledged-lost":
             return found  # what is lost has just been said
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
@@ -53,6 +53,18 @@ def _reason(report: Report) -> str:
     if report.absent:
         return f"{compared}: where there are copies they are equal{kept}. {absence(report)}.{left_out(report)}"
     return f"{compared}: all are equal{kept}.{left_out(report)}"
+
+
+def _not_counted(losses: Sequence[Loss]) -> str:
+    """Which lost records of acks=1 are behind no finding, in a sentence behind a space; empty where all are."""
+    by_leader = [loss for loss in losses if loss.acks != "all"]
+    gaps = [loss for loss in by_leader if loss.cause is LossCause.GAP]
+    left = lost_records(by_leader) - lost_records(gaps)
+    if not left:
+        return ""
+    places = listed(sorted({f"{plain(loss.topic, 80)}-{loss.partition}" for loss in gaps}))
+    counted = f"; they do count the {count(lost_records(gaps))} of {places}" if gaps else ""
+    return f" They do not count {count(left)} of the records that are gone and were acknowledged with acks=1{counted}."
 
 
 def left_out(report: Report) -> str:

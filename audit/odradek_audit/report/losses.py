@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from odradek_audit.checks.directories import listed
@@ -20,20 +21,24 @@ _MIN_ISR = ("--config", "min.insync.replicas=2")
 
 BY_LEADER = {
     LossCause.GAP: "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains "
-    "that: it is damage, or a defect.",
-    LossCause.BELOW_HIGH_WATERMARK: "{} {were} truncated below a high watermark, so replicas in sync had {them}: "
-    "acks=1 does not explain that, an unclean election or a defect does.",
+    "{these}: it is damage, or a defect.",
+    LossCause.BELOW_HIGH_WATERMARK: "{} {were} lost at a change of leader, from below a high watermark on, so replicas "
+    "in sync had some of {them}: acks=1 does not explain that, an unclean election or a defect does.",
     LossCause.UNEXPLAINED: "Nothing that was read explains the loss of {}: no truncation there was written down.",
     LossCause.PERHAPS_LEADER_CHANGE: "Whether a change of leader cost {}, which acks=1 allows, cannot be told: "
     "{missing}.",
-    LossCause.LEADER_CHANGE: "{} {were} truncated after a change of leader, above every high watermark that was "
-    "written down: acks=1 promises only the leader's copy, so that breaks no promise.",
+    LossCause.PROBABLY_LEADER_CHANGE: "A change of leader probably cost {}, which acks=1 allows: a later leader epoch "
+    "begins at or before {them} on every replica, but it is not written down that each was acknowledged before.",
+    LossCause.LEADER_CHANGE: "A change of leader cost {}: acks=1 promises only the leader's copy, so that breaks no "
+    "promise. {shown}",
 }
 """What is said of acks=1, the gravest first."""
+GRAVITY = {cause: place for place, cause in enumerate(BY_LEADER)}
 OF_ONE = {
-    LossCause.BELOW_HIGH_WATERMARK: "Replicas in sync had them: an unclean election, or a defect.",
+    LossCause.BELOW_HIGH_WATERMARK: "Replicas in sync had some of them: an unclean election, or a defect.",
     LossCause.UNEXPLAINED: "Nothing that was read explains it.",
     LossCause.PERHAPS_LEADER_CHANGE: "That a change of leader cost all of them is not proven.",
+    LossCause.PROBABLY_LEADER_CHANGE: "A change of leader probably cost all of them.",
     LossCause.LEADER_CHANGE: "A change of leader cost them.",
 }
 """What ends the story of one loss; that of a gap says so itself."""
@@ -52,28 +57,100 @@ def missing_events(report: Report) -> str:
 
 
 def loss_sentences(report: Report) -> list[str]:
-    """One sentence for each of the largest losses, what they add up to, and what of acks=1 is explained; empty when
-    nothing is gone. That the replicas that were read were all there are is not for an audit to say."""
-    losses, ordered = report.losses, _largest(report.losses)
-    said = [_sentence(loss, len(report.replicas)) for loss in ordered[:NAMED_LOSSES]]
-    if rest := ordered[NAMED_LOSSES:]:
-        places = plural(len({(loss.topic, loss.partition) for loss in rest}), "partition")
-        more = lost_records(rest)
-        are = "is" if more == 1 else "are"
-        said.append(f"{plural(more, 'more record')} of {places} {are} on none of them either.")
+    """How many are gone, and then what they add up from, the gravest first: what acks=all promised, and what of acks=1
+    is explained. Empty when nothing is gone. That the replicas that were read were all there are is not for an audit to
+    say."""
+    losses = _largest(report.losses)
+    said = [_sentence(losses[0], len(report.replicas))] if len(losses) == 1 else []
+    if len(losses) > 1:
+        said.append(
+            f"{count(lost_records(losses))} acknowledged records are gone: "
+            f"{_has_not(len(report.replicas))} them.{_taken(report)}"
+        )
+        if owed := [loss for loss in losses if loss.acks == "all"]:
+            what = _some_of(losses, owed)
+            were = noun(lost_records(owed), "was", "were")
+            said.append(
+                f"{what} {were} acknowledged with acks=all, which promises that no change of leader loses them."
+            )
+    elif losses:
+        said[0] += _taken(report)
     for cause, sentence in BY_LEADER.items():
         here = [loss for loss in losses if loss.acks != "all" and loss.cause is cause]
         if number := lost_records(here):
-            where = sorted({(loss.topic, loss.partition) for loss in here})
             forms = {"are": ("is", "are"), "were": ("was", "were"), "them": ("it", "them")}
+            forms["these"] = ("it", f"these {count(number)}")
             chosen = {word: noun(number, *each) for word, each in forms.items()}
-            what = f"{plural(number, 'record')} of {listed(f'{plain(topic, 80)}-{n}' for topic, n in where)}"
-            said.append(sentence.format(what, missing=missing_events(report), **chosen))
+            chosen |= {"missing": missing_events(report), "shown": _shown(here)}
+            said.append(sentence.format(_some_of(losses, here), **chosen).strip())
     return said
 
 
+def _shown(losses: Sequence[Loss]) -> str:
+    """Of how many a figure says that they were not replicated yet."""
+    shown = lost_records([loss for loss in losses if loss.high_watermark >= 0])
+    left = lost_records(losses) - shown
+    if not shown:
+        them = noun(left, "it", "them")
+        return f"Whether a replica in sync had {them} is not shown: no high watermark of {them} was found."
+    rest = f"; for the other {count(left)} no such figure was found" if left else ""
+    figure = "wrote down, while they were acknowledged, a high watermark at or below the first"
+    return f"For {count(shown)} of them their leader {figure}{rest}."
+
+
+def perhaps_gone(report: Report) -> list[str]:
+    """How many more may be gone, which are not counted with those that are."""
+    unsure = {
+        f"{plain(each.topic, 80)}-{each.partition}": each.history.get("perhaps_gone", 0) for each in report.partitions
+    }
+    if not (number := sum(unsure.values())):
+        return []
+    more = " more" if report.losses else ""
+    what = f"{count(number)}{more} acknowledged {noun(number, 'record')}"
+    places = listed(name for name, records in unsure.items() if records)
+    are, them = noun(number, "is", "are"), noun(number, "it", "them")
+    return [f"Whether {what} of {places} {are} gone cannot be told: bytes that may hold {them} cannot be read."]
+
+
+def _taken(report: Report) -> str:
+    """That other records stand where lost ones stood, in a sentence behind a space."""
+    ends = {(each.topic, each.partition): each for each in report.partitions}
+    placed = [loss for loss in report.losses if loss.first_offset >= 0 and (loss.topic, loss.partition) in ends]
+    behind = [
+        (loss, max((each.log_end for each in ends[loss.topic, loss.partition].replicas), default=0))
+        for loss in placed
+        if loss.cause is not LossCause.GAP
+    ]
+    if not any(loss.first_offset < end for loss, end in behind):
+        return ""
+    if len(behind) == len(report.losses) and all(loss.end_offset <= end for loss, end in behind):
+        return " Other records stand at these offsets now."
+    return " Other records stand at these offsets now, but for gaps and what lies behind the ends of the logs."
+
+
+def _some_of(losses: Sequence[Loss], some: Sequence[Loss]) -> str:
+    """Some losses as a part of all, with their offsets when they are few."""
+    number = count(lost_records(some))
+    where = sorted({(loss.topic, loss.partition) for loss in some})
+    places = listed(f"{plain(topic, 80)}-{partition}" for topic, partition in where)
+    if len(losses) == 1:
+        return f"{plural(lost_records(some), 'record')} of {places}"
+    if len(some) <= NAMED_LOSSES and all(loss.first_offset >= 0 for loss in some):
+        places = "; ".join(
+            f"{plain(loss.topic, 80)}-{loss.partition}, {_where(replace(loss, values=('', ''))).removeprefix(', ')}"
+            for loss in sorted(some, key=lambda loss: (loss.topic, loss.partition, loss.first_offset))
+        )
+    return f"{number} of them ({places})"
+
+
 def _largest(losses: Sequence[Loss]) -> list[Loss]:
-    return sorted(losses, key=lambda loss: (-loss.records, loss.topic, loss.partition, loss.acks))
+    """The gravest first, and of those alike the largest."""
+
+    def rank(loss: Loss) -> tuple[object, ...]:
+        gravity = GRAVITY[loss.cause] if loss.cause is not None else len(GRAVITY)
+        return loss.acks != "all", gravity, -loss.records, loss.topic, loss.partition, loss.first_offset
+
+    return sorted(losses, key=rank)
 
 
 def loss_links(losses: Sequence[Loss]) -> list[Safe]:
@@ -100,11 +177,14 @@ def _sentence(loss: Loss, replicas: int) -> str:
     one = loss.records == 1
     what = f"{count(loss.records)} {'record' if one else 'records'} of {plain(loss.topic, 80)}-{loss.partition}"
     told = f"that {'was' if one else 'were'} acknowledged with acks={loss.acks}"
-    has_not = "the only replica that was read does not have"
-    if replicas != 1:
-        has_not = f"none of the {replicas} replicas that were read has"
     gone = f"{'is' if one else 'are'} gone{_where(loss)}"
-    return f"{what} {told} {gone}: {has_not} {'it' if one else 'them'}."
+    return f"{what} {told} {gone}: {_has_not(replicas)} {'it' if one else 'them'}."
+
+
+def _has_not(replicas: int) -> str:
+    if replicas == 1:
+        return "the only replica that was read does not have"
+    return f"none of the {replicas} replicas that were read has"
 
 
 def _where(loss: Loss) -> str:
@@ -189,7 +269,10 @@ def run_html(report: Report) -> Safe:
         for moment in shown_of(moments)
     ]
     left = len(moments) - len(rows)
-    said = "As the brokers wrote it down, by their own clocks"
+    said = (
+        "As the brokers wrote it down, by their own clocks; what was done to brokers, as whoever did it wrote it down"
+    )
+    said += ", and what was not acknowledged, by the clients' clocks"
     said += f"; {plural(left, 'other moment')} farther from what was lost, or earlier, left out." if left else "."
     if missing := missing_events(report):
         said += f" {missing[:1].upper()}{missing[1:]}, so the elections and truncations that stood there are not here."
