@@ -379,9 +379,12 @@ def _print_table(report: Report, out: str | None, every_partition: bool) -> None
     from rich.table import Table
 
     from odradek_audit.report.headlines import counting, of_history
+    from odradek_audit.report.last_copies import last_copies
     from odradek_audit.report.losses import loss_sentences, missing_events
 
     console = Console(highlight=False)
+    for sentence in last_copies(report):
+        console.print(f"[bold red]LAST COPY[/]: {escape(sentence)}", soft_wrap=True)
     for sentence in loss_sentences(report):
         console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
     if report.losses and (missing := missing_events(report)):

@@ -10,6 +10,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_audit.catalogue import CHECKS, gravity
 from odradek_audit.checks.directories import listed
 from odradek_audit.findings import Finding
+from odradek_audit.report.last_copies import last_copies
 from odradek_audit.report.losses import loss_sentences, lost_records, perhaps_gone
 from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
@@ -30,7 +31,7 @@ def verdict_word(report: Report) -> str:
 def verdict_sentences(report: Report) -> list[str]:
     """What one replica alone still has, for that can be lost yet; what is gone, if anything is, a line each; then why
     the verdict is what it is, in one sentence or two."""
-    return [*loss_sentences(report), *perhaps_gone(report), _reason(report)]
+    return [*last_copies(report), *loss_sentences(report), *perhaps_gone(report), _reason(report)]
 
 
 def _reason(report: Report) -> str:
