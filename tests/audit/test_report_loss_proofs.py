@@ -204,3 +204,12 @@ def test_a_gap_was_replicated_by_what_was_written_down_before_the_next_leader(
     ) is said
     assert "high watermark 6" not in loss.story
     assert loss.story.endswith("; this is damage or a defect, and no change of leader")
+
+
+def test_an_epoch_is_probable_though_every_event_is_there(write_cluster: WriteCluster) -> None:
+    """A leader that lost the end of its log with the power truncates nothing, and clients read answers late."""
+    files = {"1": [], "2": [elected(2, 1, 23)]}
+    (loss,) = audited(write_cluster(*[moved()] * 2), files, acknowledged()).losses
+    assert loss.cause == "probably-leader-change"
+    assert f"it began at {DAY}.023 UTC, before the last acknowledgement was read" in loss.story
+    assert loss.story.endswith("; no truncation there was written down")

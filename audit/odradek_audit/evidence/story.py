@@ -155,7 +155,7 @@ class Story:
             return LossCause.BELOW_HIGH_WATERMARK
         if begun or place.covered:
             return LossCause.LEADER_CHANGE
-        if place.begun is not None and not self._is_whole:
+        if place.begun is not None:
             return LossCause.PROBABLY_LEADER_CHANGE
         changed = summary is None or any(
             len(each.epochs) > 1 or each.log_end <= loss.first_offset for each in summary.replicas
