@@ -213,3 +213,12 @@ def test_an_epoch_is_probable_though_every_event_is_there(write_cluster: WriteCl
     assert loss.cause == "probably-leader-change"
     assert f"it began at {DAY}.023 UTC, before the last acknowledgement was read" in loss.story
     assert loss.story.endswith("; no truncation there was written down")
+
+
+def test_an_acknowledgement_without_a_time_is_not_proven_to_be_older(write_cluster: WriteCluster) -> None:
+    """One of four has none: it may have been given at any time."""
+    timeless = [Event(ACK, "t", 0, b"lost-4", 4, acks=1)]
+    told = [Event(SEND, "t", 0, b"a%d" % offset) for offset in range(6)] + timeless
+    told += [Event(ACK, "t", 0, b"lost-%d" % at, at, time_ms=NOON + 20 + at, acks=1) for at in LOST[:3]]
+    report = audited(write_cluster(*[moved()] * 3), {"2": [elected(2, 1, 60)], "3": []}, History(told))
+    assert [(loss.acknowledged_ms[0], loss.cause) for loss in report.losses] == [(-1, "probably-leader-change")]

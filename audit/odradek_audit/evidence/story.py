@@ -175,7 +175,7 @@ class Story:
         starts = epochs_begun(summary, loss.first_offset)
         begun = [(each, self._began_ms(partition, each.epoch)) for each in starts]
         for each, wall_ms in begun:
-            if 0 < last_ms <= wall_ms:
+            if first_ms > 0 and last_ms <= wall_ms:  # one without a time has -1, and comes first
                 return Begun(each, wall_ms, proven=True)
         for each, wall_ms in begun:
             may_have = first_ms <= wall_ms if min(first_ms, wall_ms) > 0 else each.offset == loss.first_offset
