@@ -134,11 +134,11 @@ def test_a_truncation_that_covers_a_part_is_told_as_a_part(write_cluster: WriteC
     """How many offsets and which; without a proof of the others it proves nothing of them."""
     replicas = write_cluster(*[moved()] * 3)
     (loss,) = audited(replicas, {"2": [cut(1, 3)], "3": []}, acknowledged()).losses
-    assert ", which covers 2 of these 4 offsets, 1 to 2" in loss.story
+    assert ", which covers 2 of them, offsets 1 to 2" in loss.story
     assert "no truncation of the other offsets was written down: the event file of replica 1 is missing" in loss.story
     assert loss.cause == "probably-leader-change"
     (loss,) = audited(replicas, {"2": [cut(1, 3), elected(2, 1, 60)], "3": []}, acknowledged()).losses
-    assert ", which covers 2 of these 4 offsets, 1 to 2, to follow broker 2, which was elected" in loss.story
+    assert ", which covers 2 of them, offsets 1 to 2, to follow broker 2, which was elected" in loss.story
     assert loss.cause == "leader-change"
     (loss,) = audited(replicas, {"2": [cut(1, 5)], "3": []}, acknowledged()).losses
     assert "which covers" not in loss.story

@@ -54,7 +54,7 @@ def test_two_findings_of_one_partition_name_the_one_replica_that_is_right(write_
         "Unclean elections off: odradek topic alter t --config unclean.leader.election.enable=false",
         "odradek topic reassign --topic t-0 --to 1,2,3 --wait",
         "odradek topic elect t-0",
-        "Check that broker 1 leads: odradek topic describe t",
+        "Check that broker 1 leads, and that all are in the ISR: odradek topic describe t",
         REPLACED.format(2),
         REPLACED.format(3),
         "Audit again.",

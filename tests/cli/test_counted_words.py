@@ -37,7 +37,6 @@ NEVER_ONE = {
     "campaign.py: self.speed": "it is said with a fraction: 1.0 times",
     "terminal.py: LOWEST": "a constant",
     "wording.py: excerpt.differing_bytes": MORE_THAN_ONE,
-    "advice.py: finding.evidence[ON_ALL]": MORE_THAN_ONE,
     "wording.py: finding.evidence[ON_ALL]": MORE_THAN_ONE,
     "cluster.py: min_isr": MORE_THAN_ONE,
     "commands.py: len(paths)": MORE_THAN_ONE,

@@ -415,7 +415,7 @@ class Story:
             said += f" ({reason})"
         first, end = max(cut.start, place.first), min(cut.end, place.end)
         if (first, end) != (place.first, place.end):
-            said += f", which covers {end - first:,} of these {place.end - place.first:,} offsets, {first} to {end - 1}"
+            said += f", which covers {end - first:,} of them, offsets {first} to {end - 1}"
         election = self._elections.get((cut.partition, cut.epoch))
         if election is not None:
             return f"{said}, to follow {_chosen(election)}"
