@@ -24,7 +24,7 @@ KIB, MIB = 1024, 1024 * 1024
 # 122 KiB at the most, 146 on a busy machine: which connections are looked at together is chance. Without a bound each
 # would hold megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
 BYTES_PER_CONNECTION = 256 * KIB
-CONNECTIONS = unless_torture(250, 1_000)
+CONNECTIONS = unless_torture(150, 1_000)
 # What all together may hold before they wait for each other: up to 100 MiB, which is little beside a thousand only.
 SHARED_BYTES = unless_torture(128 * MIB, 0)
 CONNECTIONS_OF_EACH_KIND = unless_torture(20, 50)

@@ -26,6 +26,7 @@ PAUSE_MS = 12
 RETRY_MS = 50
 CONFIGS = {
     "cleanup.policy": "compact",
+    "min.compaction.lag.ms": "0",
     "min.cleanable.dirty.ratio": "0.05",
     "internal.segment.bytes": "900",
     "delete.retention.ms": "1500",

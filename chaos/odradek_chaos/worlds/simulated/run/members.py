@@ -26,6 +26,7 @@ from odradek_chaos.worlds.simulated.net.kafka_client import KafkaConnection
 
 GROUP = "g"
 SESSION_MS, REBALANCE_MS, HEARTBEAT_MS, RETRY_MS = 1_500, 1_500, 100, 50
+UNCLEANED_MS = 3_600_000  # longer than a run
 ANSWER_MS = 2_000
 ANSWER_OF_GROUP_MS = ANSWER_MS + SESSION_MS + REBALANCE_MS  # to a call that waits for other members
 STABLE_MS = 4 * ANSWER_OF_GROUP_MS
@@ -46,7 +47,10 @@ _ELSEWHERE = (
 
 
 def settings_for_members(settings: BrokerSettings) -> BrokerSettings:
-    """Short times, so that a run of seconds has many generations; few partitions of the offsets topic."""
+    """Short times, so that a run of seconds has many generations; few partitions of the offsets topic.
+
+    It is not cleaned within a run: each replica would clean it at another time, and checks compare all of it (K-89).
+    """
     return replace(
         settings,
         offsets_topic_num_partitions=2,
@@ -54,6 +58,7 @@ def settings_for_members(settings: BrokerSettings) -> BrokerSettings:
         group_min_session_timeout_ms=SESSION_MS,
         group_consumer_session_timeout_ms=SESSION_MS,
         group_consumer_heartbeat_interval_ms=HEARTBEAT_MS,
+        log_cleaner_min_compaction_lag_ms=UNCLEANED_MS,
     )
 
 
