@@ -25,6 +25,7 @@ from odradek_audit.inputs.history import (
     value_digest,
 )
 from odradek_audit.report.headlines import verdict_sentences
+from odradek_audit.report.losses import loss_table
 from odradek_audit.report.page import page
 from odradek_audit.results import Loss, LossCause
 from odradek_proto.topics import TopicPartition
@@ -163,8 +164,8 @@ def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
     ]
     assert said[3].startswith("Whether a change of leader cost 10 of them (gone0-0, gone1-0, gone2-0, gone3-0)")
     assert said[4].endswith(
-        "2 findings in 2 partitions. They do not count 10 of the records that are gone and were acknowledged with "
-        "acks=1; they do count the 1 of t-0."
+        "2 findings in 2 partitions. 10 of the lost records, acknowledged with acks=1, are not counted as findings; "
+        "the 1 of t-0 is."
     )
     assert [len(re.findall("are gone:", " ".join(said)))] == [1]
 
@@ -230,3 +231,23 @@ def test_a_lost_record_does_not_lend_its_key() -> None:
     lost = Event(ACK, "t", 0, b"b", 7, key=b"lost", acks=ACKS_LEADER)
     one, two = (History(events).of("t", 0).keys for events in ([owed, lost], [lost, owed]))
     assert one == two == {7: value_digest(b"owed")}
+
+
+def test_every_loss_has_a_line_below_the_verdict_in_the_order_of_the_acknowledgements() -> None:
+    """With its offsets, whether all are lost, the cause, and a link to its story, of which the gravest is first."""
+    losses = [
+        Loss("a", 0, "1", 3, 10, 13, (1_000, 2_000), cause=LossCause.LEADER_CHANGE),
+        Loss("a", 1, "1", 1, 7, 8, (3_000, 3_000), cause=LossCause.GAP),
+        Loss("b", 0, "all", 4, 20, 30, (500, 600), cause=LossCause.UNEXPLAINED),
+        Loss("c", 0, "1", 2, -1, -1),
+    ]
+    rows = [re.sub("<[^>]+>", "|", row) for row in str(loss_table(losses)).split("<tr>")[2:]]
+    cells = [[cell for cell in row.split("|") if cell] for row in rows]
+    assert [(each[0], "".join(each[1:3]), each[3], each[-1]) for each in cells] == [
+        ("2 lost", "c-0", "not known", "see its story"),
+        ("4 lost", "b-0", "20 to 29, not all", "nothing that was read explains it"),
+        ("3 lost", "a-0", "10 to 12", "a change of leader"),
+        ("1 lost", "a-1", "7", "missing in every replica: damage, or a defect"),
+    ]
+    stories = re.findall(r'href="#loss-(\d)"', str(loss_table(losses)))
+    assert stories == ["4", "1", "3", "2"]

@@ -205,5 +205,6 @@ def test_what_may_be_gone_is_told_beside_what_is(write_cluster: WriteCluster, sh
     assert (note.offset, note.end_offset) == (1, 2)
     assert "still has 1 acknowledged record (offset 1) cannot be told" in note.sentence
     more = " more" if report.losses else ""
-    said = f"Whether 1{more} acknowledged record of t-0 is gone cannot be told: bytes that may hold it cannot be read."
+    said = f"Whether 1{more} acknowledged record of t-0 is gone cannot be told: bytes that may hold it "
+    said += "cannot be read (the notes say where)."
     assert said in verdict_sentences(report)

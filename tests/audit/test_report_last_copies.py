@@ -11,6 +11,8 @@ from odradek_audit.engine.local import audit
 from odradek_audit.inputs.events import EVENTS_FILE
 from odradek_audit.report.headlines import verdict_sentences
 from odradek_audit.report.last_copies import last_copies
+from odradek_audit.report.page import page
+from odradek_proto.topics import TopicPartition
 
 from tests.audit.sample import SampleLog, SamplePartition
 
@@ -73,5 +75,21 @@ def test_a_leader_that_lacks_them_is_named(write_cluster: WriteCluster, leader: 
     (said,) = last_copies(audit(replicas))
     assert ("The last leader known, broker" in said) is told
     assert said.startswith(
-        "2 records of t-0 (offsets 4 to 5) are left on replica 3 only: do not remove or rebuild replica 3."
+        "2 records of t-0 (offsets 4 to 5) are left on replica 3 only: do not remove or replace the copy of t-0 on "
+        "replica 3."
     )
+
+
+def test_the_partition_of_a_last_copy_is_repaired_first(write_cluster: WriteCluster) -> None:
+    """Each other step stops brokers, and may cost the only copy."""
+    whole, lacking = SamplePartition(log_without()), SamplePartition(log_without(2))
+    replicas = write_cluster(
+        *({TopicPartition("t", 0): whole, TopicPartition("t", 1): each} for each in (lacking, lacking, whole))
+    )
+    (segment,) = (replicas["1"] / "t-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    html = page(audit(replicas))
+    assert html.index("What to do about t-1") < html.index("What to do about t-0")
+    assert "first what is left on one replica only" in html

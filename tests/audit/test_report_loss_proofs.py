@@ -107,8 +107,8 @@ def test_what_led_to_an_epoch_is_told_when_the_truncation_is_missing(write_clust
         f"broker 2 was elected from the ISR for leader epoch 1 at {DAY}.060 UTC",
         "on every replica leader epoch 1 of broker 2 begins at offset 1, the first of them, and it began after they "
         "had been acknowledged: its leader did not have them",
-        f"the highest high watermark that a broker wrote down before was 1 (broker 2 at {DAY}.025 UTC), so broker 2 "
-        "knew none of them to be replicated (the event file of replica 1 is missing)",
+        f"the highest high watermark that a broker wrote down before was 1 (broker 2 at {DAY}.025 UTC), and "
+        "nothing that was read shows that any of them was replicated (the event file of replica 1 is missing)",
         "no truncation there was written down: the event file of replica 1 is missing",
     ]
 
@@ -197,10 +197,10 @@ def test_a_gap_was_replicated_by_what_was_written_down_before_the_next_leader(
     history = acknowledged([2])
     (loss,) = audited(replicas, {"1": [*marks, elected(2, 1, 60)]}, history).losses
     assert loss.cause == "gap"
-    assert "epoch 0 goes on behind them, and who has its later records had these before" in loss.story
+    assert "epoch 0 goes on behind them on every replica" in loss.story
     assert (
-        f"broker 1 wrote down a high watermark of 3 at {DAY}.025 UTC, before the next change of leader, so they had"
-        in loss.story
+        f"broker 1 wrote down a high watermark of 3 at {DAY}.025 UTC, before the next change of leader, so its"
+        " cluster counted them" in loss.story
     ) is said
     assert "high watermark 6" not in loss.story
     assert loss.story.endswith("; this is damage or a defect, and no change of leader")

@@ -53,7 +53,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     assert [each["what"] for each in report.summary()["run"]] == [each.what for each in report.run]
     html = page(report)
     assert "<b>-0" not in html
-    start, end = html.index('id="run"'), html.index(": these records are lost")
+    start, end = html.index('id="run"'), html.index(": lost records were among these")
     assert start < html.index("is elected from the ISR, leader epoch 4", start) < end
 
 

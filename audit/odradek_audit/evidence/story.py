@@ -351,8 +351,7 @@ class Story:
         elif not self._without:
             so = "so no broker knew any of them to be replicated"
         else:
-            so = f"so {noun(len(wrote), 'broker')} {', '.join(sorted(wrote))} knew none of them to be replicated "
-            so += f"({self._files_missing})"
+            so = f"and nothing that was read shows that any of them was replicated ({self._files_missing})"
         who = f"broker {known.broker}{_at(known.wall_ms)}"
         yield f"the highest high watermark that a broker wrote down before was {known.high_watermark} ({who}), {so}"
 
@@ -379,7 +378,7 @@ class Story:
         lack = [each for each in summary.replicas if each.replica in gap.replicas]
         shown = []
         if gap.offset > 0 and all(epoch_at(each, gap.offset - 1) == gap.epoch for each in lack):
-            shown.append(f"epoch {gap.epoch} goes on behind them, and who has its later records had these before")
+            shown.append(f"epoch {gap.epoch} goes on behind them on every replica")
         later = [epoch for of, epoch in [*self._elections, *self._began] if of == place and epoch > gap.epoch]
         later += [epoch for each in summary.replicas for epoch, _ in each.epochs if epoch > gap.epoch]
         before_ms = max(0, self._first_ms(place, min(later))) if later else EVER
@@ -387,7 +386,7 @@ class Story:
         if known is not None and known.high_watermark >= gap.end_offset:
             before = ", before the next change of leader" if later else ""
             mark = f"a high watermark of {known.high_watermark}{_at(known.wall_ms)}{before}"
-            shown.append(f"broker {known.broker} wrote down {mark}, so they had been replicated")
+            shown.append(f"broker {known.broker} wrote down {mark}, so its cluster counted them as replicated")
         told = [f"found there ({gap.check}): {said}", *shown, "this is damage or a defect, and no change of leader"]
         return "; ".join(told)
 

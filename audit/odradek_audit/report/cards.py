@@ -10,7 +10,7 @@ from odradek_audit.findings import Finding, Kind
 from odradek_audit.report.advice import advice
 from odradek_audit.report.excerpt_html import excerpt_html
 from odradek_audit.report.headlines import headline
-from odradek_audit.report.losses import loss_links
+from odradek_audit.report.losses import loss_table
 from odradek_audit.report.markup import Safe, code, join, name, shown, tag
 from odradek_audit.report.repair import concerns_a_copy
 from odradek_audit.results import Loss
@@ -28,7 +28,7 @@ def check_badge(finding: Finding) -> Safe:
 
 
 def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: int, losses: Sequence[Loss]) -> Safe:
-    """The largest losses and the worst findings, each a link to its story or its card."""
+    """The losses and the worst findings, each with a link to its story or its card."""
     if not findings and not losses:
         return Safe("")
     if len(findings) == 1 and not losses:
@@ -45,7 +45,8 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     left = total - sum(finding.weight for finding in findings[:FIRST])
     if left:
         rows.append(tag("li", tag("a", f"and {plural(left, 'more finding')}", href="#findings")))
-    return tag("ul", *loss_links(losses), *rows, class_="first", aria_label="The worst of it")
+    worst = tag("ul", *rows, class_="first", aria_label="The worst findings") if rows else Safe("")
+    return join([loss_table(losses), worst])
 
 
 def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> Safe:

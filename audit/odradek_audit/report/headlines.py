@@ -16,7 +16,7 @@ from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
 from odradek_audit.results import Loss, LossCause
 from odradek_audit.wording import is_lack
-from odradek_audit.words import count, plain, plural, replicas_have
+from odradek_audit.words import count, noun, plain, plural, replicas_have
 
 SHOWN_ABSENCES = 3
 """Replicas without some directory that the verdict names."""
@@ -64,8 +64,9 @@ def _not_counted(losses: Sequence[Loss]) -> str:
     if not left:
         return ""
     places = listed(sorted({f"{plain(loss.topic, 80)}-{loss.partition}" for loss in gaps}))
-    counted = f"; they do count the {count(lost_records(gaps))} of {places}" if gaps else ""
-    return f" They do not count {count(left)} of the records that are gone and were acknowledged with acks=1{counted}."
+    counted = f"; the {count(lost_records(gaps))} of {places} {noun(lost_records(gaps), 'is', 'are')}" if gaps else ""
+    are = noun(left, "is", "are")
+    return f" {count(left)} of the lost records, acknowledged with acks=1, {are} not counted as findings{counted}."
 
 
 def left_out(report: Report) -> str:

@@ -37,6 +37,11 @@ def last_copies(report: Report) -> list[str]:
     return said
 
 
+def partitions_of_last_copies(report: Report) -> set[tuple[str, int]]:
+    """The partitions to be repaired first: until then each other step may cost the only copy."""
+    return {(each.topic, each.partition) for each in report.partitions for _ in _of_partition(each, report.findings)}
+
+
 def _of_partition(summary: PartitionSummary, findings: Sequence[Finding]) -> Iterator[LastCopy]:
     """Where findings say that records are not there, and all replicas but one lack or damaged them."""
     here = [each for each in findings if (each.topic, each.partition) == (summary.topic, summary.partition)]
@@ -69,7 +74,7 @@ def _sentence(copy: LastCopy, report: Report) -> str:
     where = f"offset {copy.first}" if number == 1 else f"offsets {copy.first} to {copy.end - 1}"
     said = (
         f"{number:,} {noun(number, 'record')} of {place} ({where}) {noun(number, 'is', 'are')} left on replica "
-        f"{copy.replica} only: do not remove or rebuild replica {copy.replica}."
+        f"{copy.replica} only: do not remove or replace the copy of {place} on replica {copy.replica}."
     )
     of_partition = f"{copy.topic}-{copy.partition}"
     led = {epoch: leader for (of, epoch), leader in leaders_of(report.events).items() if of == of_partition}

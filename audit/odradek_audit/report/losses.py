@@ -42,6 +42,15 @@ OF_ONE = {
     LossCause.LEADER_CHANGE: "A change of leader cost them.",
 }
 """What ends the story of one loss; that of a gap says so itself."""
+IN_SHORT = {
+    LossCause.GAP: "missing in every replica: damage, or a defect",
+    LossCause.BELOW_HIGH_WATERMARK: "a change of leader, from below a high watermark on",
+    LossCause.UNEXPLAINED: "nothing that was read explains it",
+    LossCause.PERHAPS_LEADER_CHANGE: "perhaps a change of leader",
+    LossCause.PROBABLY_LEADER_CHANGE: "probably a change of leader",
+    LossCause.LEADER_CHANGE: "a change of leader",
+}
+"""What the table below the verdict has for a reason."""
 
 
 def missing_events(report: Report) -> str:
@@ -109,7 +118,10 @@ def perhaps_gone(report: Report) -> list[str]:
     what = f"{count(number)}{more} acknowledged {noun(number, 'record')}"
     places = listed(name for name, records in unsure.items() if records)
     are, them = noun(number, "is", "are"), noun(number, "it", "them")
-    return [f"Whether {what} of {places} {are} gone cannot be told: bytes that may hold {them} cannot be read."]
+    return [
+        f"Whether {what} of {places} {are} gone cannot be told: bytes that may hold {them} cannot be read (the "
+        "notes say where)."
+    ]
 
 
 def _taken(report: Report) -> str:
@@ -153,19 +165,31 @@ def _largest(losses: Sequence[Loss]) -> list[Loss]:
     return sorted(losses, key=rank)
 
 
-def loss_links(losses: Sequence[Loss]) -> list[Safe]:
-    """Lines of a list that lead to how the largest losses came about."""
-    return [
-        tag(
-            "li",
-            tag("span", tag("span", "lost", class_="check critical"), class_="where"),
-            tag(
-                "a", f"{plural(loss.records, 'record')} of ", name(loss.topic), f"-{loss.partition}", href=f"#loss-{n}"
-            ),
-            f" acknowledged with acks={loss.acks}",
+def loss_table(losses: Sequence[Loss]) -> Safe:
+    """Below the verdict: every loss, in the order in which the records were acknowledged, each with a link to its
+    story."""
+    if not losses:
+        return Safe("")
+    told = list(enumerate(_largest(losses)[:SHOWN_STORIES], start=1))
+    told.sort(key=lambda each: (each[1].acknowledged_ms[0], each[1].topic, each[1].partition, each[1].first_offset))
+    rows = []
+    for number, loss in told:
+        last, span = loss.end_offset - 1, loss.end_offset - loss.first_offset
+        offsets = f"{loss.first_offset}" if span == 1 else f"{loss.first_offset} to {last}"
+        cells = (
+            tag("a", f"{count(loss.records)} lost", href=f"#loss-{number}"),
+            join([name(loss.topic), f"-{loss.partition}"]),
+            "not known" if loss.first_offset < 0 else offsets + (", not all" if loss.records < span else ""),
+            f"acks={loss.acks}",
+            f"until {_clock(loss.acknowledged_ms[1])}" if loss.acknowledged_ms[1] > 0 else "at no time that was kept",
+            IN_SHORT[loss.cause] if loss.cause is not None else "see its story",
         )
-        for n, loss in enumerate(_largest(losses)[:NAMED_LOSSES], start=1)
-    ]
+        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
+    titles = ("records", "partition", "offsets", "promise", "acknowledged (UTC)", "why")
+    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
+    more = len(losses) - len(told)
+    rest = tag("p", f"and {plural(more, 'more loss', 'more losses')}, in summary.json.") if more else Safe("")
+    return join([tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), rest])
 
 
 def lost_records(losses: Sequence[Loss]) -> int:
@@ -230,7 +254,9 @@ def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
     steps: list[object] = [join(["Keep copies, ", tag("a", "as above", href="#keep"), "."])]
     by_leader = sorted({loss.topic for loss in losses if loss.acks != "all"})
     if by_leader:
-        said = "Pause the producers, or set acks=all in them: records that may not be lost when a leader dies need it"
+        said = (
+            "Set acks=all in the producers before they go on: records that may not be lost when a leader dies need it"
+        )
         in_sync = report.configuration.get("min.insync.replicas", "")
         if in_sync.isdecimal() and int(in_sync) > 1:
             rest: list[object] = [shown(f"; min.insync.replicas is {in_sync} already")]
@@ -263,7 +289,10 @@ def run_html(report: Report) -> Safe:
             "tr",
             tag("td", shown(_clock(moment.wall_ms), 40), class_="when"),
             tag("td", name(moment.partition)),
-            tag("td", tag("b", "✗ ", shown(moment.what), ": these records are lost") if moment.lost else moment.what),
+            tag(
+                "td",
+                tag("b", "✗ ", shown(moment.what), ": lost records were among these") if moment.lost else moment.what,
+            ),
             class_="lost" if moment.lost else None,
         )
         for moment in shown_of(moments)

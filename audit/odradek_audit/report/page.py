@@ -20,6 +20,7 @@ from odradek_audit.catalogue import OFFSET_GAP, gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import verdict_sentences, verdict_word
+from odradek_audit.report.last_copies import partitions_of_last_copies
 from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
@@ -107,14 +108,19 @@ def _whole(ordered: Iterable[Finding]) -> list[Finding]:
 
 
 def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anchors: dict[int, str]) -> Safe:
-    """Partition by partition, the one with the gravest finding first."""
+    """Partition by partition: those with records that one replica alone has, then by the gravest finding."""
     if not ordered:
         return join([tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report)])
     parts = [tag("h2", "Findings, partition by partition", id="findings")]
     summaries = {(each.topic, each.partition): each for each in report.partitions}
     totals = Counter((finding.topic, finding.partition) for finding in report.findings)
     opened = OPENED
-    for number, key in enumerate(dict.fromkeys((finding.topic, finding.partition) for finding in whole)):
+    places = list(dict.fromkeys((finding.topic, finding.partition) for finding in whole))
+    if first := partitions_of_last_copies(report):
+        said = "Repair them in this order: first what is left on one replica only."
+        parts.append(tag("p", tag("b", said)))
+        places.sort(key=lambda place: place not in first)
+    for number, key in enumerate(places):
         mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
         summary = summaries.get(key)
         title = join([name(key[0]), f"-{key[1]}"]) if key[1] >= 0 else Safe("Log directories")

@@ -56,9 +56,9 @@ def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
     if more := len(ordered) - len(lines):
         lines.append(tag("li", f"and {plural(more, 'other directory', 'other directories')} in the same way."))
     said = (
-        "Keep a copy of every log directory, whole, while its broker is stopped: a broker that starts on the damage "
-        "may change it. These are the directories that were read. If they are copies already, keep those, and run the "
-        "commands on the brokers' machines with each broker's own log directory (log.dirs) in their place."
+        "Pause the producers, stop the brokers, and keep a copy of every log directory, whole: a broker that starts on "
+        "the damage may change it. These are the directories that were read. If they are copies already, keep those, "
+        "and run the commands on the brokers' machines with each broker's own log directory (log.dirs) in their place."
     )
     return join([tag("h2", "First of all: keep copies", id="keep"), tag("p", said), tag("ol", *lines, class_="steps")])
 
@@ -143,8 +143,9 @@ def _covers(replica: ReplicaSummary, finding: Finding) -> bool:
 def _lost_alike(about: Sequence[Finding]) -> Iterator[Safe]:
     where = [_where(finding) for finding in about if _on_none(finding)]
     if where:
-        said = f"No replica that was read is right at {_listed(where)}: no copy mends another there. What is left are "
-        yield tag("p", shown(said), "the clients: send those records again from their source, with their keys.")
+        said = f"No replica that was read is right at {_listed(where)}: no copy mends another there. Look "
+        last = "in backups and in what had read them; what is not there the clients send again, with the keys."
+        yield tag("p", shown(said), last)
 
 
 def _who_is_right(right: Sequence[str], places: Sequence[Finding]) -> str:
@@ -190,8 +191,9 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
               "broker whose copy is replaced takes what the leader has, right or wrong."]),
         *_only_copies(summary, leader, accused, places),
         *(join(["Replace the copy of broker ", name(each), ": stop it, move ", tag("code", shown(partition, 300)),
-                " out of its log directory, start it. Wait until ", describe, " shows it in the ISR, and broker ",
-                broker, " as the leader still", "; only then the next one." if each != accused[-1] else "."])
+                " out of its log directory, to where it is kept until an audit is clean, start it. Wait until ",
+                describe, " shows it in the ISR, and broker ", broker, " as the leader still",
+                "; only then the next one." if each != accused[-1] else "."])
           for each in accused),
         Safe("Audit again."),
     ]  # fmt: skip
