@@ -115,4 +115,4 @@ def test_both_engines_write_the_same(
 def _without_run(page: str) -> str:
     """A page without engine, time and duration."""
     page = re.sub(r"<footer>.*?</footer>", "", page, flags=re.DOTALL)
-    return re.sub(r"<span>of logs( read in [0-9.]+ s)?</span>", "", page)
+    return re.sub(r"<span>of logs( read in [0-9.]+\xa0s)?</span>", "", page)

@@ -223,6 +223,7 @@ class Harness:
         self._whole()
         killed = self._coordinator()
         threading.Event().wait(self._rng.uniform(0, PAUSE_S))
+        self._wait(lambda: len(self.ledger.ends) == PARTITIONS, "a first acknowledgement of every partition")
         self.ledger.forget_silence()
         self._cluster.kill(killed)
         began = time.monotonic()
@@ -230,6 +231,9 @@ class Harness:
         wanted = {each: end + 1 for each, end in before.items()}
         self._wait(lambda: self._has_committed(wanted), "commits of records that were acknowledged after the kill")
         stable_s = time.monotonic() - began
+        self._wait(
+            lambda: len(self.ledger.silence_s) == PARTITIONS, "the acknowledgements of those, which are told late"
+        )
         with self.ledger.lock:
             silence_s = max(self.ledger.silence_s.values())
         self._cluster.start(killed)
