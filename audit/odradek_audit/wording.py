@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
 from odradek_audit.findings import ON_ALL, Finding
-from odradek_audit.words import count, noun, plural, replicas_have
+from odradek_audit.words import count, noun, offsets, plural, replicas_have
 
 FEW_BYTES = 16
 """Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
@@ -193,10 +193,7 @@ def _flipped(excerpt: Excerpt | None) -> str:
 
 
 def _offsets(finding: Finding) -> str:
-    last = finding.end_offset - 1
-    if last > finding.offset:
-        return f"offsets {finding.offset} to {last}"
-    return f"offset {finding.offset}"
+    return offsets(finding.offset, finding.end_offset)
 
 
 def headline_of_difference(finding: Finding, where: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from odradek_proto.words import noun, plural
 
-__all__ = ["count", "noun", "plain", "plural", "replicas_have"]
+__all__ = ["count", "noun", "offsets", "plain", "plural", "replicas_have"]
 
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -17,6 +17,11 @@ _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def count(number: int) -> str:
     """A number for people."""
     return f"{number:,}"
+
+
+def offsets(first: int, end: int) -> str:
+    """Where [first, end) is: `offset 5`, `offsets 5 to 7`. An end that is not known names the first alone."""
+    return f"offsets {first} to {end - 1}" if end > first + 1 else f"offset {first}"
 
 
 def replicas_have(replicas: Sequence[str], adverb: str = "") -> str:

@@ -84,6 +84,16 @@ class Place(NamedTuple):
         return reached >= self.end
 
 
+NO_EVENTS = f"no replica has an event file ({EVENTS_FILE}; Kafka writes none)"
+
+
+def events_missing(replicas: Sequence[str], file: str = "") -> str:
+    """Whose event files nobody can read, in a clause, with their name where it is first told."""
+    number, named = len(replicas), f" ({file})" if file else ""
+    of = f"{noun(number, 'replica')} {', '.join(replicas)}{named}"
+    return f"the event {noun(number, 'file')} of {of} {noun(number, 'is', 'are')} missing"
+
+
 def leaders_of(events: Mapping[str, BrokerEvents]) -> dict[tuple[str, int], int]:
     """Who led a partition in an epoch, as those wrote down who chose, were chosen, or followed."""
     leaders: dict[tuple[str, int], int] = {}
@@ -202,12 +212,6 @@ class Story:
     def _is_whole(self) -> bool:
         return not self._without and not self._missing
 
-    @property
-    def _files_missing(self) -> str:
-        number = len(self._without)
-        of = f"{noun(number, 'replica')} {', '.join(self._without)}"
-        return f"the event {noun(number, 'file')} of {of} {noun(number, 'is', 'are')} missing"
-
     def _explained(self, finding: Finding) -> Finding:
         kind = CHECKS[finding.check].kind
         told_of = kind in (Kind.LOST, Kind.AGREEMENT) or finding.check in EXPLAINED
@@ -271,10 +275,7 @@ class Story:
         if place.cuts:
             said = "no truncation of the other offsets was written down"
         if (place.cuts or place.begun is not None) and self._found and self._without:
-            files, are = noun(len(self._without), "file"), noun(len(self._without), "is", "are")
-            said += (
-                f": the event {files} of {noun(len(self._without), 'replica')} {', '.join(self._without)} {are} missing"
-            )
+            said += f": {events_missing(self._without)}"
         return said
 
     def _acknowledged(self, first: int, last: int) -> str:
@@ -316,11 +317,9 @@ class Story:
         if self._missing:
             yield f"{plural(self._missing, 'event is', 'events are')} missing, {MORE}"
         if not self._found:
-            yield f"no replica has an event file ({EVENTS_FILE}; Kafka writes none), {so}"
+            yield f"{NO_EVENTS}, {so}"
         elif self._without:
-            files = "file of replica" if len(self._without) == 1 else "files of replicas"
-            are = "is" if len(self._without) == 1 else "are"
-            yield f"the event {files} {', '.join(self._without)} ({EVENTS_FILE}) {are} missing, {so}"
+            yield f"{events_missing(self._without, EVENTS_FILE)}, {so}"
         elif otherwise:
             yield f"no broker wrote down that it truncated its log there, {otherwise}"
 
@@ -351,7 +350,7 @@ class Story:
         elif not self._without:
             so = "so no broker knew any of them to be replicated"
         else:
-            so = f"and nothing that was read shows that any of them was replicated ({self._files_missing})"
+            so = f"and nothing that was read shows that any of them was replicated ({events_missing(self._without)})"
         who = f"broker {known.broker}{_at(known.wall_ms)}"
         yield f"the highest high watermark that a broker wrote down before was {known.high_watermark} ({who}), {so}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from odradek_audit.findings import Finding
 from odradek_audit.report.model import Report
 from odradek_audit.results import PartitionSummary
 from odradek_audit.wording import is_lack
-from odradek_audit.words import noun, plain
+from odradek_audit.words import noun, offsets, plain
 
 SHOWN_COPIES = 3
 
@@ -30,7 +31,7 @@ class LastCopy(NamedTuple):
 
 def last_copies(report: Report) -> list[str]:
     """A sentence for each stretch, with whether the last leader known has it; the first few."""
-    found = [copy for each in report.partitions for copy in _of_partition(each, report.findings)]
+    found = _found(report)
     said = [_sentence(copy, report) for copy in found[:SHOWN_COPIES]]
     if (left := len(found) - SHOWN_COPIES) > 0:
         said.append(f"So it is with {left} more {noun(left, 'stretch', 'stretches')} of offsets: see the findings.")
@@ -39,15 +40,25 @@ def last_copies(report: Report) -> list[str]:
 
 def partitions_of_last_copies(report: Report) -> set[tuple[str, int]]:
     """The partitions to be repaired first: until then each other step may cost the only copy."""
-    return {(each.topic, each.partition) for each in report.partitions for _ in _of_partition(each, report.findings)}
+    return {(copy.topic, copy.partition) for copy in _found(report)}
+
+
+def _found(report: Report) -> list[LastCopy]:
+    here = defaultdict[tuple[str, int], list[Finding]](list)
+    for finding in report.findings:
+        here[finding.topic, finding.partition].append(finding)
+    summaries = [each for each in report.partitions if (each.topic, each.partition) in here]
+    return [copy for each in summaries for copy in _of_partition(each, here[each.topic, each.partition])]
+
+
+def _lacks(finding: Finding) -> bool:
+    return is_lack(finding) or finding.check == REPLICA_BEHIND.name
 
 
 def _of_partition(summary: PartitionSummary, findings: Sequence[Finding]) -> Iterator[LastCopy]:
-    """Where findings say that records are not there, and all replicas but one lack or damaged them."""
-    here = [each for each in findings if (each.topic, each.partition) == (summary.topic, summary.partition)]
-    lacks = [each for each in here if is_lack(each) or each.check == REPLICA_BEHIND.name]
-    bad = [each for each in here if each in lacks or CHECKS[each.check].in_the_log]
-    ends = sorted({offset for each in lacks for offset in (each.offset, each.end_offset)})
+    """Where its findings say that records are not there, and all replicas but one lack or damaged them."""
+    bad = [each for each in findings if _lacks(each) or CHECKS[each.check].in_the_log]
+    ends = sorted({offset for each in filter(_lacks, bad) for offset in (each.offset, each.end_offset)})
     last: LastCopy | None = None
     for first, end in pairwise(ends):
         touching = [each for each in bad if each.offset < end and first < each.end_offset]
@@ -57,7 +68,7 @@ def _of_partition(summary: PartitionSummary, findings: Sequence[Finding]) -> Ite
             for each in summary.replicas
             if each.replica not in without and each.log_start <= first and end <= each.log_end
         ]
-        if len(have) != 1 or len(summary.replicas) < 2 or not any(each in lacks for each in touching):
+        if len(have) != 1 or len(summary.replicas) < 2 or not any(map(_lacks, touching)):
             continue
         if last is not None and (last.end, last.replica) == (first, have[0]):
             last = last._replace(end=end, without=last.without & without)
@@ -71,9 +82,9 @@ def _of_partition(summary: PartitionSummary, findings: Sequence[Finding]) -> Ite
 
 def _sentence(copy: LastCopy, report: Report) -> str:
     number, place = copy.end - copy.first, f"{plain(copy.topic, 80)}-{copy.partition}"
-    where = f"offset {copy.first}" if number == 1 else f"offsets {copy.first} to {copy.end - 1}"
+    are = noun(number, "is", "are")
     said = (
-        f"{number:,} {noun(number, 'record')} of {place} ({where}) {noun(number, 'is', 'are')} left on replica "
+        f"{number:,} {noun(number, 'record')} of {place} ({offsets(copy.first, copy.end)}) {are} left on replica "
         f"{copy.replica} only: do not remove or replace the copy of {place} on replica {copy.replica}."
     )
     of_partition = f"{copy.topic}-{copy.partition}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from odradek_audit.checks.directories import listed
 from odradek_audit.evidence.run import shown_of
+from odradek_audit.evidence.story import NO_EVENTS, events_missing
 from odradek_audit.inputs.events import EVENTS_FILE
 from odradek_audit.report.markup import Safe, command, join, name, shown, tag
 from odradek_audit.report.model import Report
@@ -19,38 +21,53 @@ NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""
 _MIN_ISR = ("--config", "min.insync.replicas=2")
 
-BY_LEADER = {
-    LossCause.GAP: "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains "
-    "{these}: it is damage, or a defect.",
-    LossCause.BELOW_HIGH_WATERMARK: "{} {were} lost at a change of leader, from below a high watermark on, so replicas "
-    "in sync had some of {them}: acks=1 does not explain that, an unclean election or a defect does.",
-    LossCause.UNEXPLAINED: "Nothing that was read explains the loss of {}: no truncation there was written down.",
-    LossCause.PERHAPS_LEADER_CHANGE: "Whether a change of leader cost {}, which acks=1 allows, cannot be told: "
-    "{missing}.",
-    LossCause.PROBABLY_LEADER_CHANGE: "A change of leader probably cost {}, which acks=1 allows: a later leader epoch "
-    "begins at or before {them} on every replica, but it is not written down that each was acknowledged before.",
-    LossCause.LEADER_CHANGE: "A change of leader cost {}: acks=1 promises only the leader's copy, so that breaks no "
-    "promise. {shown}",
+
+class Words(NamedTuple):
+    """What is said of losses of acks=1 with one cause: of all of them in the verdict, at the end of the story of one
+    (that of a gap says so itself), and in the table."""
+
+    of_all: str
+    of_one: str
+    in_short: str
+
+
+CAUSES = {
+    LossCause.GAP: Words(
+        "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains {these}: it is "
+        "damage, or a defect.",
+        "",
+        "missing in every replica: damage, or a defect",
+    ),
+    LossCause.BELOW_HIGH_WATERMARK: Words(
+        "{} {were} lost at a change of leader, from below a high watermark on, so replicas in sync had some of {them}: "
+        "acks=1 does not explain that, an unclean election or a defect does.",
+        "Replicas in sync had some of them: an unclean election, or a defect.",
+        "a change of leader, from below a high watermark on",
+    ),
+    LossCause.UNEXPLAINED: Words(
+        "Nothing that was read explains the loss of {}: no truncation there was written down.",
+        "Nothing that was read explains it.",
+        "nothing that was read explains it",
+    ),
+    LossCause.PERHAPS_LEADER_CHANGE: Words(
+        "Whether a change of leader cost {}, which acks=1 allows, cannot be told: {missing}.",
+        "That a change of leader cost all of them is not proven.",
+        "perhaps a change of leader",
+    ),
+    LossCause.PROBABLY_LEADER_CHANGE: Words(
+        "A change of leader probably cost {}, which acks=1 allows: a later leader epoch begins at or before {them} on "
+        "every replica, but it is not written down that each was acknowledged before.",
+        "A change of leader probably cost all of them.",
+        "probably a change of leader",
+    ),
+    LossCause.LEADER_CHANGE: Words(
+        "A change of leader cost {}: acks=1 promises only the leader's copy, so that breaks no promise. {shown}",
+        "A change of leader cost them.",
+        "a change of leader",
+    ),
 }
-"""What is said of acks=1, the gravest first."""
-GRAVITY = {cause: place for place, cause in enumerate(BY_LEADER)}
-OF_ONE = {
-    LossCause.BELOW_HIGH_WATERMARK: "Replicas in sync had some of them: an unclean election, or a defect.",
-    LossCause.UNEXPLAINED: "Nothing that was read explains it.",
-    LossCause.PERHAPS_LEADER_CHANGE: "That a change of leader cost all of them is not proven.",
-    LossCause.PROBABLY_LEADER_CHANGE: "A change of leader probably cost all of them.",
-    LossCause.LEADER_CHANGE: "A change of leader cost them.",
-}
-"""What ends the story of one loss; that of a gap says so itself."""
-IN_SHORT = {
-    LossCause.GAP: "missing in every replica: damage, or a defect",
-    LossCause.BELOW_HIGH_WATERMARK: "a change of leader, from below a high watermark on",
-    LossCause.UNEXPLAINED: "nothing that was read explains it",
-    LossCause.PERHAPS_LEADER_CHANGE: "perhaps a change of leader",
-    LossCause.PROBABLY_LEADER_CHANGE: "probably a change of leader",
-    LossCause.LEADER_CHANGE: "a change of leader",
-}
-"""What the table below the verdict has for a reason."""
+"""The gravest first."""
+GRAVITY = {cause: place for place, cause in enumerate(CAUSES)}
 
 
 def missing_events(report: Report) -> str:
@@ -58,10 +75,9 @@ def missing_events(report: Report) -> str:
     without, missing = report.without_events, sum(each.missing for each in report.events.values())
     said = [f"{plural(missing, 'event')} could not be written"] if missing else []
     if len(without) == len(report.replicas):
-        said.append(f"no replica has an event file ({EVENTS_FILE}; Kafka writes none)")
+        said.append(NO_EVENTS)
     elif without:
-        files = f"event {noun(len(without), 'file')} of {noun(len(without), 'replica')} {', '.join(without)}"
-        said.append(f"the {files} ({EVENTS_FILE}) {noun(len(without), 'is', 'are')} missing")
+        said.append(events_missing(without, EVENTS_FILE))
     return " and ".join(said)
 
 
@@ -84,14 +100,14 @@ def loss_sentences(report: Report) -> list[str]:
             )
     elif losses:
         said[0] += _taken(report)
-    for cause, sentence in BY_LEADER.items():
+    for cause, words in CAUSES.items():
         here = [loss for loss in losses if loss.acks != "all" and loss.cause is cause]
         if number := lost_records(here):
             forms = {"are": ("is", "are"), "were": ("was", "were"), "them": ("it", "them")}
             forms["these"] = ("it", f"these {count(number)}")
             chosen = {word: noun(number, *each) for word, each in forms.items()}
             chosen |= {"missing": missing_events(report), "shown": _shown(here)}
-            said.append(sentence.format(_some_of(losses, here), **chosen).strip())
+            said.append(words.of_all.format(_some_of(losses, here), **chosen).strip())
     return said
 
 
@@ -182,7 +198,7 @@ def loss_table(losses: Sequence[Loss]) -> Safe:
             "not known" if loss.first_offset < 0 else offsets + (", not all" if loss.records < span else ""),
             f"acks={loss.acks}",
             f"until {_clock(loss.acknowledged_ms[1])}" if loss.acknowledged_ms[1] > 0 else "at no time that was kept",
-            IN_SHORT[loss.cause] if loss.cause is not None else "see its story",
+            CAUSES[loss.cause].in_short if loss.cause is not None else "see its story",
         )
         rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
     titles = ("records", "partition", "offsets", "promise", "acknowledged (UTC)", "why")
@@ -235,8 +251,8 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     rows: list[Safe] = []
     for loss in told:
         parts = [shown(f"{part[:1].upper()}{part[1:]}.") for part in loss.story.split("; ") if part]
-        if loss.cause in OF_ONE:
-            parts.append(tag("b", OF_ONE[loss.cause]))
+        if loss.cause is not None and (end := CAUSES[loss.cause].of_one):
+            parts.append(tag("b", end))
         if loss.cause is LossCause.GAP and (anchor := anchors.get(f"{loss.topic}-{loss.partition}")):
             parts.append(tag("a", "Show the gap ↓", href=f"#{anchor}"))
         place = tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: ")

@@ -18,7 +18,7 @@ from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import COMMAND_LIMIT, Safe, command, join, name, shown, tag
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.wording import FEW_BYTES, UNDECIDED
-from odradek_audit.words import noun, plain, plural
+from odradek_audit.words import noun, offsets, plain, plural
 
 OF_A_COPY = (Kind.STRUCTURE, Kind.LOG, Kind.AGREEMENT, Kind.FILE, Kind.LOST)
 SHOWN_PLACES = 12
@@ -159,8 +159,7 @@ def _who_is_right(right: Sequence[str], places: Sequence[Finding]) -> str:
 
 def _where(finding: Finding, *, whose: bool = False) -> str:
     """The place of a finding, in a few words, and whose copy is wrong there."""
-    last = _end(finding) - 1
-    where = f"offset {finding.offset}" if last == finding.offset else f"offsets {finding.offset} to {last}"
+    where = offsets(finding.offset, finding.end_offset)
     if finding.offset < 0:
         where = plain(finding.file, 80) or "its files"
     return f"{where} (not {', '.join(plain(each, 40) for each in finding.replicas)})" if whose else where
@@ -226,7 +225,7 @@ def _only_copies(
         forks = [each for each in places if replica in each.replicas and is_fork(each) and each.offset >= 0]
         where = [_where(each) for each in forks]
         if ends.get(replica, 0) > ends[leader]:
-            where.append(f"offsets {ends[leader]} to {ends[replica] - 1}")
+            where.append(offsets(ends[leader], ends[replica]))
         if where:
             yield join(
                 [

@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
 from odradek_chaos.worlds.simulated.checks.committed_groups import OFFSETS
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.observe.views import ClusterDisk
+from odradek_chaos.worlds.simulated.run.kafka_writer import KAFKA_WRITER
 from odradek_chaos.worlds.simulated.run.load import Load, Record
 from odradek_chaos.worlds.simulated.run.members import GROUP
 from odradek_chaos.worlds.simulated.run.result import SeedResult
@@ -72,7 +73,8 @@ def _in_order(load: Load, records: list[Record]) -> list[Record]:
     """Without those to which Kafka's writer got no answer: it is not idempotent, so that a request that lay on a link
     is carried out whenever it arrives, behind later ones that another leader took meanwhile."""
     told = {(each.topic, each.partition, each.value) for each in load.ledger.events if each.type == ACK}
-    return [each for each in records if not each[3].startswith(b"p") or (each[0], each[1], each[3]) in told]
+    name = KAFKA_WRITER.encode()
+    return [each for each in records if not each[3].startswith(name) or (each[0], each[1], each[3]) in told]
 
 
 async def _judge_administered(world: World, load: Load) -> None:

@@ -22,6 +22,7 @@ from odradek_chaos.harness.workload import Acks, Ledger
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.net.kafka_client import KafkaConnection
 
+KAFKA_WRITER = "p1"  # the name of its machine, with which its clients' names and its values begin
 PRODUCE, METADATA = 0, 3
 PRODUCE_VERSION, METADATA_VERSION = 3, 5
 BURST = 5  # max.in.flight.requests.per.connection of Java's producer

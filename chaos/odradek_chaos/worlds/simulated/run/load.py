@@ -30,7 +30,7 @@ from odradek_chaos.worlds.simulated.plan.script import Send
 from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
 from odradek_chaos.worlds.simulated.run.consumers import GROUP as OF_CONSUMERS
 from odradek_chaos.worlds.simulated.run.consumers import GroupConsumer
-from odradek_chaos.worlds.simulated.run.kafka_writer import KafkaWriter
+from odradek_chaos.worlds.simulated.run.kafka_writer import KAFKA_WRITER, KafkaWriter
 from odradek_chaos.worlds.simulated.run.members import GROUP, Member
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
@@ -112,8 +112,8 @@ class Load:
     def start_kafka_writer(self) -> None:
         """Where there is a listener for it."""
         if self.world.plan.options.members:
-            self._start("p1", self._write_as_kafka)
-            self.world.faults.client_names.append("p1")
+            self._start(KAFKA_WRITER, self._write_as_kafka)
+            self.world.faults.client_names.append(KAFKA_WRITER)
 
     def end_one_member_of_each_group(self) -> None:
         """For good and without a word: its session ends, whoever coordinates it by then, and others own what it had."""
