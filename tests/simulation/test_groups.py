@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from odradek.core.fetch_state import FetchState
 from odradek_broker.core.groups import reconciliation
 from odradek_broker.core.groups.commit_queue import CommitQueue
 from odradek_chaos.worlds.simulated.checks.groups import (
+    DELIVERED,
     GENERATION_FELL,
     OFFSET_FELL,
     ONE_OWNER,
@@ -57,6 +59,21 @@ def test_a_partition_that_is_written_to_two_members_is_found(monkeypatch: pytest
     assert {finding.check for finding in result.findings} == {ONE_OWNER}
 
 
+@pytest.mark.parametrize("beside", [-1, 1])
+def test_a_consumer_that_begins_beside_the_committed_offset_is_found(
+    monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    """K-64: a record before it is processed again, the one at it by nobody."""
+    begin = FetchState.on_committed
+
+    def begin_beside(state: FetchState, offset: int | None, epoch: int) -> None:
+        begin(state, offset and offset + beside, epoch)
+
+    monkeypatch.setattr(FetchState, "on_committed", begin_beside)
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT))
+    assert {finding.check for finding in result.findings} == {DELIVERED}
+
+
 def test_what_must_not_happen_is_found() -> None:
     """Two owners, a generation and an offset that fall, a late commit; an answer that comes late is none of them."""
     found: list[str] = []
@@ -73,3 +90,22 @@ def test_what_must_not_happen_is_found() -> None:
     history.on_fetched("b", 0, 6, least=history.offsets[0])
     history.on_late_commit("a", ErrorCode.NONE)
     assert found == [ONE_OWNER, GENERATION_FELL, OFFSET_FELL, OVER]
+
+
+def test_what_is_processed_is_held_to_what_is_committed() -> None:
+    """Once more only behind the last commit, and each record once at least; a record that is gone is owed to nobody."""
+    found: list[str] = []
+    history = GroupHistory(lambda check, sentence: found.append(sentence))
+    for member, offset, least in (("a", 0, -1), ("a", 1, -1), ("b", 1, 1)):
+        history.on_processed(member, 0, offset, least)
+    history.on_committed(0, 2)
+    history.judge([(0, 0), (0, 1), (0, 2), (1, 0)])
+    history.on_committed(0, 4)
+    history.judge([(0, 0), (0, 1)])
+    assert found == []
+    history.on_processed("c", 0, 2, least=4)
+    history.judge([(0, 2), (0, 3)])
+    assert found == [
+        "c begins at offset 2 of partition 0, 4 was committed before",
+        "nobody processed offset 3 of partition 0, and 4 is committed",
+    ]

@@ -6,7 +6,7 @@ cannot be answered by what was over before it was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from odradek_proto.errors import ErrorCode
 
@@ -14,6 +14,7 @@ from odradek_chaos.worlds.simulated.checks.committed_groups import CommittedGrou
 
 ONE_OWNER, GENERATION_FELL, OFFSET_FELL = "group-one-owner", "group-generation-rises", "group-offset-monotone"
 OVER, UNCOMMITTED = "group-over-is-refused", "group-visible-committed"
+DELIVERED = "group-delivered-once-per-commit"
 
 
 class GroupHistory:
@@ -29,6 +30,7 @@ class GroupHistory:
         self.offsets: dict[int, int] = {}  # by partition: the largest that was acknowledged or read
         self.commits = 0
         self._owners: dict[tuple[int, int], str] = {}  # by generation and partition
+        self._processed: set[tuple[int, int]] = set()  # partitions and offsets
 
     def on_synced(self, member: str, generation_id: int, owned: tuple[int, ...], newest_asked: int) -> None:
         """`newest_asked` is the newest generation when it asked. A member is who it was when it joined."""
@@ -65,3 +67,20 @@ class GroupHistory:
             committed = None if self._committed is None else self._committed.offset(partition)
             if committed is not None and committed < offset:
                 self._report(UNCOMMITTED, f"offset {offset} of partition {partition} is told, {committed} committed")
+
+    # --- records, of members that read them before they commit ------------------------------------------------------
+
+    def on_processed(self, member: str, partition: int, offset: int, least: int = -1) -> None:
+        """`least`: of the first record since a partition was assigned, what anybody was told is committed by then."""
+        self._processed.add((partition, offset))
+        if offset < least:
+            sentence = f"{member} begins at offset {offset} of partition {partition}, {least} was committed before"
+            self._report(DELIVERED, sentence)
+
+    def judge(self, records: Iterable[tuple[int, int]]) -> None:
+        """Partitions and offsets of all records that are left at the end: those before a commit were processed."""
+        for partition, offset in records:
+            committed = self.offsets.get(partition, -1)
+            if offset < committed and (partition, offset) not in self._processed:
+                sentence = f"nobody processed offset {offset} of partition {partition}, and {committed} is committed"
+                self._report(DELIVERED, sentence)

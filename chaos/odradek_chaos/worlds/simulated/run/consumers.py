@@ -39,6 +39,7 @@ class GroupConsumer:
         self._bootstrap = bootstrap
         self._is_restless = is_restless
         self._offsets: dict[TopicPartition, int] = {}  # of what it owns, once it has read what is committed
+        self._least: dict[TopicPartition, int] = {}  # of what it owns and has not begun: what was committed before
 
     @property
     def owned(self) -> list[int]:
@@ -51,6 +52,7 @@ class GroupConsumer:
             ):  # its coordinator is elsewhere, its place is taken, or a commit is not known of
                 await self._take_part()
             self._offsets.clear()
+            self._least.clear()
             await self._ports.clock.sleep(RETRY_MS)
 
     async def _take_part(self) -> None:
@@ -67,11 +69,14 @@ class GroupConsumer:
             max_poll_interval_ms=REBALANCE_MS,
             default_api_timeout_ms=ONE_ATTEMPT_MS,
         ) as consumer:
-            consumer.subscribe(self._topic, on_revoked=self._forget, on_lost=self._forget)
+            consumer.subscribe(self._topic, on_assigned=self._begin, on_revoked=self._forget, on_lost=self._forget)
             while True:
                 records = await consumer.poll(HEARTBEAT_MS / 1000, max_records=1)
                 for record in records:  # first of all: after a pause of the process it may be another's
-                    await self._commit(consumer, record.topic_partition, record.offset + 1)
+                    tp = record.topic_partition
+                    least = self._least.pop(tp, -1)
+                    self._history.on_processed(self._ports.node, tp.partition, record.offset, least)
+                    await self._commit(consumer, tp, record.offset + 1)
                 for tp in consumer.assignment():
                     await self._look(consumer, tp)
                 drawn = clock.rng.random() if self._is_restless() else 1.0
@@ -80,9 +85,13 @@ class GroupConsumer:
                 if drawn < LEAVES + STALLS:
                     await clock.sleep(clock.rng.uniform(0.5, 1.5) * SESSION_MS)
 
+    def _begin(self, partitions: list[TopicPartition]) -> None:
+        self._least |= {tp: self._history.offsets.get(tp.partition, -1) for tp in partitions}
+
     def _forget(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
             self._offsets.pop(tp, None)
+            self._least.pop(tp, None)
 
     async def _look(self, consumer: Consumer, tp: TopicPartition) -> None:
         least = self._history.offsets.get(tp.partition, -1)

@@ -39,6 +39,7 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     await within(world, read(), REACH_END_MS, "the last read did not end")
     result.read = len(records)
     _judge_read(world, load, records)
+    load.consumers.judge((partition, offset) for _, partition, offset, _ in records)
     if world.plan.compaction:
         await within(world, load.states.judge(), REACH_END_MS, "the last read of the compacted topic did not end")
     await _judge_administered(world, load)
