@@ -13,7 +13,7 @@ from odradek_proto.formats import decode_offset_index, decode_time_index, encode
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.corruption import KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
+from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
 from tests.audit.corruption.places import places_of, rewrite_batch
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 
@@ -136,9 +136,7 @@ def test_difference_beyond_the_damage_is_reported(
     assert found == {("epoch-not-monotonic", first.offset), ("log-matching", place.header.last_offset)}
 
 
-NEAR_WITHOUT_PRODUCERS = {
-    near.change.__name__: near for kind, near in NEAR_MISSES.items() if kind not in (*NEEDS_PRODUCERS, "move-batch")
-} | {"merged_segments": NEAR_MISSES["move-batch"], "no_index": NEAR_MISSES["garble-payload"]}
+NEAR_WITHOUT_PRODUCERS = {NEAR_MISSES[kind].__name__: NEAR_MISSES[kind] for kind in (*SAMPLED, "garble-payload")}
 
 
 @pytest.mark.parametrize("name", NEAR_WITHOUT_PRODUCERS)
@@ -146,8 +144,8 @@ def test_near_miss_stays_silent(write_cluster: Callable[..., dict[str, Path]], l
     """What a healthy broker may leave behind is no finding."""
     near = NEAR_WITHOUT_PRODUCERS[name]
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
-    for replica in replicas if near.everywhere else ["2"]:
-        near.change(replicas[replica] / "t-0")
+    for replica in replicas if near in EVERYWHERE else ["2"]:
+        near(replicas[replica] / "t-0")
     report = audit(replicas)
     assert [finding.sentence for finding in report.findings] == []
     assert report.exit_code == 0

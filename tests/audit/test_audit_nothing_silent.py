@@ -22,8 +22,17 @@ from odradek_proto.records import ControlType, encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.corruption.in_batches import recompress
-from tests.audit.corruption.places import CRC_FIELD, EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
+from tests.audit.corruption.places import (
+    CRC_FIELD,
+    EPOCH_FIELD,
+    MAX_TIMESTAMP_FIELD,
+    Place,
+    flip_bit,
+    places_of,
+    recompress,
+    set_field,
+    splice,
+)
 from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
@@ -79,11 +88,8 @@ def test_records_of_a_deposed_leader_are_told_once(write_cluster: WriteCluster) 
 
 
 def raise_epoch(place: Place, epoch: int) -> None:
-    rewrite(place, lambda data: _put(data, place.position + EPOCH_FIELD.start, epoch.to_bytes(4, "big")))
-
-
-def _put(data: bytearray, at: int, new: bytes) -> None:
-    data[at : at + len(new)] = new
+    start, stop = place.position + EPOCH_FIELD.start, place.position + EPOCH_FIELD.stop
+    splice(place.segment, start, stop, epoch.to_bytes(4, "big"))
 
 
 # --- Segments ---------------------------------------------------------------------------------------------------------
@@ -143,11 +149,7 @@ def test_a_damage_that_replicas_share_is_one_finding(replicas: dict[str, Path], 
     """All are named, in the sentence, in the files and on the page; another bit of the same batch is another damage."""
     for name, path in replicas.items():
         place = places_of(path / "t-0")[20]
-
-        def change(data: bytearray, place: Place = place, mask: int = 1 if alike else int(name)) -> None:
-            data[place.position + CRC_FIELD.start] ^= mask
-
-        rewrite(place, change)
+        flip_bit(place.segment, place.position + CRC_FIELD.start, 0 if alike else int(name))
     report = audit(replicas)
     assert [each.replicas for each in report.findings] == ([("1", "2", "3")] if alike else [("1",), ("2",), ("3",)])
     assert [each.check for each in report.findings] == ["crc-mismatch"] * (1 if alike else 3)
@@ -348,6 +350,6 @@ def test_a_changed_header_around_equal_records_is_said_so(replicas: dict[str, Pa
     from odradek_audit.report.headlines import headline
 
     place = places_of(replicas["2"] / "t-0")[10]
-    rewrite_batch(place, lambda batch: _put(batch, 35, (1_700_000_009_999).to_bytes(8, "big")))
+    set_field(place, MAX_TIMESTAMP_FIELD, 1_700_000_009_999)
     headlines = [headline(each) for each in audit(replicas).findings if each.check == "log-matching"]
     assert any("another batch header" in each for each in headlines), headlines

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from odradek_audit.findings import Finding
 from odradek_proto.formats import (
+    CLEAN_SHUTDOWN,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
@@ -21,7 +22,8 @@ from odradek_proto.formats import (
 from odradek_proto.records import iter_batches
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.corruption import KINDS, NEAR_MISSES, NearMiss, NothingToDamage, Planted, plant
+from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NothingToDamage, Planted, plant
+from tests.audit.corruption.kinds import NearMiss
 from tests.audit.corruption.places import log_end_of
 
 CHECKPOINTS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
@@ -95,15 +97,12 @@ def plant_all(
     with what they lack.
     """
     made = Plantings({name: root / name for name in sources})
-    for name, path in made.replicas.items():
-        path.mkdir(parents=True)
-        for file in (META_PROPERTIES, ".kafka_cleanshutdown"):
-            if (sources[name] / file).exists():
-                shutil.copyfile(sources[name] / file, path / file)
+    stage = _Stage(sources, made.replicas, root / "stage")
     for kind in KINDS:
         if kind not in WHOLE_DIRECTORY:
-            made.planted[kind] = _plant_kind(kind, sources, partitions, made.replicas, seed)
-            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas, near_everywhere)
+            made.planted[kind] = _plant_kind(kind, partitions, stage, seed)
+            made.near[kind] = _plant_near(kind, partitions, stage, near_everywhere)
+    stage.write_checkpoints()
     return made
 
 
@@ -113,39 +112,79 @@ def plant_directory(kind: str, sources: Mapping[str, Path], partition: TopicPart
     for name, path in made.replicas.items():
         shutil.copytree(sources[name], path)
     made.planted[kind] = ("2", plant(kind, made.replicas["2"], partition, random.Random(kind)), -1)
-    NEAR_MISSES[kind].change(made.replicas["3"] / str(partition))
+    NEAR_MISSES[kind](made.replicas["3"] / str(partition))
     return made
 
 
-def _plant_kind(
-    kind: str,
-    sources: Mapping[str, Path],
-    partitions: Sequence[TopicPartition],
-    replicas: Mapping[str, Path],
-    seed: int,
-) -> tuple[str, Planted, int]:
+class _Stage:
+    """Where one topic at a time is damaged, with checkpoints that have nothing else in them."""
+
+    def __init__(self, sources: Mapping[str, Path], replicas: Mapping[str, Path], root: Path) -> None:
+        self.sources = sources
+        self.replicas = replicas
+        self.stages = {name: root / name for name in sources}
+        self._offsets: dict[Path, dict[TopicPartition, int]] = {}
+        for name, path in sources.items():
+            for directory in (replicas[name], self.stages[name]):
+                directory.mkdir(parents=True)
+                for file in (META_PROPERTIES, CLEAN_SHUTDOWN):
+                    if (path / file).exists():
+                        shutil.copyfile(path / file, directory / file)
+
+    def level(self, partition: TopicPartition) -> list[str]:
+        """The replicas that have the partition's log to its end."""
+        ends = {name: _end_of_source(path / str(partition)) for name, path in self.sources.items()}
+        return sorted(name for name, end in ends.items() if end == max(ends.values()))
+
+    def copy(self, partition: TopicPartition, target: TopicPartition) -> None:
+        """Have this one alone on the stage, by another name."""
+        for name, stage in self.stages.items():
+            for directory in stage.glob("*/"):
+                shutil.rmtree(directory)
+            (stage / str(target)).mkdir()
+            for file, content in _content(self.sources[name] / str(partition)).items():
+                (stage / str(target) / file).write_bytes(content)
+            for path in stage.glob("*checkpoint"):
+                path.unlink()
+            for file in CHECKPOINTS:
+                offset = _offsets_of_source(self.sources[name] / file).get(partition)
+                offsets = {} if offset is None else {target: offset}
+                (stage / file).write_bytes(encode_offset_checkpoint(offsets))
+
+    def keep(self) -> None:
+        """What is on the stage belongs to the replicas from now on."""
+        for name, stage in self.stages.items():
+            for directory in stage.glob("*/"):
+                directory.rename(self.replicas[name] / directory.name)
+            for path in stage.glob("*checkpoint"):
+                offsets = self._offsets.setdefault(self.replicas[name] / path.name, {})
+                offsets |= decode_offset_checkpoint(path.read_bytes())
+
+    def write_checkpoints(self) -> None:
+        for path, offsets in self._offsets.items():
+            path.write_bytes(encode_offset_checkpoint(offsets))
+
+
+def _plant_kind(kind: str, partitions: Sequence[TopicPartition], stage: _Stage, seed: int) -> tuple[str, Planted, int]:
     reasons = []
     target = TopicPartition(kind, 0)
     for partition in partitions:
-        for replica in _level(sources, partition):
+        for replica in stage.level(partition):
             if replica == REFERENCE:
                 continue
-            _copy_partition(sources, partition, replicas, target)
+            stage.copy(partition, target)
             try:
-                planted = plant(kind, replicas[replica], target, random.Random(f"{kind}-{seed}"))
+                planted = plant(kind, stage.stages[replica], target, random.Random(f"{kind}-{seed}"))
             except NothingToDamage as error:
                 reasons.append(str(error))
                 continue
-            return replica, planted, batch_of(sources[REFERENCE] / str(partition), planted.offset)
+            stage.keep()
+            return replica, planted, batch_of(stage.sources[REFERENCE] / str(partition), planted.offset)
     raise AssertionError(f"{kind} could not be planted: {reasons}")
 
 
 def _plant_near(
-    kind: str,
-    sources: Mapping[str, Path],
-    partitions: Sequence[TopicPartition],
-    replicas: Mapping[str, Path],
-    everywhere: bool,
+    kind: str, partitions: Sequence[TopicPartition], stage: _Stage, everywhere: bool
 ) -> list[TopicPartition]:
     reasons: list[str] = []
     planted: list[TopicPartition] = []
@@ -153,8 +192,9 @@ def _plant_near(
         if planted and not everywhere:
             break
         target = TopicPartition(f"{NEAR}{kind}-{partition.topic}-{partition.partition}", 0)
-        _copy_partition(sources, partition, replicas, target)
-        if _plant_near_miss(NEAR_MISSES[kind], _level(sources, partition), replicas, target, reasons):
+        stage.copy(partition, target)
+        if _plant_near_miss(NEAR_MISSES[kind], stage.level(partition), stage.stages, target, reasons):
+            stage.keep()
             planted.append(partition)
     assert planted, f"the near miss of {kind} could not be planted: {reasons}"
     return planted
@@ -168,13 +208,13 @@ def _plant_near_miss(
     reasons: list[str],
 ) -> bool:
     """On the first replica where it can be planted, or on all. A near miss that cannot be planted changes nothing."""
-    if near.everywhere and len(level) < len(replicas):
+    if near in EVERYWHERE and len(level) < len(replicas):
         reasons.append(f"{target}: the replicas do not end alike")
         return False
-    for group in (level,) if near.everywhere else [(name,) for name in level if name != REFERENCE]:
+    for group in (level,) if near in EVERYWHERE else [(name,) for name in level if name != REFERENCE]:
         try:
             for name in group:
-                near.change(replicas[name] / str(target))
+                near(replicas[name] / str(target))
         except NothingToDamage as error:
             reasons.append(str(error))
             continue
@@ -182,32 +222,9 @@ def _plant_near_miss(
     return False
 
 
-def _level(sources: Mapping[str, Path], partition: TopicPartition) -> list[str]:
-    """The replicas that have the partition's log to its end."""
-    ends = {name: _end_of_source(path / str(partition)) for name, path in sources.items()}
-    return sorted(name for name, end in ends.items() if end == max(ends.values()))
-
-
 @cache  # nobody changes a source
 def _end_of_source(directory: Path) -> tuple[int, int]:
     return log_end_of(directory)
-
-
-def _copy_partition(
-    sources: Mapping[str, Path], source: TopicPartition, replicas: Mapping[str, Path], target: TopicPartition
-) -> None:
-    for name, path in replicas.items():
-        shutil.rmtree(path / str(target), ignore_errors=True)
-        (path / str(target)).mkdir()
-        for file, content in _content(sources[name] / str(source)).items():
-            (path / str(target) / file).write_bytes(content)
-        for file in CHECKPOINTS:
-            offset = _offsets_of_source(sources[name] / file).get(source)
-            offsets = _offsets(path / file)
-            offsets.pop(target, None)
-            (path / file).write_bytes(
-                encode_offset_checkpoint(offsets | ({target: offset} if offset is not None else {}))
-            )
 
 
 @cache  # one partition is copied for each kind of damage
@@ -217,8 +234,4 @@ def _content(directory: Path) -> Mapping[str, bytes]:
 
 @cache
 def _offsets_of_source(path: Path) -> Mapping[TopicPartition, int]:
-    return _offsets(path)
-
-
-def _offsets(path: Path) -> dict[TopicPartition, int]:
     return decode_offset_checkpoint(path.read_bytes()) if path.exists() else {}

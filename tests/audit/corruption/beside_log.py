@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from odradek_proto.formats import (
@@ -20,11 +19,9 @@ from odradek_proto.formats import (
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     MetaProperties,
-    decode_leader_epochs,
     decode_meta_properties,
     decode_producer_snapshot,
     decode_transaction_index,
-    encode_leader_epochs,
     encode_meta_properties,
     encode_partition_metadata,
     encode_producer_snapshot,
@@ -34,203 +31,231 @@ from odradek_proto.formats import (
 from odradek_proto.records import encode_batch
 from odradek_proto.values import replace
 
+from tests.audit.corruption import near
+from tests.audit.corruption.kinds import kind
 from tests.audit.corruption.places import (
     NothingToDamage,
     Planted,
     checkpointed,
+    epochs_of,
+    flip_bit,
     log_end_of,
+    must_be_stopped,
     places_of,
     set_checkpoint,
+    set_epochs,
     stopped_cleanly,
 )
 
 TOO_FAR = 1000
 OTHER_CLUSTER = "YW5vdGhlci1jbHVzdGVyLQ"
+DAY_MS = 86_400_000
 
 
-def raise_recovery_point(directory: Path) -> Planted:
+@kind(near.behind_checkpoints)
+def raise_recovery_point(directory: Path, _: random.Random) -> Planted:
     """The recovery point runs ahead of the log (R-238)."""
-    return _raise(directory, "raise-recovery-point", RECOVERY_POINT_CHECKPOINT)
+    return _raise(directory, RECOVERY_POINT_CHECKPOINT)
 
 
-def raise_high_watermark(directory: Path) -> Planted:
+@kind(near.equal_checkpoints)
+def raise_high_watermark(directory: Path, _: random.Random) -> Planted:
     """The high watermark's checkpoint runs ahead of the log."""
-    return _raise(directory, "raise-high-watermark", REPLICATION_OFFSET_CHECKPOINT)
+    return _raise(directory, REPLICATION_OFFSET_CHECKPOINT)
 
 
-def raise_log_start(directory: Path) -> Planted:
+@kind(near.deleted_records)
+def raise_log_start(directory: Path, _: random.Random) -> Planted:
     """The log start's checkpoint lies behind the log's end."""
-    return _raise(directory, "raise-log-start", LOG_START_OFFSET_CHECKPOINT)
+    return _raise(directory, LOG_START_OFFSET_CHECKPOINT)
 
 
-def remove_directory(directory: Path) -> Planted:
+@kind(near.cleaned_batch, needs_clean_stop=True)
+def raise_cleaner_offset(directory: Path, _: random.Random) -> Planted:
+    """The cleaner's checkpoint runs ahead of the log, so that it would excuse every gap."""
+    return _raise(directory, CLEANER_OFFSET_CHECKPOINT)
+
+
+def _raise(directory: Path, name: str) -> Planted:
+    end, epoch = log_end_of(directory)
+    set_checkpoint(directory, name, end + TOO_FAR)
+    return Planted("checkpoint-order", end, epoch, name)
+
+
+@kind(near.reassigned_away, needs_clean_stop=True)
+def remove_directory(directory: Path, _: random.Random) -> Planted:
     """The partition's directory is gone, although the broker stopped cleanly and has counted its records."""
-    if not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its checkpoint may be stale")
+    must_be_stopped(directory)
     start = checkpointed(directory, LOG_START_OFFSET_CHECKPOINT) or 0
     if (checkpointed(directory, REPLICATION_OFFSET_CHECKPOINT) or 0) <= start:
         raise NothingToDamage(f"{directory.name} has not counted a record for its high watermark")
     shutil.rmtree(directory)
-    return Planted("remove-directory", "checkpoint-order", start, -1, REPLICATION_OFFSET_CHECKPOINT)
+    return Planted("checkpoint-order", start, -1, REPLICATION_OFFSET_CHECKPOINT)
 
 
-def _raise(directory: Path, kind: str, name: str) -> Planted:
-    end, epoch = log_end_of(directory)
-    set_checkpoint(directory, name, end + TOO_FAR)
-    return Planted(kind, "checkpoint-order", end, epoch, name)
-
-
-def shift_epoch(directory: Path) -> Planted:
+@kind(near.epoch_without_records)
+def shift_epoch(directory: Path, _: random.Random) -> Planted:
     """The leader epoch file says that the newest epoch began one record later."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = decode_leader_epochs(path.read_bytes())
-    if not entries:
-        raise NothingToDamage(f"{path} has no entry")
-    if len(entries) == 1 and not stopped_cleanly(directory):
-        raise NothingToDamage(f"{path} has one entry, and DeleteRecords moves it before it moves the log start")
-    epoch, start = entries[-1]
-    path.write_bytes(encode_leader_epochs([*entries[:-1], (epoch, start + 1)]))
-    return Planted("shift-epoch", "epoch-cache-mismatch", start, epoch, path.name)
+    if len(epochs_of(directory)) == 1 and not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has one epoch, and DeleteRecords moves it before the log start")
+    return _change_newest_epoch(directory, epoch_by=0, start_by=1)
 
 
-def forget_epoch(directory: Path) -> Planted:
-    """The leader epoch file has lost its newest line, although the log has records of that epoch."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = decode_leader_epochs(path.read_bytes())
-    _, newest = log_end_of(directory)
-    if not entries or entries[-1].epoch != newest:
-        raise NothingToDamage(f"{path} does not end with the log's newest epoch")
-    path.write_bytes(encode_leader_epochs(entries[:-1]))
-    return Planted("forget-epoch", "epoch-cache-mismatch", entries[-1].start_offset, newest, path.name)
-
-
-def raise_epoch_line(directory: Path) -> Planted:
+@kind(near.epoch_without_records)
+def raise_epoch_line(directory: Path, _: random.Random) -> Planted:
     """The newest line of the leader epoch file names an epoch that the log does not have."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = decode_leader_epochs(path.read_bytes())
+    return _change_newest_epoch(directory, epoch_by=1, start_by=0)
+
+
+def _change_newest_epoch(directory: Path, *, epoch_by: int, start_by: int) -> Planted:
+    entries = epochs_of(directory)
     if not entries:
-        raise NothingToDamage(f"{path} has no entry")
-    epoch, start = entries[-1]
-    path.write_bytes(encode_leader_epochs([*entries[:-1], (epoch + 1, start)]))
-    return Planted("raise-epoch-line", "epoch-cache-mismatch", start, epoch, path.name)
+        raise NothingToDamage(f"{LEADER_EPOCH_CHECKPOINT} has no entry")
+    *before, (epoch, start) = entries
+    set_epochs(directory, [*before, (epoch + epoch_by, start + start_by)])
+    return Planted("epoch-cache-mismatch", start, epoch, LEADER_EPOCH_CHECKPOINT)
 
 
-def turn_epochs(directory: Path) -> Planted:
+@kind(near.finished_retention)
+def forget_epoch(directory: Path, _: random.Random) -> Planted:
+    """The leader epoch file has lost its newest line, although the log has records of that epoch."""
+    entries = epochs_of(directory)
+    if not entries or entries[-1].epoch != log_end_of(directory)[1]:
+        raise NothingToDamage(f"{LEADER_EPOCH_CHECKPOINT} does not end with the log's newest epoch")
+    *before, last = entries
+    set_epochs(directory, before)
+    return Planted("epoch-cache-mismatch", last.start_offset, last.epoch, LEADER_EPOCH_CHECKPOINT)
+
+
+@kind(near.finished_retention)
+def turn_epochs(directory: Path, _: random.Random) -> Planted:
     """The newest two lines of the leader epoch file are in the wrong order."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = decode_leader_epochs(path.read_bytes())
+    entries = epochs_of(directory)
     if len(entries) < 2:
-        raise NothingToDamage(f"{path} has one entry only")
-    path.write_bytes(encode_leader_epochs([*entries[:-2], entries[-1], entries[-2]]))
-    epoch, start = entries[-2]
-    return Planted("turn-epochs", "epoch-cache-mismatch", start, epoch, path.name)
+        raise NothingToDamage(f"{LEADER_EPOCH_CHECKPOINT} has one entry only")
+    *before, one, two = entries
+    set_epochs(directory, [*before, two, one])
+    return Planted("epoch-cache-mismatch", one.start_offset, one.epoch, LEADER_EPOCH_CHECKPOINT)
 
 
-def garble_topic_id(directory: Path) -> Planted:
+@kind(near.unfinished_epoch_file)
+def garble_epoch_file(directory: Path, _: random.Random) -> Planted:
+    """The leader epoch file claims more entries than it has."""
+    return _garble(directory / LEADER_EPOCH_CHECKPOINT, b"0\n7\n0 0\n")
+
+
+@kind(near.no_topic_id)
+def garble_topic_id(directory: Path, _: random.Random) -> Planted:
     """`partition.metadata` is none."""
-    path = directory / PARTITION_METADATA
-    path.write_bytes(b"version: 0\ntopic_id: ?\n")
-    return Planted("garble-topic-id", "file-corrupt", -1, -1, path.name)
+    return _garble(directory / PARTITION_METADATA, b"version: 0\ntopic_id: ?\n")
 
 
-def garble_identity(directory: Path) -> Planted:
+@kind(near.other_property_order)
+def garble_identity(directory: Path, _: random.Random) -> Planted:
     """`meta.properties` names a broker that cannot be."""
     path = directory.parent / META_PROPERTIES
-    path.write_bytes(path.read_bytes().replace(b"node.id=", b"node.id=x"))
-    return Planted("garble-identity", "file-corrupt", -1, -1, path.name)
+    return _garble(path, path.read_bytes().replace(b"node.id=", b"node.id=x"))
 
 
-def garble_high_watermarks(directory: Path) -> Planted:
+@kind(near.no_checkpoints)
+def garble_high_watermarks(directory: Path, _: random.Random) -> Planted:
     """The checkpoint of high watermarks was cut off within a line."""
-    return _cut_checkpoint(directory, "garble-high-watermarks", REPLICATION_OFFSET_CHECKPOINT)
+    path = directory.parent / REPLICATION_OFFSET_CHECKPOINT
+    return _garble(path, path.read_bytes().rstrip().rpartition(b" ")[0])
 
 
-def garble_recovery_points(directory: Path) -> Planted:
+@kind(near.no_checkpoints)
+def garble_recovery_points(directory: Path, _: random.Random) -> Planted:
     """The checkpoint of recovery points was cut off within a line."""
-    return _cut_checkpoint(directory, "garble-recovery-points", RECOVERY_POINT_CHECKPOINT)
+    path = directory.parent / RECOVERY_POINT_CHECKPOINT
+    return _garble(path, path.read_bytes().rstrip().rpartition(b" ")[0])
 
 
-def _cut_checkpoint(directory: Path, kind: str, name: str) -> Planted:
-    path = directory.parent / name
-    path.write_bytes(path.read_bytes().rstrip().rpartition(b" ")[0])
-    return Planted(kind, "file-corrupt", -1, -1, name)
+def _garble(path: Path, data: bytes) -> Planted:
+    path.write_bytes(data)
+    return Planted("file-corrupt", -1, -1, path.name)
 
 
-def turn_index_entries(directory: Path) -> Planted:
+@kind(near.fewer_index_entries)
+def turn_index_entries(directory: Path, _: random.Random) -> Planted:
     """Two neighbouring entries of an offset index have changed places."""
-    return _turn_entries(directory, "turn-index-entries", OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, slice(0, 4))
+    return _turn_entries(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, slice(0, 4))
 
 
-def turn_time_entries(directory: Path) -> Planted:
+@kind(near.fewer_time_entries)
+def turn_time_entries(directory: Path, _: random.Random) -> Planted:
     """Two neighbouring entries of a time index have changed places."""
-    return _turn_entries(directory, "turn-time-entries", TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, slice(8, 12))
+    return _turn_entries(directory, TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, slice(8, 12))
 
 
-def _turn_entries(directory: Path, kind: str, suffix: str, size: int, relative: slice) -> Planted:
+def _turn_entries(directory: Path, suffix: str, size: int, relative: slice) -> Planted:
     for path in sorted(directory.glob(f"*{suffix}")):
         data = path.read_bytes()
         one, two = data[:size], data[size : 2 * size]
         if len(two) == size and two.strip(b"\0"):
             path.write_bytes(two + one + data[2 * size :])
-            offset = int(path.stem) + int.from_bytes(one[relative], "big")
-            return Planted(kind, "index-unsound", offset, _epoch_of(directory, offset), path.name)
+            return _at_offset(path, "index-unsound", int(path.stem) + int.from_bytes(one[relative], "big"))
     raise NothingToDamage(f"{directory.name} has no {suffix} file with two entries")
 
 
+@kind(near.earlier_position)
 def shift_index_entry(directory: Path, rng: random.Random) -> Planted:
     """An entry of an offset index names an offset that is no batch's last."""
-    path, number = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
-    data = bytearray(path.read_bytes())
-    start = number * OFFSET_INDEX_ENTRY_SIZE
-    relative = int.from_bytes(data[start : start + 4], "big")
+    path, start = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
+    last_offset = int(path.stem) + int.from_bytes(path.read_bytes()[start : start + 4], "big")
     headers = [place.header for place in places_of(directory)]
-    if all(header.last_offset != int(path.stem) + relative or header.record_count < 2 for header in headers):
+    if all(header.last_offset != last_offset or header.record_count < 2 for header in headers):
         raise NothingToDamage(f"the batch of the entry in {path.name} has one record only")
-    data[start : start + 4] = (relative - 1).to_bytes(4, "big")
-    path.write_bytes(data)
-    offset = int(path.stem) + relative - 1
-    return Planted("shift-index-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
+    _add(path, slice(start, start + 4), -1)
+    return _at_offset(path, "index-unsound", last_offset - 1)
 
 
+@kind(near.earlier_position)
 def misplace_index_entry(directory: Path, rng: random.Random) -> Planted:
     """An entry of an offset index points into the middle of a batch."""
-    path, number = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
-    data = bytearray(path.read_bytes())
-    start = number * OFFSET_INDEX_ENTRY_SIZE
-    offset = int(path.stem) + int.from_bytes(data[start : start + 4], "big")
-    position = int.from_bytes(data[start + 4 : start + 8], "big") + 1
-    data[start + 4 : start + 8] = position.to_bytes(4, "big")
-    path.write_bytes(data)
-    return Planted("misplace-index-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
+    path, start = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
+    _add(path, slice(start + 4, start + 8), 1)
+    return _at_offset(
+        path, "index-unsound", int(path.stem) + int.from_bytes(path.read_bytes()[start : start + 4], "big")
+    )
 
 
+@kind(near.fewer_time_entries)
 def age_time_entry(directory: Path, rng: random.Random) -> Planted:
     """An entry of a time index says that everything so far is a day older than it is."""
-    path, number = _index_entry(directory, TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, rng)
+    path, start = _index_entry(directory, TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, rng)
+    _add(path, slice(start, start + 8), -DAY_MS)
+    relative = int.from_bytes(path.read_bytes()[start + 8 : start + 12], "big")
+    return _at_offset(path, "index-unsound", int(path.stem) + relative)
+
+
+def _index_entry(directory: Path, suffix: str, size: int, rng: random.Random) -> tuple[Path, int]:
+    """The file and the position of any entry."""
+    places = [
+        (path, number * size)
+        for path in sorted(directory.glob(f"*{suffix}"))
+        for number in range(len(path.read_bytes().rstrip(b"\0")) // size)
+    ]
+    if not places:
+        raise NothingToDamage(f"{directory.name} has no entry in any {suffix} file")
+    return rng.choice(places)
+
+
+def _add(path: Path, field: slice, number: int) -> None:
     data = bytearray(path.read_bytes())
-    start = number * TIME_INDEX_ENTRY_SIZE
-    timestamp = int.from_bytes(data[start : start + 8], "big") - 86_400_000
-    data[start : start + 8] = timestamp.to_bytes(8, "big")
-    offset = int(path.stem) + int.from_bytes(data[start + 8 : start + 12], "big")
+    data[field] = (int.from_bytes(data[field], "big") + number).to_bytes(field.stop - field.start, "big")
     path.write_bytes(data)
-    return Planted("age-time-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
 
 
-def garble_epoch_file(directory: Path) -> Planted:
-    """The leader epoch file claims more entries than it has."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    path.write_bytes(b"0\n7\n0 0\n")
-    return Planted("garble-epoch-file", "file-corrupt", -1, -1, path.name)
-
-
+@kind(near.no_topic_id)
 def change_topic_id(directory: Path, rng: random.Random) -> Planted:
     """The partition's directory belongs to a topic of the same name that was created at another time."""
-    path = directory / PARTITION_METADATA
-    path.write_bytes(encode_partition_metadata(bytes([0x42]) + rng.randbytes(15)))
-    return Planted("change-topic-id", "identity-mismatch", -1, -1, path.name)
+    (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(bytes([0x42]) + rng.randbytes(15)))
+    return _other_identity(PARTITION_METADATA)
 
 
-def recreate_topic(directory: Path) -> Planted:
+@kind(near.no_topic_id)
+def recreate_topic(directory: Path, _: random.Random) -> Planted:
     """The partition's directory is of a topic of the same name that was made anew, with a few records of its own."""
     if places_of(directory)[0].header.base_offset:
         raise NothingToDamage(f"{directory.name} begins behind offset 0")
@@ -238,55 +263,55 @@ def recreate_topic(directory: Path) -> Planted:
         path.unlink()
     batches = [encode_batch([(0, None, b"new", ())], base_offset=offset, leader_epoch=0) for offset in range(3)]
     (directory / segment_file_name(0)).write_bytes(b"".join(batches))
-    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(encode_leader_epochs([(0, 0)]))
+    set_epochs(directory, [(0, 0)])
     (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(bytes(range(16, 32))))
     for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
         set_checkpoint(directory, name, len(batches))
-    return Planted("recreate-topic", "identity-mismatch", -1, -1, PARTITION_METADATA)
+    return _other_identity(PARTITION_METADATA)
 
 
-def raise_cleaner_offset(directory: Path) -> Planted:
-    """The cleaner's checkpoint runs ahead of the log, so that it would excuse every gap."""
-    return _raise(directory, "raise-cleaner-offset", CLEANER_OFFSET_CHECKPOINT)
-
-
-def change_cluster_id(directory: Path) -> Planted:
+@kind(near.other_property_order)
+def change_cluster_id(directory: Path, _: random.Random) -> Planted:
     """The log directory belongs to another cluster."""
-    return _change_meta(directory, "change-cluster-id", lambda meta: replace(meta, cluster_id=OTHER_CLUSTER))
+    own = decode_meta_properties((directory.parent / META_PROPERTIES).read_bytes())
+    return _set_meta(directory, replace(own, cluster_id=OTHER_CLUSTER))
 
 
+@kind(near.no_directory_id)
 def copy_identity(directory: Path, rng: random.Random) -> Planted:
     """The log directory has the `meta.properties` of another broker, whose directory lies beside it."""
     own = directory.parent
     others = [path.parent for path in sorted(own.parent.glob(f"*/{META_PROPERTIES}")) if path.parent != own]
     if not others:
         raise NothingToDamage(f"beside {own} there is no other broker's directory")
-    other = decode_meta_properties((rng.choice(others) / META_PROPERTIES).read_bytes())
-    return _change_meta(directory, "copy-identity", lambda meta: other)
+    return _set_meta(directory, decode_meta_properties((rng.choice(others) / META_PROPERTIES).read_bytes()))
 
 
-def _change_meta(directory: Path, kind: str, change: Callable[[MetaProperties], MetaProperties]) -> Planted:
-    path = directory.parent / META_PROPERTIES
-    path.write_bytes(encode_meta_properties(change(decode_meta_properties(path.read_bytes()))))
-    return Planted(kind, "identity-mismatch", -1, -1, path.name)
+def _set_meta(directory: Path, meta: MetaProperties) -> Planted:
+    (directory.parent / META_PROPERTIES).write_bytes(encode_meta_properties(meta))
+    return _other_identity(META_PROPERTIES)
 
 
+def _other_identity(name: str) -> Planted:
+    return Planted("identity-mismatch", -1, -1, name)
+
+
+@kind(near.torn_snapshot, needs_producers=True)
 def flip_snapshot(directory: Path, rng: random.Random) -> Planted:
     """A bit of a producer snapshot changes."""
     path = _snapshot(directory, rng)
-    data = bytearray(path.read_bytes())
-    data[rng.randrange(2, len(data))] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-    return Planted("flip-snapshot", "file-corrupt", -1, -1, path.name)
+    flip_bit(path, rng.randrange(2, path.stat().st_size), rng.randrange(8))
+    return Planted("file-corrupt", -1, -1, path.name)
 
 
+@kind(near.torn_snapshot, needs_producers=True)
 def cut_snapshot(directory: Path, rng: random.Random) -> Planted:
     """A producer snapshot has lost its end."""
     path = _snapshot(directory, rng)
-    path.write_bytes(path.read_bytes()[:-3])
-    return Planted("cut-snapshot", "file-corrupt", -1, -1, path.name)
+    return _garble(path, path.read_bytes()[:-3])
 
 
+@kind(near.expired_producer, needs_producers=True)
 def change_snapshot(directory: Path, rng: random.Random) -> Planted:
     """A producer snapshot says that a producer has sent one record more than it has, and its CRC is right."""
     path = _snapshot(directory, rng)
@@ -295,13 +320,13 @@ def change_snapshot(directory: Path, rng: random.Random) -> Planted:
     entry = entries[number]
     entries[number] = entry._replace(last_sequence=entry.last_sequence + 1)
     path.write_bytes(encode_producer_snapshot(entries))
-    epoch = _epoch_of(directory, entry.last_offset)
-    return Planted("change-snapshot", "producer-snapshot-mismatch", entry.last_offset, epoch, path.name)
+    return _at_offset(path, "producer-snapshot-mismatch", entry.last_offset)
 
 
-def exchange_snapshot(directory: Path, rng: random.Random) -> Planted:
+@kind(near.other_snapshot_order, needs_producers=True)
+def exchange_snapshot(directory: Path, _: random.Random) -> Planted:
     """A producer snapshot holds what a later one holds: what its producers had not yet sent."""
-    end, _ = log_end_of(directory)
+    end, _epoch = log_end_of(directory)
     paths = [path for path in sorted(directory.glob("*.snapshot")) if int(path.stem) <= end]
     if len(paths) < 2:
         raise NothingToDamage(f"{directory.name} has fewer than two producer snapshots")
@@ -313,27 +338,9 @@ def exchange_snapshot(directory: Path, rng: random.Random) -> Planted:
         raise NothingToDamage(f"the first two producer snapshots of {directory.name} say the same")
     shutil.copyfile(paths[1], paths[0])
     offset = min(each.last_offset for each in wrong)
-    epoch = _epoch_of(directory, offset) if offset < int(paths[0].stem) else -1
-    return Planted("exchange-snapshot", "producer-snapshot-mismatch", offset, epoch, paths[0].name)
-
-
-def raise_stable_offset(directory: Path, rng: random.Random) -> Planted:
-    """An aborted transaction's entry says that the last stable offset was behind its end: readers of earlier records do
-    not come to it, and are given what was aborted."""
-    path = _complete_index(directory, rng)
-    *before, entry = decode_transaction_index(path.read_bytes())
-    raised = entry._replace(last_stable_offset=entry.last_offset + TOO_FAR)
-    path.write_bytes(encode_transaction_index([*before, raised]))
-    offset = entry.last_offset
-    return Planted("raise-stable-offset", "transaction-mismatch", offset, _epoch_of(directory, offset), path.name)
-
-
-def _complete_index(directory: Path, rng: random.Random) -> Path:
-    """A transaction index with an entry, of a broker that stopped cleanly. Raises `NothingToDamage`."""
-    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
-    if not paths or not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
-    return rng.choice(paths)
+    if offset < int(paths[0].stem):
+        return _at_offset(paths[0], "producer-snapshot-mismatch", offset)
+    return Planted("producer-snapshot-mismatch", offset, -1, paths[0].name)
 
 
 def _snapshot(directory: Path, rng: random.Random) -> Path:
@@ -347,43 +354,52 @@ def _snapshot(directory: Path, rng: random.Random) -> Path:
     return rng.choice(known)
 
 
+@kind(near.earlier_stable_offset, needs_producers=True)
+def raise_stable_offset(directory: Path, rng: random.Random) -> Planted:
+    """An aborted transaction's entry says that the last stable offset was behind its end: readers of earlier records do
+    not come to it, and are given what was aborted."""
+    path = rng.choice(_complete_indexes(directory))
+    *before, entry = decode_transaction_index(path.read_bytes())
+    raised = entry._replace(last_stable_offset=entry.last_offset + TOO_FAR)
+    path.write_bytes(encode_transaction_index([*before, raised]))
+    return _at_offset(path, "transaction-mismatch", entry.last_offset)
+
+
+@kind(near.cut_transaction_index, needs_producers=True)
 def forget_aborted(directory: Path, rng: random.Random) -> Planted:
     """The transaction index has lost its last aborted transaction."""
-    path = _complete_index(directory, rng)
-    entries = decode_transaction_index(path.read_bytes())
-    path.write_bytes(encode_transaction_index(entries[:-1]))
-    offset = entries[-1].last_offset
-    return Planted("forget-aborted", "transaction-mismatch", offset, _epoch_of(directory, offset), path.name)
+    path = rng.choice(_complete_indexes(directory))
+    *before, entry = decode_transaction_index(path.read_bytes())
+    path.write_bytes(encode_transaction_index(before))
+    return _at_offset(path, "transaction-mismatch", entry.last_offset)
 
 
-def remove_aborted(directory: Path) -> Planted:
+@kind(near.no_transaction_index, needs_producers=True)
+def remove_aborted(directory: Path, _: random.Random) -> Planted:
     """A transaction index is gone on one broker, which stopped cleanly: who reads there is given aborted records."""
+    path = _complete_indexes(directory)[0]
+    entry = decode_transaction_index(path.read_bytes())[0]
+    path.unlink()
+    return _at_offset(path, "transaction-mismatch", entry.last_offset)
+
+
+@kind(near.cut_transaction_index, needs_producers=True)
+def garble_aborted(directory: Path, rng: random.Random) -> Planted:
+    """A transaction index ends within an entry, although its broker stopped cleanly."""
+    path = rng.choice(_complete_indexes(directory))
+    return _garble(path, path.read_bytes()[:-5])
+
+
+def _complete_indexes(directory: Path) -> list[Path]:
+    """Transaction indexes with an entry, of a broker that stopped cleanly. Raises `NothingToDamage`."""
     paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
     if not paths or not stopped_cleanly(directory):
         raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
-    offset = decode_transaction_index(paths[0].read_bytes())[0].last_offset
-    paths[0].unlink()
-    return Planted("remove-aborted", "transaction-mismatch", offset, _epoch_of(directory, offset), paths[0].name)
+    return paths
 
 
-def garble_aborted(directory: Path, rng: random.Random) -> Planted:
-    """A transaction index ends within an entry, although its broker stopped cleanly."""
-    path = _complete_index(directory, rng)
-    path.write_bytes(path.read_bytes()[:-5])
-    return Planted("garble-aborted", "file-corrupt", -1, -1, path.name)
-
-
-def _index_entry(directory: Path, suffix: str, size: int, rng: random.Random) -> tuple[Path, int]:
-    places = [
-        (path, number)
-        for path in sorted(directory.glob(f"*{suffix}"))
-        for number in range(len(path.read_bytes().rstrip(b"\0")) // size)
-    ]
-    if not places:
-        raise NothingToDamage(f"{directory.name} has no entry in any {suffix} file")
-    return rng.choice(places)
-
-
-def _epoch_of(directory: Path, offset: int) -> int:
-    headers = [place.header for place in places_of(directory)]
-    return next(entry.leader_epoch for entry in headers if entry.base_offset <= offset <= entry.last_offset)
+def _at_offset(path: Path, check: str, offset: int) -> Planted:
+    """A finding of a file beside the log at an offset of it, in the epoch of the batch there."""
+    headers = [place.header for place in places_of(path.parent)]
+    epoch = next(each.leader_epoch for each in headers if each.base_offset <= offset <= each.last_offset)
+    return Planted(check, offset, epoch, path.name)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, segment_file_name
 
+from tests.audit.corruption import near
+from tests.audit.corruption.kinds import kind
 from tests.audit.corruption.places import (
     NothingToDamage,
     Place,
@@ -16,8 +18,9 @@ from tests.audit.corruption.places import (
     drop_indexes,
     inner_place,
     log_end_of,
+    must_be_stopped,
     places_of,
-    stopped_cleanly,
+    remove_segment_files,
 )
 
 LENGTH_FIELD = 8
@@ -41,10 +44,8 @@ class _Segments:
     def first(self, number: int) -> Place:
         return self.places[self.paths[number]][0]
 
-    def epoch_before(self, number: int) -> int:
-        return self.places[self.paths[number - 1]][-1].header.leader_epoch
 
-
+@kind(near.rolled_segment)
 def empty_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment in the middle has no bytes any more."""
     segments = _Segments(directory)
@@ -52,43 +53,47 @@ def empty_segment(directory: Path, rng: random.Random) -> Planted:
     path, following = segments.paths[number], segments.first(number + 1)
     path.write_bytes(b"")
     drop_indexes(path)
-    epoch = following.header.leader_epoch
-    return Planted("empty-segment", "offset-gap", int(path.stem), epoch, following.segment.name)
+    return Planted("offset-gap", int(path.stem), following.header.leader_epoch, following.segment.name)
 
 
-def empty_file_ahead(directory: Path) -> Planted:
+@kind(near.rolled_segment)
+def empty_file_ahead(directory: Path, _: random.Random) -> Planted:
     """Behind the log stands an empty file whose name is an offset that the log has not reached."""
     end, epoch = log_end_of(directory)
     path = directory / segment_file_name(end + 1000)
     path.write_bytes(b"")
-    return Planted("empty-file-ahead", "offset-gap", end, epoch, path.name)
+    return Planted("offset-gap", end, epoch, path.name)
 
 
+@kind(near.rolled_segment)
 def empty_file_inside(directory: Path, rng: random.Random) -> Planted:
     """An empty file is called by an offset inside of the one before it, which hides what that holds from there on."""
     place = inner_place(directory, rng)
     path = directory / segment_file_name(place.header.base_offset)
     path.write_bytes(b"")
     epoch = [each for each in places_of(directory) if each.segment == place.segment][-1].header.leader_epoch
-    return Planted("empty-file-inside", "offset-not-increasing", place.header.base_offset, epoch, path.name)
+    return place.planted("offset-not-increasing", epoch=epoch, file=path.name)
 
 
+@kind(near.zeros_at_end)
 def zero_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment in the middle is all zeros, as a file system leaves what it had not written."""
-    return _overwrite("zero-segment", directory, rng, lambda size: bytes(size))
+    return _overwrite(directory, rng, lambda size: bytes(size))
 
 
+@kind(near.files_on_their_way_out)
 def scramble_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment in the middle is noise, as a wrong key of an encrypted disk gives it."""
-    return _overwrite("scramble-segment", directory, rng, lambda size: rng.randbytes(size))
+    return _overwrite(directory, rng, lambda size: rng.randbytes(size))
 
 
+@kind(near.compressed_copy)
 def compress_segment(directory: Path, rng: random.Random) -> Planted:
     """Somebody has compressed a segment in its place."""
-    return _overwrite("compress-segment", directory, rng, lambda size: gzip.compress(bytes(size), mtime=0))
+    return _overwrite(directory, rng, lambda size: gzip.compress(bytes(size), mtime=0))
 
 
-def _overwrite(kind: str, directory: Path, rng: random.Random, content: Callable[[int], bytes]) -> Planted:
+def _overwrite(directory: Path, rng: random.Random, content: Callable[[int], bytes]) -> Planted:
     """The first bytes then claim a length that the file does not have, or one that none can have."""
     segments = _Segments(directory)
     number = segments.inner(rng)
@@ -97,9 +102,11 @@ def _overwrite(kind: str, directory: Path, rng: random.Random, content: Callable
     path.write_bytes(data)
     drop_indexes(path)
     check = "batch-unreadable" if data[LENGTH_FIELD] & 0x80 else "torn-tail"
-    return Planted(kind, check, int(path.stem), segments.epoch_before(number), path.name)
+    epoch_before = segments.places[segments.paths[number - 1]][-1].header.leader_epoch
+    return Planted(check, int(path.stem), epoch_before, path.name)
 
 
+@kind(near.merged_segments)
 def swap_segments(directory: Path, rng: random.Random) -> Planted:
     """Two neighbouring files of one log have each other's bytes."""
     segments = _Segments(directory)
@@ -111,9 +118,10 @@ def swap_segments(directory: Path, rng: random.Random) -> Planted:
     two.write_bytes(a)
     for path in (one, two):
         drop_indexes(path)
-    return Planted("swap-segments", "offset-not-increasing", int(one.stem), epoch, one.name)
+    return Planted("offset-not-increasing", int(one.stem), epoch, one.name)
 
 
+@kind(near.deleted_directory)
 def copy_segment(directory: Path, rng: random.Random) -> Planted:
     """A file has the bytes of the one before it."""
     segments = _Segments(directory)
@@ -121,10 +129,10 @@ def copy_segment(directory: Path, rng: random.Random) -> Planted:
     before, path = segments.paths[number - 1 : number + 1]
     path.write_bytes(before.read_bytes())
     drop_indexes(path)
-    header = segments.first(number - 1).header
-    return Planted("copy-segment", "offset-not-increasing", header.base_offset, header.leader_epoch, path.name)
+    return segments.first(number - 1).planted("offset-not-increasing", file=path.name)
 
 
+@kind(near.merged_segments)
 def overlap_segments(directory: Path, rng: random.Random) -> Planted:
     """A file goes on with the first batches of the next one, which has them, too."""
     segments = _Segments(directory)
@@ -132,57 +140,52 @@ def overlap_segments(directory: Path, rng: random.Random) -> Planted:
     path, following = segments.paths[number : number + 2]
     again = segments.places[following][:2]
     path.write_bytes(path.read_bytes() + b"".join(place.data for place in again))
-    header = again[0].header
-    return Planted("overlap-segments", "offset-not-increasing", header.base_offset, header.leader_epoch, following.name)
+    return again[0].planted("offset-not-increasing")
 
 
+@kind(near.cleaned_start)
 def rename_segment(directory: Path, rng: random.Random) -> Planted:
     """A file is called by an offset that lies within it."""
-    segments = _Segments(directory)
-    number = segments.inner(rng)
-    path, header = segments.paths[number], segments.first(number).header
-    drop_indexes(path)
-    renamed = path.rename(path.with_name(segment_file_name(header.base_offset + 1)))
-    return Planted("rename-segment", "offset-not-increasing", header.base_offset, header.leader_epoch, renamed.name)
+    return _rename(directory, rng, 1)
 
 
+@kind(near.cleaned_start)
 def rename_segment_down(directory: Path, rng: random.Random) -> Planted:
     """A file is called by the last offset of the file before it."""
+    return _rename(directory, rng, -1)
+
+
+def _rename(directory: Path, rng: random.Random, by: int) -> Planted:
     segments = _Segments(directory)
-    number = segments.inner(rng)
-    path, header = segments.paths[number], segments.first(number).header
-    drop_indexes(path)
-    renamed = path.rename(path.with_name(segment_file_name(header.base_offset - 1)))
-    return Planted(
-        "rename-segment-down", "offset-not-increasing", header.base_offset, header.leader_epoch, renamed.name
-    )
+    first = segments.first(segments.inner(rng))
+    drop_indexes(first.segment)
+    renamed = first.segment.rename(directory / segment_file_name(first.header.base_offset + by))
+    return first.planted("offset-not-increasing", file=renamed.name)
 
 
-def remove_first_segment(directory: Path) -> Planted:
+@kind(near.finished_retention, needs_clean_stop=True)
+def remove_first_segment(directory: Path, _: random.Random) -> Planted:
     """The first file is gone, and neither retention nor DeleteRecords took it: the leader epoch file was not cut."""
-    segments = _Segments(directory)
-    if not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its leader epoch file may be stale")
-    first = segments.first(0).header
-    for path in directory.glob(f"{segments.paths[0].stem}.*"):
-        path.unlink()
-    return Planted("remove-first-segment", "offset-gap", first.base_offset, first.leader_epoch, LEADER_EPOCH_CHECKPOINT)
+    must_be_stopped(directory)
+    first = _Segments(directory).first(0)
+    remove_segment_files(first.segment)
+    return first.planted("offset-gap", file=LEADER_EPOCH_CHECKPOINT)
 
 
-def tear_after_stop(directory: Path) -> Planted:
+@kind(near.torn_tail, needs_clean_stop=True)
+def tear_after_stop(directory: Path, _: random.Random) -> Planted:
     """The log ends in half a batch, although its broker stopped cleanly."""
-    return _append("tear-after-stop", directory, places_of(directory)[-1].data[:-1])
+    return _append(directory, places_of(directory)[-1].data[:-1])
 
 
-def zeros_after_stop(directory: Path) -> Planted:
+@kind(near.zeros_at_end, needs_clean_stop=True)
+def zeros_after_stop(directory: Path, _: random.Random) -> Planted:
     """The log ends in zeros, although its broker stopped cleanly."""
-    return _append("zeros-after-stop", directory, bytes(5000))
+    return _append(directory, bytes(5000))
 
 
-def _append(kind: str, directory: Path, tail: bytes) -> Planted:
-    if not stopped_cleanly(directory):
-        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its log may be torn")
+def _append(directory: Path, tail: bytes) -> Planted:
+    must_be_stopped(directory)
     last = places_of(directory)[-1]
     last.segment.write_bytes(last.segment.read_bytes() + tail)
-    header = last.header
-    return Planted(kind, "torn-tail", header.next_offset, header.leader_epoch, last.segment.name)
+    return Planted("torn-tail", last.header.next_offset, last.header.leader_epoch, last.segment.name)

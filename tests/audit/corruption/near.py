@@ -1,18 +1,16 @@
 """Near misses: what looks much like a kind of damage and is none, since a healthy broker may leave it behind.
 
-Each is a function of a partition's directory. Most change one replica; where `everywhere` is set, all replicas must get
-the same change (the same function with the same seed), as if their leader had written it so.
+Each is a function of a partition's directory. Most change one replica; those of `EVERYWHERE` are made to all replicas,
+as if their leader had written it so.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
 from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -23,46 +21,46 @@ from odradek_proto.formats import (
     REPLICATION_OFFSET_CHECKPOINT,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
-    decode_leader_epochs,
     decode_producer_snapshot,
     decode_transaction_index,
-    encode_leader_epochs,
     encode_producer_snapshot,
     encode_transaction_index,
     segment_file_name,
 )
-from odradek_proto.records import decode_records, encode_batch
 
-from tests.audit.corruption.in_batches import MAX_TIMESTAMP_FIELD, PRODUCER_FIELDS, recompress, stale_tail
 from tests.audit.corruption.places import (
-    CRC_FIELD,
-    CRC_START,
+    DELTA_FIELD,
     EPOCH_FIELD,
+    MAX_TIMESTAMP_FIELD,
+    PRODUCER_EPOCH_FIELD,
+    SEQUENCE_FIELD,
     NothingToDamage,
     checkpointed,
+    cut_last,
     drop_indexes,
     drop_snapshots,
     drop_transactions,
+    epochs_of,
     first_of,
     log_end_of,
+    moved_batch,
     places_of,
+    recompress,
+    reencoded,
+    remove_segment_files,
     rewrite_batch,
     set_checkpoint,
+    set_epochs,
+    set_field,
+    splice,
+    stale_tail,
     stopped_cleanly,
+    two_places,
+    with_crc,
 )
 
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 NEWER = 5
-DELTA_FIELD = slice(23, 27)
 NOISE = bytes(range(256)) * 2
-
-
-@dataclass(frozen=True)
-class NearMiss:
-    """What to do, and whether to all replicas."""
-
-    change: Callable[[Path], None]
-    everywhere: bool = False
 
 
 def _must_be_killed(directory: Path) -> None:
@@ -115,14 +113,10 @@ def deleted_directory(directory: Path) -> None:
 
 def cleaned_batch(directory: Path) -> None:
     """Kafka's cleaner has removed a batch below its checkpoint."""
-    places = places_of(directory)
-    if len(places) < 2:
-        raise NothingToDamage(f"{directory.name} has fewer than two batches")
-    first, second = places[:2]
-    data = first.segment.read_bytes()
-    first.segment.write_bytes(data[: second.position] + data[second.end :])
+    first, second, *_ = two_places(directory)
+    splice(first.segment, second.position, second.end)
     drop_indexes(first.segment)
-    set_checkpoint(directory, CLEANER_CHECKPOINT, second.header.next_offset)
+    set_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT, second.header.next_offset)
 
 
 def cleaned_records(directory: Path) -> None:
@@ -131,34 +125,23 @@ def cleaned_records(directory: Path) -> None:
         (place for place in places_of(directory) if place.header.record_count > 1 and not place.header.is_control),
         f"{directory.name} has no batch of two records",
     )
-
-    header, records = place.header, decode_records(place.data, place.header)
-    kept = bytearray(
-        encode_batch(
-            [(record.timestamp, record.key, record.value, record.headers) for record in records[:-1]],
-            base_offset=header.base_offset,
-            leader_epoch=header.leader_epoch,
-            codec=header.codec,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            transactional=header.is_transactional,
-        )
-    )
+    kept = bytearray(reencoded(place, records=-1))
     kept[DELTA_FIELD] = place.data[DELTA_FIELD]
-    kept[CRC_FIELD] = crc32c(bytes(kept[CRC_START:])).to_bytes(4, "big")
-    whole = place.segment.read_bytes()
-    place.segment.write_bytes(whole[: place.position] + kept + whole[place.end :])
+    splice(place.segment, place.position, place.end, with_crc(kept))
     drop_indexes(place.segment)
-    set_checkpoint(directory, CLEANER_CHECKPOINT, place.header.next_offset)
+    set_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT, place.header.next_offset)
+
+
+def _two_segments(directory: Path) -> list[Path]:
+    segments = sorted(directory.glob("*.log"))
+    if len(segments) < 2:
+        raise NothingToDamage(f"{directory.name} has one segment only")
+    return segments
 
 
 def merged_segments(directory: Path) -> None:
     """Other segment boundaries: two segments in one file, as after a recovery with other settings."""
-    segments = sorted(directory.glob("*.log"))
-    if len(segments) < 2:
-        raise NothingToDamage(f"{directory.name} has one segment only")
-    first, second = segments[:2]
+    first, second, *_ = _two_segments(directory)
     first.write_bytes(first.read_bytes() + second.read_bytes())
     second.unlink()
     for segment in (first, second):
@@ -179,13 +162,12 @@ def compressed_copy(directory: Path) -> None:
 
 def cleaned_start(directory: Path) -> None:
     """Kafka's cleaner has removed the first batch of a segment below its checkpoint: it keeps its name."""
-    for before, place, after in zip(
-        places_of(directory), places_of(directory)[1:], places_of(directory)[2:], strict=False
-    ):
+    places = places_of(directory)
+    for before, place, after in zip(places, places[1:], places[2:], strict=False):
         if before.segment != place.segment == after.segment:
-            place.segment.write_bytes(place.segment.read_bytes()[place.end :])
+            splice(place.segment, 0, place.end)
             drop_indexes(place.segment)
-            set_checkpoint(directory, CLEANER_CHECKPOINT, after.header.base_offset)
+            set_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT, after.header.base_offset)
             return
     raise NothingToDamage(f"{directory.name} has no second segment with two batches")
 
@@ -246,6 +228,11 @@ def fewer_index_entries(directory: Path) -> None:
     path.write_bytes(path.read_bytes()[OFFSET_INDEX_ENTRY_SIZE:])
 
 
+def _count_to(directory: Path, offset: int) -> None:
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        set_checkpoint(directory, name, offset)
+
+
 def no_checkpoints(directory: Path) -> None:
     """A broker that was killed before it wrote checkpoints for the first time."""
     for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
@@ -254,24 +241,19 @@ def no_checkpoints(directory: Path) -> None:
 
 def behind_checkpoints(directory: Path) -> None:
     """High watermark and recovery point are older than the log."""
-    middle = places_of(directory)[len(places_of(directory)) // 2].header.base_offset
-    set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, middle)
-    set_checkpoint(directory, RECOVERY_POINT_CHECKPOINT, middle)
+    places = places_of(directory)
+    _count_to(directory, places[len(places) // 2].header.base_offset)
 
 
 def equal_checkpoints(directory: Path) -> None:
     """High watermark and recovery point are the log end offset: as far as they may go."""
     end, _ = log_end_of(directory)
-    set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, end)
-    set_checkpoint(directory, RECOVERY_POINT_CHECKPOINT, end)
+    _count_to(directory, end)
 
 
 def deleted_records(directory: Path) -> None:
     """DeleteRecords has moved the log start into a segment; the files are as they were."""
-    places = places_of(directory)
-    if len(places) < 2:
-        raise NothingToDamage(f"{directory.name} has fewer than two batches")
-    start = places[1].header.base_offset
+    start = two_places(directory)[1].header.base_offset
     set_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT, start)
     set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, max(start, checkpointed_mark(directory)))
 
@@ -282,12 +264,11 @@ def lagging(directory: Path) -> None:
     start = last.header.base_offset
     if start == min(int(path.stem) for path in directory.glob("*.log") if path == last.segment):
         raise NothingToDamage(f"{directory.name} has one batch only in its last segment")
-    last.segment.write_bytes(last.segment.read_bytes()[: last.position])
+    cut_last(last)
     drop_indexes(last.segment)
     drop_snapshots(directory, start)
     drop_transactions(directory, start)
-    set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, start)
-    set_checkpoint(directory, RECOVERY_POINT_CHECKPOINT, start)
+    _count_to(directory, start)
 
 
 def stale_index(directory: Path) -> None:
@@ -295,7 +276,7 @@ def stale_index(directory: Path) -> None:
     _must_be_killed(directory)
     last = places_of(directory)[-1]
     start = last.header.base_offset
-    last.segment.write_bytes(last.segment.read_bytes()[: last.position])
+    cut_last(last)
     set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, min(start, checkpointed_mark(directory)))
 
 
@@ -308,11 +289,8 @@ def ahead(directory: Path) -> None:
     """A batch behind the others' end, which nobody has replicated yet."""
     places = places_of(directory)
     end, epoch = log_end_of(directory)
-    batch = bytearray(next(place for place in reversed(places) if not place.header.is_control).data)
-    batch[:8], batch[EPOCH_FIELD] = end.to_bytes(8, "big"), epoch.to_bytes(4, "big", signed=True)
-    batch[PRODUCER_FIELDS] = b"\xff" * 14
-    batch[CRC_FIELD] = crc32c(bytes(batch[CRC_START:])).to_bytes(4, "big")
-    _append(directory, bytes(batch))
+    source = next(place for place in reversed(places) if not place.header.is_control)
+    _append(directory, moved_batch(source, end, epoch))
 
 
 def waiting_truncation(directory: Path) -> None:
@@ -322,32 +300,27 @@ def waiting_truncation(directory: Path) -> None:
 
 def retention(directory: Path) -> None:
     """The first segment is gone; the epoch file is not cut yet."""
-    segments = sorted(directory.glob("*.log"))
-    if len(segments) < 2:
-        raise NothingToDamage(f"{directory.name} has one segment only")
-    for path in directory.glob(f"{segments[0].stem}.*"):
-        path.unlink()
-    set_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT, int(segments[1].stem))
+    first, second, *_ = _two_segments(directory)
+    remove_segment_files(first)
+    set_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT, int(second.stem))
 
 
 def finished_retention(directory: Path) -> None:
     """The first segment is gone, and what the epoch file said of it."""
     retention(directory)
     start = int(min(directory.glob("*.log")).stem)
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = decode_leader_epochs(path.read_bytes())
+    entries = epochs_of(directory)
     kept = [entry for entry in entries if entry.start_offset >= start]
     before = [entry for entry in entries if entry.start_offset < start]
     if before and (not kept or kept[0].start_offset > start):
         kept.insert(0, before[-1]._replace(start_offset=start))
-    path.write_bytes(encode_leader_epochs(kept))
+    set_epochs(directory, kept)
 
 
 def epoch_without_records(directory: Path) -> None:
     """A leader that was elected and wrote nothing."""
-    path = directory / LEADER_EPOCH_CHECKPOINT
     end, epoch = log_end_of(directory)
-    path.write_bytes(encode_leader_epochs([*decode_leader_epochs(path.read_bytes()), (epoch + NEWER, end)]))
+    set_epochs(directory, [*epochs_of(directory), (epoch + NEWER, end)])
 
 
 def unfinished_epoch_file(directory: Path) -> None:
@@ -359,14 +332,9 @@ def skipped_epochs(directory: Path) -> None:
     """Elections without records: the last batch's epoch is several above the one before it."""
     last = places_of(directory)[-1]
     epoch = last.header.leader_epoch + NEWER
-
-    def change(batch: bytearray) -> None:
-        batch[EPOCH_FIELD] = epoch.to_bytes(4, "big")
-
-    rewrite_batch(last, change)
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    entries = [e for e in decode_leader_epochs(path.read_bytes()) if e.start_offset < last.header.base_offset]
-    path.write_bytes(encode_leader_epochs([*entries, (epoch, last.header.base_offset)]))
+    set_field(last, EPOCH_FIELD, epoch)
+    before = [entry for entry in epochs_of(directory) if entry.start_offset < last.header.base_offset]
+    set_epochs(directory, [*before, (epoch, last.header.base_offset)])
 
 
 def bumped_producer(directory: Path) -> None:
@@ -377,9 +345,8 @@ def bumped_producer(directory: Path) -> None:
     )
 
     def change(batch: bytearray) -> None:
-        batch[PRODUCER_FIELDS.start + 8 : PRODUCER_FIELDS.stop] = (place.header.producer_epoch + 1).to_bytes(
-            2, "big"
-        ) + bytes(4)
+        batch[PRODUCER_EPOCH_FIELD] = (place.header.producer_epoch + 1).to_bytes(2, "big")
+        batch[SEQUENCE_FIELD] = bytes(4)
 
     rewrite_batch(place, change)
     drop_snapshots(directory, place.header.base_offset)
@@ -454,81 +421,4 @@ def reassigned_away(directory: Path) -> None:
     directory.rename(directory.with_name(f"{directory.name}.0123456789abcdef0123456789abcdef-delete"))
 
 
-NEAR_MISSES: dict[str, NearMiss] = {
-    "flip-byte": NearMiss(flip_in_torn_tail),
-    "flip-length": NearMiss(torn_length),
-    "flip-crc": NearMiss(torn_tail),
-    "flip-magic": NearMiss(torn_length),
-    "lower-base-offset": NearMiss(cleaned_batch),
-    "empty-segment": NearMiss(rolled_segment),
-    "empty-file-ahead": NearMiss(rolled_segment),
-    "empty-file-inside": NearMiss(rolled_segment),
-    "zero-segment": NearMiss(zeros_at_end),
-    "scramble-segment": NearMiss(files_on_their_way_out),
-    "compress-segment": NearMiss(compressed_copy),
-    "swap-segments": NearMiss(merged_segments),
-    "copy-segment": NearMiss(deleted_directory),
-    "overlap-segments": NearMiss(merged_segments),
-    "rename-segment": NearMiss(cleaned_start),
-    "rename-segment-down": NearMiss(cleaned_start),
-    "remove-first-segment": NearMiss(finished_retention),
-    "tear-after-stop": NearMiss(torn_tail),
-    "zeros-after-stop": NearMiss(zeros_at_end),
-    "grow-record-count": NearMiss(cleaned_records),
-    "change-timestamp": NearMiss(log_append_time, everywhere=True),
-    "shift-index-entry": NearMiss(earlier_position),
-    "turn-index-entries": NearMiss(fewer_index_entries),
-    "turn-time-entries": NearMiss(fewer_time_entries),
-    "cut-snapshot": NearMiss(torn_snapshot),
-    "exchange-snapshot": NearMiss(other_snapshot_order),
-    "garble-aborted": NearMiss(cut_transaction_index),
-    "remove-aborted": NearMiss(no_transaction_index, everywhere=True),
-    "raise-epoch-line": NearMiss(epoch_without_records),
-    "turn-epochs": NearMiss(finished_retention),
-    "garble-topic-id": NearMiss(no_topic_id),
-    "garble-identity": NearMiss(other_property_order),
-    "garble-high-watermarks": NearMiss(no_checkpoints),
-    "garble-recovery-points": NearMiss(no_checkpoints),
-    "overwrite-header": NearMiss(files_on_their_way_out),
-    "zero-page": NearMiss(zeros_at_end),
-    "remove-batch": NearMiss(cleaned_batch),
-    "move-batch": NearMiss(merged_segments),
-    "repeat-batch": NearMiss(ahead),
-    "swap-batches": NearMiss(other_snapshot_order),
-    "lower-epoch": NearMiss(skipped_epochs, everywhere=True),
-    "raise-epoch": NearMiss(skipped_epochs, everywhere=True),
-    "displace-batch": NearMiss(merged_segments),
-    "cut-segment": NearMiss(torn_tail),
-    "shorten-segment": NearMiss(stale_index),
-    "remove-segment": NearMiss(retention),
-    "cut-log": NearMiss(lagging),
-    "change-record": NearMiss(deleted_directory),
-    "change-record-count": NearMiss(cleaned_records),
-    "break-sequence": NearMiss(bumped_producer, everywhere=True),
-    "raise-producer-epoch": NearMiss(bumped_producer, everywhere=True),
-    "change-producer": NearMiss(bumped_producer, everywhere=True),
-    "make-control": NearMiss(expired_producer),
-    "raise-timestamp": NearMiss(log_append_time, everywhere=True),
-    "recompress-batch": NearMiss(recompressed, everywhere=True),
-    "garble-payload": NearMiss(no_index),
-    "turn-marker": NearMiss(no_transaction_index, everywhere=True),
-    "miss-truncation": NearMiss(waiting_truncation),
-    "raise-recovery-point": NearMiss(behind_checkpoints),
-    "raise-high-watermark": NearMiss(equal_checkpoints),
-    "raise-log-start": NearMiss(deleted_records),
-    "raise-cleaner-offset": NearMiss(cleaned_batch),
-    "remove-directory": NearMiss(reassigned_away),
-    "shift-epoch": NearMiss(epoch_without_records),
-    "forget-epoch": NearMiss(finished_retention),
-    "garble-epoch-file": NearMiss(unfinished_epoch_file),
-    "misplace-index-entry": NearMiss(earlier_position),
-    "age-time-entry": NearMiss(fewer_time_entries),
-    "flip-snapshot": NearMiss(torn_snapshot),
-    "change-snapshot": NearMiss(expired_producer),
-    "forget-aborted": NearMiss(cut_transaction_index),
-    "raise-stable-offset": NearMiss(earlier_stable_offset),
-    "change-topic-id": NearMiss(no_topic_id),
-    "recreate-topic": NearMiss(no_topic_id),
-    "change-cluster-id": NearMiss(other_property_order),
-    "copy-identity": NearMiss(no_directory_id),
-}
+EVERYWHERE = (log_append_time, recompressed, skipped_epochs, bumped_producer, no_transaction_index)

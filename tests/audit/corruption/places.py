@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from crc32c import crc32c
+from odradek_proto.compression import Codec
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
     OFFSET_INDEX_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    EpochStart,
+    decode_leader_epochs,
     decode_offset_checkpoint,
     decode_transaction_index,
+    encode_leader_epochs,
     encode_offset_checkpoint,
     encode_transaction_index,
 )
-from odradek_proto.records import BatchHeader, iter_batches
+from odradek_proto.records import BatchHeader, decode_records, encode_batch, iter_batches
 from odradek_proto.topics import TopicPartition, parse_partition_directory
 
 T = TypeVar("T")
 CRC_FIELD = slice(17, 21)
 CRC_START = 21
 EPOCH_FIELD = slice(12, 16)
+DELTA_FIELD = slice(23, 27)
+MAX_TIMESTAMP_FIELD = slice(35, 43)
+PRODUCER_ID_FIELD = slice(43, 51)
+PRODUCER_EPOCH_FIELD = slice(51, 53)
+SEQUENCE_FIELD = slice(53, 57)
+PRODUCER_FIELDS = slice(43, 57)  # producer id, producer epoch, base sequence
 
 
 class NothingToDamage(ValueError):
@@ -34,10 +47,8 @@ class NothingToDamage(ValueError):
 
 @dataclass(frozen=True)
 class Planted:
-    """What was done and what must be found. `offset` and `epoch` are those that the finding names; -1: it names
-    none."""
+    """What must be found. `offset` and `epoch` are those that the finding names; -1: it names none."""
 
-    kind: str
     check: str
     offset: int
     epoch: int
@@ -59,6 +70,11 @@ class Place:
     @property
     def end(self) -> int:
         return self.position + self.header.size
+
+    def planted(self, check: str, *, epoch: int | None = None, file: str = "") -> Planted:
+        """A finding at this batch, in its epoch and file unless another is named."""
+        epoch = self.header.leader_epoch if epoch is None else epoch
+        return Planted(check, self.header.base_offset, epoch, file or self.segment.name)
 
 
 def places_of(directory: Path) -> list[Place]:
@@ -91,10 +107,40 @@ def inner_place(
     return rng.choice(inner)
 
 
-def rewrite(place: Place, change: Callable[[bytearray], None]) -> None:
-    data = bytearray(place.segment.read_bytes())
-    change(data)
-    place.segment.write_bytes(data)
+def two_places(directory: Path) -> list[Place]:
+    """The batches of a log that has at least two. Raises `NothingToDamage`."""
+    places = places_of(directory)
+    if len(places) < 2:
+        raise NothingToDamage(f"{directory.name} has fewer than two batches")
+    return places
+
+
+def neighbours(directory: Path, place: Place) -> tuple[Place, Place]:
+    """The batches before and behind an inner one."""
+    places = places_of(directory)
+    number = places.index(place)
+    return places[number - 1], places[number + 1]
+
+
+def splice(segment: Path, start: int, stop: int, new: bytes = b"") -> None:
+    """Put other bytes in the place of some."""
+    data = segment.read_bytes()
+    segment.write_bytes(data[:start] + new + data[stop:])
+
+
+def flip_bit(path: Path, position: int, bit: int) -> None:
+    splice(path, position, position + 1, bytes([path.read_bytes()[position] ^ 1 << bit]))
+
+
+def cut_last(place: Place) -> None:
+    """Remove the last batch of a segment."""
+    place.segment.write_bytes(place.segment.read_bytes()[: place.position])
+
+
+def remove_segment_files(segment: Path) -> None:
+    """Remove a segment and all that belongs to it."""
+    for path in segment.parent.glob(f"{segment.stem}.*"):
+        path.unlink()
 
 
 def drop_indexes(segment: Path) -> None:
@@ -103,16 +149,34 @@ def drop_indexes(segment: Path) -> None:
         segment.with_suffix(suffix).unlink(missing_ok=True)
 
 
+def with_crc(batch: bytearray) -> bytes:
+    """A batch with the CRC that its bytes have."""
+    batch[CRC_FIELD] = crc32c(bytes(batch[CRC_START:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
 def rewrite_batch(place: Place, change: Callable[[bytearray], None]) -> None:
     """Change a batch in its place and make its CRC right again."""
+    batch = bytearray(place.data)
+    change(batch)
+    splice(place.segment, place.position, place.end, with_crc(batch))
 
-    def change_file(data: bytearray) -> None:
-        batch = data[place.position : place.end]
-        change(batch)
-        batch[CRC_FIELD] = crc32c(bytes(batch[CRC_START:])).to_bytes(4, "big")
-        data[place.position : place.end] = batch
 
-    rewrite(place, change_file)
+def set_field(place: Place, field: slice, value: int) -> None:
+    """Write a number into a batch's header and make its CRC right again."""
+
+    def change(batch: bytearray) -> None:
+        batch[field] = value.to_bytes(field.stop - field.start, "big")
+
+    rewrite_batch(place, change)
+
+
+def moved_batch(place: Place, offset: int, epoch: int) -> bytes:
+    """The same records at another offset and of another epoch, of no producer."""
+    batch = bytearray(place.data)
+    batch[:8], batch[EPOCH_FIELD] = offset.to_bytes(8, "big"), epoch.to_bytes(4, "big", signed=True)
+    batch[PRODUCER_FIELDS] = b"\xff" * 14
+    return with_crc(batch)
 
 
 def log_end_of(directory: Path) -> tuple[int, int]:
@@ -126,6 +190,12 @@ def log_end_of(directory: Path) -> tuple[int, int]:
 def stopped_cleanly(directory: Path) -> bool:
     """Whether the broker says that it stopped cleanly."""
     return (directory.parent / CLEAN_SHUTDOWN).exists()
+
+
+def must_be_stopped(directory: Path) -> None:
+    """Raises `NothingToDamage` where a kill would explain what is to be planted."""
+    if not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its files may be torn or stale")
 
 
 def checkpointed(directory: Path, name: str) -> int | None:
@@ -160,3 +230,57 @@ def drop_snapshots(directory: Path, above: int) -> None:
     for path in directory.glob("*.snapshot"):
         if int(path.stem) > above:
             path.unlink()
+
+
+def reencoded(place: Place, *, codec: Codec | None = None, records: int | None = None) -> bytes:
+    """A batch with its first records alone, or in another codec."""
+    header = place.header
+    kept = decode_records(place.data, header)[:records]
+    return encode_batch(
+        [(each.timestamp, each.key, each.value, each.headers) for each in kept],
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        codec=header.codec if codec is None else codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+
+
+def recompress(place: Place) -> None:
+    """The same records, with gzip, or without a codec where they have one."""
+    codec = Codec.GZIP if place.header.codec is Codec.NONE else Codec.NONE
+    splice(place.segment, place.position, place.end, reencoded(place, codec=codec))
+
+
+def stale_tail(directory: Path) -> tuple[int, int]:
+    """Put a batch of the epoch before in the place of the newest epoch's; returns its offset and epoch.
+
+    The checkpoints count nothing of it.
+    """
+    places = places_of(directory)
+    newest = max(place.header.leader_epoch for place in places)
+    older = [place for place in places if place.header.leader_epoch < newest]
+    sources = [place for place in older if not place.header.is_control]
+    if not sources:
+        raise NothingToDamage(f"{directory.name} has one leader epoch only")
+    source, last = sources[-1], older[-1]
+    start, epoch = last.header.next_offset, last.header.leader_epoch
+    for segment in {place.segment for place in places if place.segment > last.segment}:
+        remove_segment_files(segment)
+    splice(last.segment, last.end, last.segment.stat().st_size, moved_batch(source, start, epoch))
+    drop_indexes(last.segment)
+    drop_snapshots(directory, start)
+    set_epochs(directory, [entry for entry in epochs_of(directory) if entry.epoch < newest])
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        set_checkpoint(directory, name, min(start, checkpointed(directory, name) or 0))
+    return start, epoch
+
+
+def epochs_of(directory: Path) -> list[EpochStart]:
+    return decode_leader_epochs((directory / LEADER_EPOCH_CHECKPOINT).read_bytes())
+
+
+def set_epochs(directory: Path, entries: Sequence[tuple[int, int]]) -> None:
+    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(encode_leader_epochs(entries))
