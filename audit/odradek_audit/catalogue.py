@@ -37,13 +37,7 @@ ACKNOWLEDGED_LOST = Check(
     Kind.LOST,
     Severity.CRITICAL,
     "an acknowledged acks=all record is not in the log",
-    (
-        "S-2",
-        "S-3",
-        "D1",
-        "D4",
-        "I-12",
-    ),
+    ("S-2", "S-3", "D1", "D4", "I-12"),
     cause=cause_of_loss,
     headline=headline_of_loss,
     told_in_runs=True,
@@ -63,12 +57,7 @@ LOG_MATCHING = Check(
     Kind.AGREEMENT,
     Severity.CRITICAL,
     "two replicas differ where they must agree",
-    (
-        "I-1",
-        "I-3",
-        "B1",
-        "B5",
-    ),
+    ("I-1", "I-3", "B1", "B5"),
     cause=cause_of_difference,
     headline=headline_of_difference,
 )
@@ -85,11 +74,7 @@ EPOCH_FORK = Check(
     Kind.AGREEMENT,
     Severity.CRITICAL,
     "one (offset, epoch) holds different bytes on two replicas",
-    (
-        "I-2",
-        "S-8",
-        "B2",
-    ),
+    ("I-2", "S-8", "B2"),
     cause=cause_of_fork,
     headline=headline_of_difference,
 )
@@ -98,10 +83,7 @@ CRC_MISMATCH = Check(
     Kind.STRUCTURE,
     Severity.CRITICAL,
     "a batch's bytes do not have the CRC-32C that its header names",
-    (
-        "I-9",
-        "A1",
-    ),
+    ("I-9", "A1"),
     cause=cause_of_crc,
     headline=headline_of_crc,
 )
@@ -128,10 +110,7 @@ OFFSET_GAP = Check(
     Kind.STRUCTURE,
     Severity.CRITICAL,
     "offsets are missing between two batches",
-    (
-        "I-6",
-        "A2",
-    ),
+    ("I-6", "A2"),
     cause=cause_of_gap,
     headline=headline_of_gap,
 )
@@ -140,10 +119,7 @@ OFFSET_NOT_INCREASING = Check(
     Kind.STRUCTURE,
     Severity.CRITICAL,
     "a batch begins at or below the last offset before it",
-    (
-        "I-5",
-        "A2",
-    ),
+    ("I-5", "A2"),
     cause=cause_of_repetition,
     headline=headline_of_repetition,
 )
@@ -161,10 +137,7 @@ DUPLICATED = Check(
     Kind.TOLD,
     Severity.CRITICAL,
     "an idempotent producer's record is in the log more than once",
-    (
-        "I-12",
-        "D5",
-    ),
+    ("I-12", "D5"),
     cause="a retry was appended a second time: the producer's state was lost at a change of leader",
     headline=headline_of_duplicate,
     told_in_runs=True,
@@ -192,10 +165,7 @@ REORDERED = Check(
     Kind.TOLD,
     Severity.CRITICAL,
     "a producer's later record has a smaller offset",
-    (
-        "S-5",
-        "D6",
-    ),
+    ("S-5", "D6"),
     cause="a later batch overtook an earlier one that was sent again",
 )
 ABORTED_DELIVERED = Check(
@@ -213,10 +183,7 @@ RECORD_COUNT_MISMATCH = Check(
     Kind.STRUCTURE,
     Severity.CRITICAL,
     "a batch has not as many records as offsets",
-    (
-        "I-6",
-        "A1",
-    ),
+    ("I-6", "A1"),
     cause="the header was changed and its CRC made right: no broker accepts such a batch",
 )
 HEADER_MISMATCH = Check(
@@ -298,10 +265,7 @@ CHECKPOINT_ORDER = Check(
     Kind.FILE,
     Severity.ERROR,
     "log start offset, high watermark, recovery point, log end are out of order",
-    (
-        "I-8",
-        "A6",
-    ),
+    ("I-8", "A6"),
     cause=cause_of_checkpoint,
     headline=headline_of_checkpoint,
 )
@@ -310,10 +274,7 @@ EPOCH_CACHE_MISMATCH = Check(
     Kind.FILE,
     Severity.ERROR,
     "the leader epoch file does not say what the batches say",
-    (
-        "I-7",
-        "A5",
-    ),
+    ("I-7", "A5"),
     cause="the file was not written before the epoch's first batch, or not cut with the log",
     once_a_file=True,
 )
@@ -322,10 +283,7 @@ FILE_CORRUPT = Check(
     Kind.FILE,
     Severity.ERROR,
     "a checkpoint or metadata file cannot be read",
-    (
-        "A5",
-        "A6",
-    ),
+    ("A5", "A6"),
     cause="the file was overwritten, or a write was torn",
     headline=headline_of_file,
 )
@@ -334,10 +292,7 @@ INDEX_UNSOUND = Check(
     Kind.FILE,
     Severity.ERROR,
     "an index entry would lead a reader to the wrong place",
-    (
-        "I-10",
-        "A4",
-    ),
+    ("I-10", "A4"),
     cause="the index was not cut or rebuilt together with its log, or it was changed",
     once_a_file=True,
 )
@@ -346,10 +301,7 @@ PRODUCER_SNAPSHOT_MISMATCH = Check(
     Kind.FILE,
     Severity.ERROR,
     "a producer snapshot does not say what the batches say",
-    (
-        "I-11",
-        "C5",
-    ),
+    ("I-11", "C5"),
     cause="the snapshot was changed, or not made anew when the log was cut",
     once_a_file=True,
 )
@@ -358,10 +310,7 @@ SEQUENCE_GAP = Check(
     Kind.LOG,
     Severity.ERROR,
     "an idempotent producer's sequence numbers jump or repeat",
-    (
-        "I-11",
-        "C5",
-    ),
+    ("I-11", "C5"),
     cause="a batch of this producer is missing here or was appended twice; the producer's state was lost",
 )
 PRODUCER_EPOCH_NOT_MONOTONIC = Check(
@@ -369,10 +318,7 @@ PRODUCER_EPOCH_NOT_MONOTONIC = Check(
     Kind.LOG,
     Severity.CRITICAL,
     "a producer's batch has an older producer epoch than one before it",
-    (
-        "I-11",
-        "C5",
-    ),
+    ("I-11", "C5"),
     cause="a producer that was fenced wrote on: the leader had lost the producer's state",
 )
 

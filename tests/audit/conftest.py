@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,12 @@ def write_cluster(tmp_path: Path) -> WriteCluster:
 @pytest.fixture
 def log() -> SampleLog:
     """Three epochs, a few index entries, 260 records in 65 batches."""
+    made = _three_epochs()
+    return SampleLog(list(made.batches), made.next_offset)
+
+
+@cache
+def _three_epochs() -> SampleLog:
     return SampleLog().fill(15, epoch=0).fill(20, epoch=1).fill(30, epoch=3)
 
 

@@ -16,6 +16,7 @@ from odradek_proto.topics import TopicPartition
 from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
 from tests.audit.corruption.places import places_of, rewrite_batch
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.seeds import seeds
 
 PARTITION = TopicPartition("t", 0)
 INDEXES = ((decode_offset_index, ".index"), (decode_time_index, ".timeindex"))
@@ -31,7 +32,7 @@ def test_healthy_replicas_agree(write_cluster: Callable[..., dict[str, Path]], l
     assert report.compared_batches == 2 * 65
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, every_day=1))
 @pytest.mark.parametrize("kind", SAMPLED)
 def test_planted_damage_is_found(
     write_cluster: Callable[..., dict[str, Path]], log: SampleLog, kind: str, seed: int
