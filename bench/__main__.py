@@ -25,6 +25,7 @@ BENCHES = (
     "codec",
     "transport",
     "kafka",
+    "client",
     "replicated",
     "recovery",
     "compaction",

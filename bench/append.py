@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import check_batch, encode_batch, stamped_prefix
@@ -30,14 +31,17 @@ ROUNDS = 3
 FLOORS_US = {"16 KiB": 15.0}
 
 
+BENCH = TopicPartition("bench", 0)
+
+
 @contextmanager
-def new_log() -> Iterator[Log]:
+def new_log(settings: LogSettings | None = None, cache: RecentBatches | None = None) -> Iterator[tuple[OsFiles, Log]]:
+    """A log in a temporary directory."""
     files = OsFiles()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-        log = Log.open(
-            files, f"{folder}/bench-0", TopicPartition("bench", 0), settings=LogSettings(), clean=True, wall_ms=0
-        )
-        yield log
+        given = settings or LogSettings()
+        log = Log.open(files, f"{folder}/bench-0", BENCH, settings=given, clean=True, wall_ms=0, cache=cache)
+        yield files, log
         log.close(clean=False)
     files.close()
 
@@ -68,7 +72,7 @@ def measure(size: int, rounds: int, round_bytes: int) -> float:
     count = min(MOST_BATCHES, round_bytes // size)
     best = float("inf")
     for _ in range(rounds):
-        with new_log() as log:
+        with new_log() as (_, log):
             append_all(log, batch, min(count, 200))
             best = min(best, append_all(log, batch, count) / count)
     return best * 1e6

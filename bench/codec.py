@@ -1,20 +1,16 @@
 """What the record codec costs: CPU time of header, CRC, checks, encode and decode, by batch and by record.
 
-    python -m bench.codec [--json] [--seconds 0.1] [--codecs]
+    python -m bench.codec [--quick] [--json]
 
 Each figure is the best of several rounds in CPU time of this process, so other programs disturb it little; a batch's
 work is repeated until a round takes long enough to be measured. Keys have 12 bytes; "100 B" and "1 KiB" are the sizes
-of the values. Records have no headers, batches no compression, unless `--codecs` asks for the batch of 16 x 1 KiB of
-JSON under each codec as well.
+of the values, which are JSON. Records have no headers.
 """
 
-import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from odradek_proto.records import (
     PREFIX_SIZE,
@@ -29,21 +25,17 @@ from odradek_proto.records import (
 )
 
 from bench.report import Figure
+from bench.run import main
 
-SHAPES = ((1, 100), (150, 100), (1000, 100), (16, 1024), (500, 1024))
 ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the result: times are CPU nanoseconds."""
+    """CPU nanoseconds of an operation."""
 
-    operation: str
-    batch: str
-    batch_bytes: int
     ns_per_batch: float
     ns_per_record: float
-    mb_per_second: float | None  # only where the work grows with the bytes
 
 
 def cpu_ns(work: Callable[[], object], seconds: float) -> float:
@@ -79,8 +71,8 @@ def records_of(count: int, size: int) -> list[RecordToWrite]:
     return [(1_700_000_000_000 + n // 10, b"key-%08d" % n, json_value(size, n), ()) for n in range(count)]
 
 
-def measure(records: list[RecordToWrite], label: str, codec: Codec, seconds: float) -> list[Row]:
-    """All operations on one batch."""
+def measure(records: list[RecordToWrite], seconds: float, codec: Codec = Codec.NONE) -> dict[str, Row]:
+    """All operations on one batch, by name."""
     batch = encode_batch(records, codec=codec)
     header = read_header(batch)
     rest = memoryview(batch)[PREFIX_SIZE:]
@@ -96,56 +88,26 @@ def measure(records: list[RecordToWrite], label: str, codec: Codec, seconds: flo
             "stamp": lambda: (stamped_prefix(7, header.length, 3), rest),
             **operations,
         }
-    rows = []
-    for name, work in operations.items():
-        spent = cpu_ns(work, seconds)
-        size = len(batch) if codec is Codec.NONE else len(encode_batch(records))
-        operation = name if codec is Codec.NONE else f"{name} {codec.name.lower()}"
-        rate = None if name in ("read_header", "stamp") else size / spent * 1e3
-        rows.append(Row(operation, label, len(batch), spent, spent / len(records), rate))
-    return rows
+    spent = {name: cpu_ns(work, seconds) for name, work in operations.items()}
+    return {name: Row(each, each / len(records)) for name, each in spent.items()}
 
 
 def figures(quick: bool) -> list[Figure]:
     """What a leader does with a batch of about 16 KiB, and what a client does with each record."""
     seconds = 0.03 if quick else 0.2
-    small = {row.operation: row for row in measure(records_of(150, 100), "150 x 100 B", Codec.NONE, seconds)}
-    large = {row.operation: row for row in measure(records_of(16, 1024), "16 x 1 KiB", Codec.NONE, seconds)}
-    return [
-        Figure("codec", "header, CRC and checks of 150 x 100 B", small["check_batch"].ns_per_batch / 1e3, "us CPU"),
-        Figure("codec", "encode a record of 100 B", small["encode"].ns_per_record, "ns CPU"),
-        Figure("codec", "decode a record of 100 B", small["decode"].ns_per_record, "ns CPU"),
-        Figure("codec", "encode a record of 1 KiB", large["encode"].ns_per_record, "ns CPU"),
-        Figure("codec", "decode a record of 1 KiB", large["decode"].ns_per_record, "ns CPU"),
+    small = measure(records_of(150, 100), seconds)
+    found = [
+        Figure("codec", f"{name} of 150 x 100 B", small[name].ns_per_batch / 1e3, "us CPU")
+        for name in ("read_header", "verify_crc", "check_batch", "stamp")
     ]
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="CPU time of the record codec")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--seconds", type=float, default=0.1, help="CPU time to spend on each figure")
-    parser.add_argument("--codecs", action="store_true", help="measure each compression codec as well")
-    options = parser.parse_args()
-    rows: list[Row] = []
-    for count, size in SHAPES:
-        label = f"{count} x {'1 KiB' if size == 1024 else f'{size} B'}"
-        rows += measure(records_of(count, size), label, Codec.NONE, options.seconds)
-    if options.codecs:
-        for codec in Codec:
-            if codec is not Codec.NONE:
-                rows += measure(records_of(16, 1024), "16 x 1 KiB", codec, options.seconds)
-    if options.json:
-        machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
-        print(json.dumps({"benchmark": "codec", **machine, "rows": [asdict(row) for row in rows]}, indent=2))
-        return
-    print(f"{'operation':<14} {'batch':<12} {'bytes':>8} {'us/batch':>10} {'ns/record':>10} {'MB/s':>8}")
-    for row in rows:
-        print(
-            f"{row.operation:<14} {row.batch:<12} {row.batch_bytes:>8} {row.ns_per_batch / 1e3:>10.2f}"
-            f" {row.ns_per_record:>10.1f} {'-' if row.mb_per_second is None else format(row.mb_per_second, '.0f'):>8}"
-        )
+    for what, records in (("100 B", records_of(150, 100)), ("1 KiB", records_of(16, 1024))):
+        for codec in Codec if what == "1 KiB" else (Codec.NONE,):
+            rows = measure(records, seconds, codec)
+            under = f", {codec.name.lower()}" if codec is not Codec.NONE else ""
+            for name in ("encode", "decode"):
+                found.append(Figure("codec", f"{name} a record of {what}{under}", rows[name].ns_per_record, "ns CPU"))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    main(figures)

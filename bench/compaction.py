@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -22,16 +21,15 @@ from odradek_broker.storage.cleaning.round import CleaningRound, Written
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import Codec, encode_batch, read_header
-from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
+from bench.append import new_log
 from bench.report import Figure
 from bench.run import main
 
 SHAPES = {"100 B": (150, 100, Codec.NONE), "1 KiB": (16, 1024, Codec.NONE), "1 KiB, LZ4": (16, 1024, Codec.LZ4)}
 LOG_BYTES, QUICK_LOG_BYTES = 64 << 20, 16 << 20
 SETTINGS = LogSettings(segment_bytes=8 << 20, compaction=CompactionSettings())
-BENCH = TopicPartition("bench", 0)
 
 
 def fill(log: Log, count: int, size: int, codec: Codec, log_bytes: int) -> None:
@@ -77,15 +75,11 @@ async def latest(work: Callable[[], Coroutine[object, object, None]]) -> tuple[f
 
 def measure(name: str, log_bytes: int) -> list[Figure]:
     count, size, codec = SHAPES[name]
-    files = OsFiles()
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-        log = Log.open(files, f"{folder}/bench-0", BENCH, settings=SETTINGS, clean=True, wall_ms=0)
+    with new_log(SETTINGS) as (files, log):
         fill(log, count, size, codec, log_bytes)
         before = log.size_bytes
         idle = asyncio.run(latest(lambda: asyncio.sleep(0.5)))
         seconds, late, worst = asyncio.run(latest(lambda: clean(files, log)))
-        log.close(clean=False)
-    files.close()
     return [
         Figure("compaction", f"records of {name}", before / seconds / 1e6, "MB/s"),
         Figure("compaction", f"records of {name}: loop late, 99 %", late, "ms"),

@@ -12,15 +12,12 @@ import asyncio
 import socket
 import statistics
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, started_cluster
 from bench.replicated import Driver, make_batch, prepare
 from bench.report import Figure
 from bench.run import main
@@ -69,14 +66,12 @@ async def produce_by_grpc(address: str, batch: bytes, seconds: float) -> int:
     return done
 
 
-def measured(directory: Path, seconds: float) -> Iterator[Figure]:
-    cluster = LocalCluster.create(directory, brokers=1)
-    try:
-        cluster.start_all()
+def measured(seconds: float) -> Iterator[Figure]:
+    with started_cluster(1) as cluster:
         asyncio.run(prepare(cluster, TOPIC, 1))
         node = cluster.nodes[1]
         for what, size in SIZES.items():
-            batch, _count = make_batch(size)
+            batch = make_batch(size)
             kafka, grpc = [], []
             for _ in range(ROUNDS):
                 before = cpu_seconds(node.pid)
@@ -89,14 +84,11 @@ def measured(directory: Path, seconds: float) -> Iterator[Figure]:
             yield Figure("kafka", f"Produce, {what}, {IN_FLIGHT} in flight", ours, "us CPU", FLOORS_US[what])
             yield Figure("kafka", f"the same on a gRPC stream, {what}", theirs, "us CPU")
             yield Figure("kafka", f"ratio, {what}", ours / theirs, "x")
-    finally:
-        cluster.stop_all()
 
 
 def figures(quick: bool) -> list[Figure]:
     """The leader's CPU for a batch, by either protocol."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        return list(measured(Path(directory) / "cluster", 0.7 if quick else 2.0))
+    return list(measured(0.7 if quick else 2.0))
 
 
 if __name__ == "__main__":

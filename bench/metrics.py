@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Coroutine
 
-from odradek_broker.local.processes import HOST, free_ports
+from odradek_broker.local.processes import HOST
 from odradek_broker.testing import AsyncCluster
 
-from bench.processes import resident_mib, wait_until_listening
+from bench.processes import listening_broker, resident_mib
 from bench.report import Figure
 from bench.run import main
 
@@ -101,24 +98,9 @@ def _get(url: str) -> int:
 
 def start_of_one(listener: str) -> tuple[float, float]:
     """Milliseconds from the start of a broker's process until it listens, and its memory when it is idle."""
-    grpc, controller = (f"{HOST}:{port}" for port in free_ports(2))
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        command = [sys.executable, "-m", "odradek_broker", "-X", f"log.dirs={directory}/data", "-X", "node.id=1"]
-        command += [
-            "-X",
-            f"listeners=GRPC://{grpc},REPLICATION://{HOST}:0,CONTROLLER://{controller}",
-            "-X",
-            f"{LISTENER}={listener}",
-        ]
-        started = time.perf_counter()
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as broker:
-            try:
-                wait_until_listening(grpc)
-                elapsed = (time.perf_counter() - started) * 1e3
-                time.sleep(SETTLE_S)
-                return elapsed, resident_mib(broker.pid)
-            finally:
-                broker.kill()
+    with listening_broker(**{LISTENER: listener}) as (elapsed, pid):
+        time.sleep(SETTLE_S)
+        return elapsed, resident_mib(pid)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,13 @@ One log in a temporary directory, larger than the cache, files in the page cache
 
 from __future__ import annotations
 
-import tempfile
 import time
 
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
-from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import read_header
-from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.files import OsFiles
 
-from bench.append import a_batch
+from bench.append import a_batch, new_log
 from bench.report import Figure
 from bench.run import main
 
@@ -31,28 +27,17 @@ HOT_BATCHES = 512  # of the end, surely in the cache
 
 def figures(quick: bool) -> list[Figure]:
     """CPU per batch, the best of several rounds."""
-    files = OsFiles()
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-        log = _filled_log(files, f"{folder}/bench-0")
+    with new_log(cache=RecentBatches(CACHE_BYTES)) as (_, log):
+        for _ in range(LOG_BATCHES):
+            batch = a_batch_at(log.end_offset)
+            log.append((read_header(batch),), (batch[:16], memoryview(batch)[16:]))
         rounds = 3 if quick else 10
         hot = min(_read_us(log, log.end_offset - HOT_BATCHES, log.end_offset) for _ in range(rounds))
         cold = min(_read_us(log, 0, LOG_BATCHES // 2) for _ in range(rounds))
-        log.close(clean=False)
-    files.close()
     return [
         Figure("read", "16 KiB batch from the cache", hot, "us CPU"),
         Figure("read", "16 KiB batch from the disk, CRC checked", cold, "us CPU"),
     ]
-
-
-def _filled_log(files: OsFiles, directory: str) -> Log:
-    cache = RecentBatches(CACHE_BYTES)
-    partition = TopicPartition("bench", 0)
-    log = Log.open(files, directory, partition, settings=LogSettings(), clean=True, wall_ms=0, cache=cache)
-    for _ in range(LOG_BATCHES):
-        batch = a_batch_at(log.end_offset)
-        log.append((read_header(batch),), (batch[:16], memoryview(batch)[16:]))
-    return log
 
 
 def a_batch_at(offset: int, made: bytes = a_batch(BATCH_BYTES)) -> bytes:

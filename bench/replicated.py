@@ -4,20 +4,16 @@ The batches are encoded beforehand and sent on produce streams, so that the brok
 CPU is what the kernel charged to each broker process; the leader's share is told from the followers' because one
 topic is led by one broker in the `leader` rows. Everything runs within one go on one machine.
 
-    python -m bench.replicated [--seconds 5] [--json]
+    python -m bench.replicated [--quick] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import statistics
-import tempfile
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.errors import ErrorCode
@@ -28,8 +24,9 @@ from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, started_cluster
 from bench.report import Figure
+from bench.run import main
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 METADATA = "/odradek.v1.Broker/Metadata"
@@ -45,11 +42,9 @@ class Row:
     what: str
     partitions: int
     in_flight: int
-    batch_bytes: int
     batches: int
     seconds: float
     mb_per_s: float
-    records_per_s: float
     p50_ms: float
     p99_ms: float
     leader_us_per_batch: float
@@ -57,12 +52,12 @@ class Row:
     client_us_per_batch: float
 
 
-def make_batch(size: int, record_size: int = 100) -> tuple[bytes, int]:
-    """A batch of about `size` bytes with records of `record_size`; returns it with its record count."""
+def make_batch(size: int, record_size: int = 100) -> bytes:
+    """A batch of about `size` bytes with records of `record_size`."""
     now_ms = int(time.time() * 1000)
     count = max(1, size // (record_size + 8))
     value = os.urandom(record_size)
-    return encode_batch([(now_ms, None, value, ())] * count), count
+    return encode_batch([(now_ms, None, value, ())] * count)
 
 
 class Driver:
@@ -119,7 +114,7 @@ async def measure(
 ) -> Row:  # fmt: skip
     """One row: all partitions of the topic are led by one broker."""
     network = GrpcNetwork()
-    batch, count = make_batch(size, record_size)
+    batch = make_batch(size, record_size)
     driver = Driver(network, cluster.nodes[leader].grpc, topic, list(range(partitions)), batch)
     await driver.run(in_flight, time.perf_counter() + min(1.0, seconds / 3))
     driver.latencies.clear()
@@ -134,8 +129,7 @@ async def measure(
     latencies = sorted(driver.latencies)
     per_batch = 1e6 / batches
     return Row(
-        what, partitions, in_flight, len(batch), batches, round(elapsed, 2),
-        round(batches * len(batch) / elapsed / 1e6, 1), round(batches * count / elapsed),
+        what, partitions, in_flight, batches, round(elapsed, 2), round(batches * len(batch) / elapsed / 1e6, 1),
         round(statistics.median(latencies) * 1e3, 2), round(latencies[int(len(latencies) * 0.99)] * 1e3, 2),
         round(used[leader] * per_batch, 1),
         round(sum(cpu for node_id, cpu in used.items() if node_id != leader) * per_batch, 1),
@@ -177,11 +171,9 @@ async def until_ready(cluster: LocalCluster, network: GrpcNetwork) -> None:
     raise RuntimeError("the brokers did not become ready within 20 s")
 
 
-async def run(seconds: float, directory: Path) -> list[Row]:
-    cluster = LocalCluster.create(directory, brokers=3)
+async def run(seconds: float) -> list[Row]:
     rows: list[Row] = []
-    try:
-        cluster.start_all()
+    with started_cluster() as cluster:
         for what, partitions, in_flight, size, record in (
             ("one record in flight", 1, 1, 100, 100),
             ("16 KiB batches", 1, 5, 16_384, 100),
@@ -193,17 +185,13 @@ async def run(seconds: float, directory: Path) -> list[Row]:
             topic = f"bench-{len(rows)}"
             leader = await prepare(cluster, topic, partitions)
             rows.append(await measure(cluster, what, topic, leader, partitions, in_flight, size, seconds, record))
-    finally:
-        cluster.stop_all()
     return rows
 
 
 def figures(quick: bool) -> list[Figure]:
     """Rate, latency and the leader's CPU, by batch size."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        rows = asyncio.run(run(1.5 if quick else 5.0, Path(directory) / "cluster"))
     found = []
-    for row in rows:
+    for row in asyncio.run(run(1.5 if quick else 5.0)):
         name = f"{row.what}, {row.partitions} x {row.in_flight}"
         if row.in_flight == 1:
             found.append(Figure("replicated", f"{name}, p50", row.p50_ms, "ms", LATENCY_FLOOR_MS))
@@ -213,33 +201,11 @@ def figures(quick: bool) -> list[Figure]:
         rate, leader = (RATE_FLOOR_MB_PER_S, LEADER_FLOOR_US) if floors else (None, None)
         found.append(Figure("replicated", name, row.mb_per_s, "MB/s", rate, at_least=True))
         found.append(Figure("replicated", f"{name}, leader per batch", row.leader_us_per_batch, "us CPU", leader))
+        found.append(Figure("replicated", f"{name}, followers per batch", row.followers_us_per_batch, "us CPU"))
+        found.append(Figure("replicated", f"{name}, client per batch", row.client_us_per_batch, "us CPU"))
         found.append(Figure("replicated", f"{name}, p50", row.p50_ms, "ms"))
     return found
 
 
-def table(rows: list[Row]) -> str:
-    lines = [
-        f"{'acks=all, 3 brokers':34} {'MB/s':>7} {'rec/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'leader us':>10} "
-        f"{'2 followers us':>15} {'client us':>10}"
-    ]
-    for row in rows:
-        name = f"{row.what}, {row.partitions} x {row.in_flight}"
-        lines.append(
-            f"{name:34} {row.mb_per_s:7.1f} {row.records_per_s:9.0f} {row.p50_ms:7.2f} {row.p99_ms:7.2f} "
-            f"{row.leader_us_per_batch:10.1f} {row.followers_us_per_batch:15.1f} {row.client_us_per_batch:10.1f}"
-        )
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        rows = asyncio.run(run(options.seconds, Path(directory) / "cluster"))
-    print(json.dumps([asdict(row) for row in rows], indent=2) if options.json else table(rows))
-
-
 if __name__ == "__main__":
-    main()
+    main(figures)

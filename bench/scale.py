@@ -23,10 +23,8 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import odradek.sync
 from aiokafka import AIOKafkaConsumer
@@ -34,7 +32,7 @@ from odradek import Admin, Consumer, NewTopic, Producer, TopicPartition
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
 
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, started_cluster
 from bench.report import Figure
 from bench.run import main
 
@@ -54,24 +52,19 @@ START_S = 60.0
 
 def figures(quick: bool) -> list[Figure]:
     """All of them, each with its floor."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3)
-        try:
-            cluster.start_all()
-            asyncio.run(wait_until_ready(cluster, timeout_s=START_S))
-            with odradek.sync.Admin(cluster.bootstrap) as admin:
-                admin.create_topics([NewTopic("few", FEW, 3), NewTopic("many", MANY, 3)])
-                admin.create_topics([NewTopic("written", FEW, 3), NewTopic("read", FEW, 3)])
-            records = 30_000 if quick else 200_000
-            return [
-                *producing(cluster, records),
-                *asyncio.run(consuming(cluster)),
-                *asyncio.run(connections(cluster, 20 if quick else 60)),
-                *asyncio.run(portions(cluster)),
-                *asyncio.run(at_once(cluster)),
-            ]
-        finally:
-            cluster.kill_all()
+    with started_cluster() as cluster:
+        asyncio.run(wait_until_ready(cluster, timeout_s=START_S))
+        with odradek.sync.Admin(cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("few", FEW, 3), NewTopic("many", MANY, 3)])
+            admin.create_topics([NewTopic("written", FEW, 3), NewTopic("read", FEW, 3)])
+        records = 30_000 if quick else 200_000
+        return [
+            *producing(cluster, records),
+            *asyncio.run(consuming(cluster)),
+            *asyncio.run(connections(cluster, 20 if quick else 60)),
+            *asyncio.run(portions(cluster)),
+            *asyncio.run(at_once(cluster)),
+        ]
 
 
 def least(*ways: Callable[[], float]) -> list[float]:

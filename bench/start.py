@@ -30,9 +30,8 @@ from odradek import Admin, NewTopic, OdradekError, Producer
 from odradek.cli.main import command_tree
 from odradek.cli.reference import commands
 from odradek_broker.local.cluster import LocalCluster
-from odradek_broker.local.processes import HOST, free_ports
 
-from bench.processes import cpu_seconds, resident_mib, wait_until_listening
+from bench.processes import cpu_seconds, listening_broker, resident_mib, started_cluster
 from bench.report import Figure
 from bench.run import main
 
@@ -87,17 +86,8 @@ def help_ms(*words: str, times: int = HELPS) -> float:
 
 def listening_ms() -> float:
     """One broker that is a cluster of its own, on an empty directory."""
-    grpc, controller = (f"{HOST}:{port}" for port in free_ports(2))
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        command = [sys.executable, "-m", "odradek_broker", "-X", f"log.dirs={directory}/data", "-X", "node.id=1"]
-        command += ["-X", f"listeners=GRPC://{grpc},REPLICATION://{HOST}:0,CONTROLLER://{controller}"]
-        started = time.perf_counter()
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as broker:
-            try:
-                wait_until_listening(grpc)
-                return (time.perf_counter() - started) * 1e3
-            finally:
-                broker.kill()
+    with listening_broker() as (elapsed, _):
+        return elapsed
 
 
 def first_ack_ms() -> float:
@@ -152,19 +142,14 @@ async def _create_topic(bootstrap: str, partitions: int) -> None:
 
 async def idle(seconds: float) -> tuple[float, float]:
     """The largest RSS in MiB and the largest CPU share in percent."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3)
-        try:
-            cluster.start_all()
-            await _create_topic(cluster.bootstrap, partitions=6)
-            await asyncio.sleep(SETTLE_S)
-            pids = [node.pid for node in cluster.nodes.values()]
-            before = {pid: cpu_seconds(pid) for pid in pids}
-            await asyncio.sleep(seconds)
-            used = max(cpu_seconds(pid) - before[pid] for pid in pids)
-            return max(resident_mib(pid) for pid in pids), 100 * used / seconds
-        finally:
-            cluster.stop_all()
+    with started_cluster() as cluster:
+        await _create_topic(cluster.bootstrap, partitions=6)
+        await asyncio.sleep(SETTLE_S)
+        pids = [node.pid for node in cluster.nodes.values()]
+        before = {pid: cpu_seconds(pid) for pid in pids}
+        await asyncio.sleep(seconds)
+        used = max(cpu_seconds(pid) - before[pid] for pid in pids)
+        return max(resident_mib(pid) for pid in pids), 100 * used / seconds
 
 
 if __name__ == "__main__":

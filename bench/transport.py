@@ -2,27 +2,26 @@
 
 An echo peer runs in a process of its own; one message is outstanding (c=1). Printed per way and size: median and 99th
 percentile of the round trip, and CPU microseconds per round trip of the asking and of the answering process, threads
-of gRPC included. Run `python -m bench.transport [--json] [--seconds 1.5] [--loop uvloop|asyncio]`.
+of gRPC included. Run `python -m bench.transport [--quick] [--json]`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import uvloop
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import CallContext, Handlers, Stream
 
 from bench.report import Figure
+from bench.run import main
 
-T = TypeVar("T")
 Row = dict[str, Any]
 
 SIZES = (100, 16 * 1024, 256 * 1024)
@@ -32,15 +31,6 @@ WARM_UP = 200
 def cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def run(main: Coroutine[Any, Any, T], loop: str) -> T:
-    if loop == "uvloop":
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(main)
-    return asyncio.run(main)
 
 
 async def serve() -> None:
@@ -76,7 +66,6 @@ async def measure(
     peer_used = float(await network.call(peer, "/bench.Echo/Cpu", b"", 5000)) - peer_before
     times.sort()
     return {
-        "messages": len(times),
         "p50_us": times[len(times) // 2] * 1e6,
         "p99_us": times[len(times) * 99 // 100] * 1e6,
         "cpu_client_us": used / len(times) * 1e6,
@@ -105,13 +94,13 @@ async def compare(peer: str, seconds: float) -> list[Row]:
     return rows
 
 
-def against_a_peer(seconds: float, loop: str) -> list[Row]:
+def against_a_peer(seconds: float) -> list[Row]:
     """Start the echo peer, measure, stop it."""
-    command = [sys.executable, "-m", "bench.transport", "--serve", "--loop", loop]
+    command = [sys.executable, "-c", "import uvloop; from bench.transport import serve; uvloop.run(serve())"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdout is not None
         try:
-            return run(compare(peer.stdout.readline().strip(), seconds), loop)
+            return uvloop.run(compare(peer.stdout.readline().strip(), seconds))
         finally:
             peer.kill()
 
@@ -119,37 +108,13 @@ def against_a_peer(seconds: float, loop: str) -> list[Row]:
 def figures(quick: bool) -> list[Figure]:
     """CPU of both ends together for one message there and one back, and how long it takes."""
     found = []
-    for row in against_a_peer(0.5 if quick else 2.0, "uvloop"):
+    for row in against_a_peer(0.5 if quick else 2.0):
         name = f"{row['way']}, {row['bytes']:,} bytes, there and back"
         found.append(Figure("transport", name, row["cpu_client_us"] + row["cpu_server_us"], "us CPU"))
         found.append(Figure("transport", f"{name}, p50", row["p50_us"], "us"))
+        found.append(Figure("transport", f"{name}, p99", row["p99_us"], "us"))
     return found
 
 
-def show(rows: list[Row], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(rows))
-        return
-    print(f"{'way':8}{'bytes':>8}{'p50 us':>9}{'p99 us':>9}{'CPU us client':>15}{'server':>8}{'messages':>10}")
-    for row in rows:
-        print(
-            f"{row['way']:8}{row['bytes']:8}{row['p50_us']:9.0f}{row['p99_us']:9.0f}"
-            f"{row['cpu_client_us']:15.0f}{row['cpu_server_us']:8.0f}{row['messages']:10.0f}"
-        )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="cost of one message through the network port over gRPC")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--seconds", type=float, default=1.5, help="time per row")
-    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
-        run(serve(), options.loop)
-        return
-    show(against_a_peer(options.seconds, options.loop), as_json=options.json)
-
-
 if __name__ == "__main__":
-    main()
+    main(figures)

@@ -7,9 +7,8 @@ no access to the brokers' disks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek_audit.words import plural
 
@@ -137,15 +136,6 @@ class Excerpt:
     differing_in_records: int = 0
     lacked: Lacked | None = None
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Excerpt:
-        """Undo `asdict`, also after a way through JSON. Raises `KeyError` or `TypeError` for other fields."""
-        values = dict(raw)
-        values["agreeing"] = tuple(raw["agreeing"])
-        values["sides"] = tuple(_side(side) for side in raw["sides"])
-        values["lacked"] = Lacked(*raw["lacked"]) if raw.get("lacked") else None
-        return cls(**values)
-
     def counterpart(self, side: Side) -> Side | None:
         """What a side is compared with: the reference; and the reference with the accused."""
         return self.side(ACCUSED if side.role == REFERENCE else REFERENCE)
@@ -153,28 +143,6 @@ class Excerpt:
     def side(self, role: str) -> Side | None:
         """The first side with a role."""
         return next((side for side in self.sides if side.role == role), None)
-
-
-def _side(raw: Mapping[str, Any]) -> Side:
-    values = dict(raw)
-    values["lines"] = tuple(BatchLine(**line) for line in raw["lines"])
-    values["batch"] = None if raw["batch"] is None else _batch(raw["batch"])
-    values["raw"] = None if raw["raw"] is None else Bytes(**raw["raw"])
-    return Side(**values)
-
-
-def _batch(raw: Mapping[str, Any]) -> BatchView:
-    values = dict(raw)
-    values["line"] = BatchLine(**raw["line"])
-    values["records"] = tuple(_record(record) for record in raw["records"])
-    values["windows"] = tuple(Bytes(**window) for window in raw["windows"])
-    return BatchView(**values)
-
-
-def _record(raw: Mapping[str, Any]) -> RecordView:
-    values = dict(raw)
-    values["key"], values["value"] = Bytes(**raw["key"]), Bytes(**raw["value"])
-    return RecordView(**values)
 
 
 def batch_words(side: Side, where: str = "") -> str:

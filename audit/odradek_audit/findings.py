@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from odradek_audit.excerpt import Excerpt
 from odradek_audit.words import plain
@@ -118,12 +120,8 @@ class Finding:
 
     @classmethod
     def from_json(cls, line: str) -> Finding:
-        raw = json.loads(line)
-        raw["severity"] = Severity(raw["severity"])
-        if raw.get("excerpt") is not None:
-            raw["excerpt"] = Excerpt.from_dict(raw["excerpt"])
-        raw["replicas"] = tuple(raw.get("replicas", ()))
-        return cls(**{entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw})
+        """Undo `to_json`. Raises `msgspec.ValidationError`."""
+        return msgspec.json.decode(line, type=cls)
 
     @property
     def place(self) -> str:
