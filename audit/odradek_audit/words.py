@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from odradek_proto.words import noun, plural
 __all__ = ["count", "noun", "offsets", "plain", "plural", "replicas_have"]
 
 SENTENCE_LIMIT = 900
+_UNUSUAL = re.compile("[^ -~]")
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that a reader would not see, or that change how the rest is shown."""
 
@@ -33,14 +35,12 @@ def replicas_have(replicas: Sequence[str], adverb: str = "") -> str:
 def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
     """Text with invisible characters as escapes, cut to a length; still to be escaped."""
     cut = text[:limit]
-    result = "".join(_visible(character) for character in cut)
+    result = _UNUSUAL.sub(lambda found: _visible(found[0]), cut)
     left = len(text) - len(cut)
     return f"{result}… ({left:,} more)" if left > 0 else result
 
 
 def _visible(character: str) -> str:
-    if " " <= character <= "~":
-        return character
     if unicodedata.category(character) not in _VISIBLE_AS_ESCAPE:
         return character
     number = ord(character)

@@ -19,7 +19,7 @@ from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 from tests.seeds import unless_torture
 
 WriteCluster = Callable[..., dict[str, Path]]
-SAMPLE = 100
+SAMPLE = 60
 BITS_OF_ALL = 8 * 1024  # and more: the set would be too small to mean anything
 
 

@@ -16,6 +16,7 @@ from odradek_audit.cli.commands import app
 from odradek_audit.findings import FindingSink
 from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.partition import Compared, Stream, compare, judge_epochs, judge_memory
+from odradek_audit.live.run import Request, audit_cluster
 from odradek_audit.live.wire import Answer, WireError
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
@@ -56,7 +57,9 @@ def live(bootstrap: str, topic: str, *options: str) -> tuple[int, dict[str, Any]
 
 def replicated(bootstrap: str, topic: str, records: int) -> None:
     """Return once both followers know that so many records are committed: they hear of it with their next fetch."""
-    until(lambda: live(bootstrap, topic)[1]["compared_records"], lambda seen: seen == 2 * records)
+    addresses = (each.rpartition(":") for each in bootstrap.split(","))
+    asked = Request([(host, int(port)) for host, _, port in addresses], [topic])
+    until(lambda: audit_cluster(asked, lambda _: None)[0].compared_records, lambda seen: seen == 2 * records)
 
 
 @contextmanager

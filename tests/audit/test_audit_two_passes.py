@@ -100,7 +100,7 @@ def test_damage_is_reported_alike_in_one_pass_and_through_several_processes(tmp_
     assert (through_two.findings, through_two.partitions) == (report.findings, report.partitions)
 
 
-@pytest.mark.parametrize("seed", seeds(6, every_day=3))
+@pytest.mark.parametrize("seed", seeds(6, every_day=2))
 def test_flipped_bits_anywhere_are_judged_alike(seed: int, tmp_path: Path) -> None:
     """In segments, indexes, snapshots, epochs, of any replica."""
     rng = random.Random(seed)
@@ -130,7 +130,7 @@ def transactions(rng: random.Random) -> SampleLog:
     return log
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, every_day=2))
 def test_transactions_are_proven_unless_an_index_says_something_else(seed: int, write_cluster: WriteCluster) -> None:
     """They span parts and segments, and the last ones are open. An entry is missing, or of another producer, or begins
     elsewhere, or there is one without a marker."""
@@ -193,7 +193,7 @@ def test_common_range_that_cuts_blocks_is_proven(write_cluster: WriteCluster, ba
     assert batches * 7 > BLOCK_OFFSETS or batches == 3
 
 
-@pytest.mark.parametrize("place", [0.0, 0.4, 0.7, 0.999])
+@pytest.mark.parametrize("place", [0.0, 0.7, 0.999])
 def test_changed_value_is_found_in_every_block(write_cluster: WriteCluster, place: float) -> None:
     """At the edges of the common range and inside of it."""
     log = SampleLog().fill(700, records=7, epoch=0)

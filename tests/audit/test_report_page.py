@@ -501,7 +501,7 @@ def test_records_lost_in_a_row_are_told_as_one_loss(write_cluster: WriteCluster)
     assert "3 findings in 1 partition." in said
 
 
-@pytest.mark.parametrize("seed", seeds(40, every_day=8, slow=20))
+@pytest.mark.parametrize("seed", seeds(40, every_day=4, slow=20))
 def test_any_damage_ends_in_a_sound_page(write_cluster: WriteCluster, seed: int) -> None:
     """Bytes cut, repeated, zeroed or replaced by noise in any file: a page, and nothing but our markup."""
     chance = random.Random(seed)

@@ -12,6 +12,7 @@ from odradek_audit.catalogue import EPOCH_FORK, LOG_MATCHING
 from odradek_audit.checks.walking import Compared, Side, Stretch
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BatchTable, SegmentReader
+from odradek_audit.inputs.records import first_apart
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,6 @@ def _contrast(record: Record, other: Record | None) -> str:
     mine, theirs = record.value or b"", other.value or b""
     if record.value == other.value:
         return "the values are equal; key, timestamp or headers are not"
-    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+    place = first_apart(mine, theirs)
     start = max(0, place - 12)
     return f"byte {place} of the value: {mine[start : place + 12]!r} against {theirs[start : place + 12]!r}"

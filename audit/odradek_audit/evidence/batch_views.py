@@ -5,7 +5,6 @@ Nothing is raised because of what the bytes are: a batch that cannot be decoded 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from odradek_proto.records import HEADER_SIZE, CorruptBatch, Record, decode_reco
 
 from odradek_audit.excerpt import SHOWN_BYTES, BatchLine, BatchView, Bytes, RecordView
 from odradek_audit.inputs.facts import BatchFacts
+from odradek_audit.inputs.records import first_apart
 
 RECORDS_BEFORE, RECORDS_AFTER = 2, 5
 LARGEST_DECODED = 8 * 1024 * 1024
@@ -57,14 +57,17 @@ def first_difference(one: FoundBatch, other: FoundBatch | None) -> Difference:
     mine, theirs = one.data, other.data
     if mine == theirs:
         return Difference(-1, 0, 0)
-    places = [place for place, (left, right) in enumerate(zip(mine, theirs, strict=False)) if left != right]
-    shorter, longer = sorted((len(mine), len(theirs)))
-    if longer > shorter:
-        places.append(shorter)  # where the shorter one ends; the bytes behind it are counted below
-    behind = bisect_left(places, HEADER_SIZE)
-    beyond = max(0, longer - shorter - 1)
-    first = places[behind] if behind < len(places) else places[0]
-    return Difference(first, len(places) + beyond, len(places) - behind + min(beyond, max(0, longer - HEADER_SIZE)))
+    my_records, their_records = mine[HEADER_SIZE:], theirs[HEADER_SIZE:]
+    differ = my_records != their_records
+    first = HEADER_SIZE + first_apart(my_records, their_records) if differ else first_apart(mine, theirs)
+    return Difference(first, _bytes_apart(mine, theirs), _bytes_apart(my_records, their_records))
+
+
+def _bytes_apart(one: bytes, other: bytes) -> int:
+    """How many bytes differ, those included that only the longer one has."""
+    shorter, longer = sorted((len(one), len(other)))
+    apart = int.from_bytes(one[:shorter], "big") ^ int.from_bytes(other[:shorter], "big")
+    return longer - apart.to_bytes(shorter, "big").count(0)
 
 
 def first_wrong_record(one: FoundBatch, other: FoundBatch | None, offset: int) -> int:
@@ -147,6 +150,5 @@ def _around(content: bytes | None, other: bytes | None) -> int:
     """Where to begin so that the first difference is among the bytes that are shown."""
     if content is None or other is None or content == other or len(content) <= SHOWN_BYTES:
         return 0
-    shorter = min(len(content), len(other))
-    place = next((at for at in range(shorter) if content[at] != other[at]), shorter)
+    place = first_apart(content, other)
     return max(0, place - SHOWN_BYTES // 2) if place >= SHOWN_BYTES else 0

@@ -58,6 +58,18 @@ def decoded_row(table: BatchTable, row: int, replica: str, reader: SegmentReader
     return _decode(reader.read(replica, file, table.position[row], table.size[row]), 0, row)
 
 
+def first_apart(one: bytes, other: bytes) -> int:
+    """Where two values begin to differ; the end of the shorter one, if the longer one begins with it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def _run_end(table: BatchTable, row: int) -> int:
     """One past the last row that stands in the same segment and within `READ_BYTES` of this one."""
     stop = row + 1
