@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-WriteCluster = Callable[..., dict[str, Path]]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ epoch file, checkpoints. `planting` damages copies of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,8 @@ from odradek_proto.formats import (
 from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
 from odradek_proto.topics import TopicPartition, partition_directory
 
+WriteCluster = Callable[..., dict[str, Path]]
+"""What the fixture `write_cluster` gives."""
 CLUSTER_ID = "b2RyYWRlay1zYW1wbGUtMQ"
 FIRST_TIMESTAMP = 1_700_000_000_000
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, Kafka's default

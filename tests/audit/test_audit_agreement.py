@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from odradek_audit.checks import producers
 from odradek_audit.engine.local import audit
 
-from tests.audit.sample import SampleLog, SamplePartition
-
-WriteCluster = Callable[..., dict[str, Path]]
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
 
 def prefix() -> SampleLog:

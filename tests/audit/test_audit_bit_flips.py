@@ -7,18 +7,16 @@ Every day some hundreds by chance, in a log with every codec, several epochs, an
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_proto.compression import Codec
 from odradek_proto.records import ControlType
 
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
 from tests.seeds import unless_torture
 
-WriteCluster = Callable[..., dict[str, Path]]
 SAMPLE = 60
 BITS_OF_ALL = 8 * 1024  # and more: the set would be too small to mean anything
 

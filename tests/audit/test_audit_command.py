@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleLog
+from tests.audit.sample import SampleLog, WriteCluster
 from tests.signals import sigint_of_children
 
-WriteCluster = Callable[..., dict[str, Path]]
 runner = CliRunner()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +13,8 @@ from odradek_proto.formats import encode_offset_checkpoint
 from odradek_proto.records import ControlType, encode_batch
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 CLEANED_TO = 6
 
 
@@ -59,7 +58,7 @@ WHOLE, CLEANED, LATER = but(), but(0, 1), but(0, 1, 4)
 
 
 @pytest.fixture
-def compacted(write_cluster: WriteCluster) -> Callable[..., dict[str, Path]]:
+def compacted(write_cluster: WriteCluster) -> WriteCluster:
     """Replicas whose cleaners have been below `CLEANED_TO`, but on those that have all records."""
 
     def write(*samples: SamplePartition) -> dict[str, Path]:
@@ -92,7 +91,7 @@ def found(replicas: dict[str, Path], events: Sequence[Event] = ()) -> list[tuple
     ],
 )
 def test_replicas_that_were_cleaned_apart_agree(
-    compacted: Callable[..., dict[str, Path]], samples: tuple[SamplePartition, ...], copies: int
+    compacted: WriteCluster, samples: tuple[SamplePartition, ...], copies: int
 ) -> None:
     """Superseded records, and tombstones whose time is over, may be on some replicas only. What is on several was
     compared, and is counted."""
@@ -110,7 +109,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize(("damaged", "offset", "said"), DAMAGED)
 def test_what_the_cleaner_must_keep_is_missed(
-    compacted: Callable[..., dict[str, Path]], damaged: SamplePartition, offset: int, said: str
+    compacted: WriteCluster, damaged: SamplePartition, offset: int, said: str
 ) -> None:
     """Below the cleaner's point bytes differ anyway; the newest record of a key may not."""
     (finding,) = audit(compacted(WHOLE, CLEANED, damaged)).findings
@@ -118,7 +117,7 @@ def test_what_the_cleaner_must_keep_is_missed(
     assert said in finding.sentence
 
 
-def test_a_key_that_came_back_is_told_at_the_replica_that_has_it(compacted: Callable[..., dict[str, Path]]) -> None:
+def test_a_key_that_came_back_is_told_at_the_replica_that_has_it(compacted: WriteCluster) -> None:
     """The others have cleaned the value and its tombstone away; with its tombstone it is one that waits for the
     cleaner (`test_replicas_that_were_cleaned_apart_agree`)."""
     (finding,) = audit(compacted(LATER, LATER, but(0, 4))).findings
@@ -127,7 +126,7 @@ def test_a_key_that_came_back_is_told_at_the_replica_that_has_it(compacted: Call
 
 
 def test_a_replica_that_ends_earlier_may_have_what_was_superseded_later(
-    compacted: Callable[..., dict[str, Path]],
+    compacted: WriteCluster,
 ) -> None:
     """Near miss: its newest record of a key is one that another replica has cleaned away for a newer one."""
     short = log_of(WRITTEN[:5])
@@ -150,16 +149,14 @@ def told(*, keys: bool = True, tombstones: bool = True, topic: str = "t") -> lis
 
 
 @pytest.mark.parametrize("log", [WHOLE, CLEANED, LATER])
-def test_healthy_compacted_data_give_no_finding_with_a_history(
-    compacted: Callable[..., dict[str, Path]], log: SamplePartition
-) -> None:
+def test_healthy_compacted_data_give_no_finding_with_a_history(compacted: WriteCluster, log: SamplePartition) -> None:
     """A record is there, or a newer one of its key, or its tombstone was."""
     assert found(compacted(log, log), told()) == []
 
 
 @pytest.mark.parametrize("log", [WHOLE, CLEANED, LATER])
 def test_a_history_without_keys_says_nothing_about_what_was_cleaned(
-    compacted: Callable[..., dict[str, Path]], log: SamplePartition
+    compacted: WriteCluster, log: SamplePartition
 ) -> None:
     """Nor about tombstones, which its writer could not write down. How many records that concerns is a note."""
     report = audit(compacted(log, log), history=History(told(keys=False, tombstones=False)))
@@ -172,7 +169,7 @@ def test_a_history_without_keys_says_nothing_about_what_was_cleaned(
     ("gone", "lost"), [((0, 1, 5), [5]), ((0, 1, 2), [0, 2]), ((0, 1, 7), [7]), ((0, 1, 3), []), ((0, 1, 4), [])]
 )
 def test_the_newest_acknowledged_record_of_a_key_is_missed(
-    compacted: Callable[..., dict[str, Path]], gone: tuple[int, ...], lost: list[int]
+    compacted: WriteCluster, gone: tuple[int, ...], lost: list[int]
 ) -> None:
     """Also above the cleaner's point, where nothing may be missing; not what a newer one of its key stands for."""
     log = log_of([*(each for each in WRITTEN if each.offset not in gone), Written(8, b"f", b"f8")])
@@ -182,7 +179,7 @@ def test_the_newest_acknowledged_record_of_a_key_is_missed(
 
 
 def test_another_record_in_the_place_of_an_acknowledged_one_is_found(
-    compacted: Callable[..., dict[str, Path]],
+    compacted: WriteCluster,
 ) -> None:
     """The cleaner takes records away; it changes none."""
     log = but(0, 1, changed=Written(5, b"d", b"e7"))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
-
-WriteCluster = Callable[..., dict[str, Path]]
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
 
 @pytest.mark.parametrize(("checkpoints_first", "expected"), [(True, []), (False, ["checkpoint-order"])])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from odradek_audit.engine.local import audit
@@ -15,7 +13,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
 PARTITION = TopicPartition("t", 0)
@@ -24,7 +22,7 @@ SAMPLED = [kind for kind in KINDS if kind not in NEEDS_PRODUCERS]
 """The others are tested on what Kafka wrote."""
 
 
-def test_healthy_replicas_agree(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_healthy_replicas_agree(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Equal logs in three directories give no finding, and everything is counted as compared."""
     report = audit(write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3))
     assert (report.verdict, report.exit_code, report.findings) == ("fine", 0, [])
@@ -34,9 +32,7 @@ def test_healthy_replicas_agree(write_cluster: Callable[..., dict[str, Path]], l
 
 @pytest.mark.parametrize("seed", seeds(2, every_day=1))
 @pytest.mark.parametrize("kind", SAMPLED)
-def test_planted_damage_is_found(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog, kind: str, seed: int
-) -> None:
+def test_planted_damage_is_found(write_cluster: WriteCluster, log: SampleLog, kind: str, seed: int) -> None:
     """Wherever chance put it, one finding names what was planted."""
     stopped = kind in NEEDS_CLEAN_STOP
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3, clean_shutdown=stopped)
@@ -48,7 +44,7 @@ def test_planted_damage_is_found(
     assert report.exit_code == 3
 
 
-def test_consequences_stand_in_the_evidence(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_consequences_stand_in_the_evidence(write_cluster: WriteCluster, log: SampleLog) -> None:
     """The changed epoch is the finding; that the batch differs from the other replicas' is told with it."""
     replicas = write_cluster(log, log, log)
     planted = plant("lower-epoch", replicas["2"], PARTITION, random.Random(1))
@@ -56,7 +52,7 @@ def test_consequences_stand_in_the_evidence(write_cluster: Callable[..., dict[st
     assert finding.evidence["consequences"] == [{"check": "log-matching", "replica": "2", "offset": planted.offset}]
 
 
-def test_wrong_entries_of_one_file_are_told_once(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_wrong_entries_of_one_file_are_told_once(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Indexes of a log that was emptied are wrong in every entry, and the leader epoch file in two epochs: each of
     these files is one finding, with its first entry and the number of the others."""
     replicas = write_cluster(*[SamplePartition(log, high_watermark=0)] * 2, clean_shutdown=True)
@@ -76,9 +72,7 @@ def test_wrong_entries_of_one_file_are_told_once(write_cluster: Callable[..., di
     }
 
 
-def test_a_lost_end_that_checkpoints_have_counted_is_told_once(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog
-) -> None:
+def test_a_lost_end_that_checkpoints_have_counted_is_told_once(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Both checkpoints and both indexes speak of the end that is gone: the indexes stand in the evidence."""
     sample = SamplePartition(log, recovery_point=260)
     replicas = write_cluster(sample, sample, clean_shutdown=True)
@@ -90,9 +84,7 @@ def test_a_lost_end_that_checkpoints_have_counted_is_told_once(
     assert {each["check"] for each in finding.evidence["consequences"]} == {"index-unsound"}
 
 
-def test_entries_of_another_file_are_another_finding(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog
-) -> None:
+def test_entries_of_another_file_are_another_finding(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Near miss: one wrong entry in the indexes of two segments is two findings, and neither speaks of more."""
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 2)
     paths = sorted((replicas["2"] / "t-0").glob("*.index"))[:2]
@@ -105,7 +97,7 @@ def test_entries_of_another_file_are_another_finding(
     assert not any("more entr" in finding.sentence for finding in found)
 
 
-def test_times_are_judged_by_the_youngest_record_before_them(write_cluster: Callable[..., dict[str, Path]]) -> None:
+def test_times_are_judged_by_the_youngest_record_before_them(write_cluster: WriteCluster) -> None:
     """A time index whose second entry holds against the records since the first, and not against the one before
     both: two wrong entries."""
     log = SampleLog(next_offset=4)
@@ -120,9 +112,7 @@ def test_times_are_judged_by_the_youngest_record_before_them(write_cluster: Call
     assert finding.evidence["more_entries"] == 1
 
 
-def test_difference_beyond_the_damage_is_reported(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog
-) -> None:
+def test_difference_beyond_the_damage_is_reported(write_cluster: WriteCluster, log: SampleLog) -> None:
     """A second damage in the next batch is no consequence of the first."""
     replicas = write_cluster(log, log, log)
     directory = replicas["2"] / "t-0"
@@ -141,7 +131,7 @@ NEAR_WITHOUT_PRODUCERS = {NEAR_MISSES[kind].__name__: NEAR_MISSES[kind] for kind
 
 
 @pytest.mark.parametrize("name", NEAR_WITHOUT_PRODUCERS)
-def test_near_miss_stays_silent(write_cluster: Callable[..., dict[str, Path]], log: SampleLog, name: str) -> None:
+def test_near_miss_stays_silent(write_cluster: WriteCluster, log: SampleLog, name: str) -> None:
     """What a healthy broker may leave behind is no finding."""
     near = NEAR_WITHOUT_PRODUCERS[name]
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
@@ -153,9 +143,7 @@ def test_near_miss_stays_silent(write_cluster: Callable[..., dict[str, Path]], l
 
 
 @pytest.mark.parametrize("tail", [bytes(11), bytes(5000), SampleLog().fill(1).batches[0].data[:-1]])
-def test_tail_after_clean_shutdown_is_found(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog, tail: bytes
-) -> None:
+def test_tail_after_clean_shutdown_is_found(write_cluster: WriteCluster, log: SampleLog, tail: bytes) -> None:
     """The same tail is a finding when the broker said that it had stopped cleanly."""
     replicas = write_cluster(log, log, clean_shutdown=True)
     path = max((replicas["2"] / "t-0").glob("*.log"))
@@ -166,7 +154,7 @@ def test_tail_after_clean_shutdown_is_found(
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize(("segment", "clean"), [(-1, False), (-1, True), (0, False)], ids=["crash", "stop", "complete"])
 def test_a_part_of_an_index_entry_is_found_where_no_start_builds_the_index_anew(
-    write_cluster: Callable[..., dict[str, Path]], log: SampleLog, suffix: str, segment: int, clean: bool
+    write_cluster: WriteCluster, log: SampleLog, suffix: str, segment: int, clean: bool
 ) -> None:
     """A kill may interrupt a write to the index of the last segment; a start after a crash does not believe it."""
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 2, clean_shutdown=clean)
@@ -177,7 +165,7 @@ def test_a_part_of_an_index_entry_is_found_where_no_start_builds_the_index_anew(
     assert found == ([] if (segment, clean) == (-1, False) else [("index-unsound", path.name, len(sound))])
 
 
-def test_torn_tail_below_recovery_point_is_found(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_torn_tail_below_recovery_point_is_found(write_cluster: WriteCluster, log: SampleLog) -> None:
     """What was flushed cannot be torn."""
     sample = SamplePartition(log, recovery_point=260)
     replicas = write_cluster(sample, sample)
@@ -187,14 +175,14 @@ def test_torn_tail_below_recovery_point_is_found(write_cluster: Callable[..., di
     assert ("torn-tail", 256) in found
 
 
-def test_lagging_follower_is_no_finding(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_lagging_follower_is_no_finding(write_cluster: WriteCluster, log: SampleLog) -> None:
     """A shorter log is compared as far as it goes."""
     report = audit(write_cluster(log, SamplePartition(log.up_to(100), high_watermark=90)))
     assert report.exit_code == 0
     assert report.compared_records == 100
 
 
-def test_different_log_starts_are_no_finding(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+def test_different_log_starts_are_no_finding(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Retention runs on every replica on its own (R-164); only the common range is compared."""
     short = log.since(80)
     report = audit(write_cluster(log, replace(SamplePartition(short), epochs=[(1, 80), (3, 140)])))

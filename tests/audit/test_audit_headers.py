@@ -18,10 +18,9 @@ from odradek_proto.records import ControlType, encode_batch, end_transaction_val
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
 from tests.audit.test_audit_two_passes import same_without, unproven
 
-WriteCluster = Callable[..., dict[str, Path]]
 ATTRIBUTES, MAX_TIMESTAMP, PRODUCER_EPOCH = slice(21, 23), slice(35, 43), slice(51, 53)
 ALL = ("1", "2", "3")
 

@@ -4,7 +4,6 @@ chance."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -33,9 +32,7 @@ from odradek_audit.inputs.history import (
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
-
-WriteCluster = Callable[..., dict[str, Path]]
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
 
 def send(value: str, partition: int = 0) -> Event:

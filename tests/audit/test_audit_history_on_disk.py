@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from odradek_audit.engine.local import audit
 from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, CorruptHistory, Event, History, encode_event
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 WALL_MS = 1_795_264_699_000
 KNOWN = {("t", 0), ("t", 1), ("u", 0)}
 PLACES = (*sorted(KNOWN), ("t", 7), ("gone", 0), ("t", -1), ("u", -1))

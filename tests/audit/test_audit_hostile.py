@@ -6,7 +6,6 @@ import os
 import random
 import tempfile
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,9 @@ from odradek_audit.inputs.layout import read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part, scan_replica
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
 SPARSE = 1 << 28  # bytes of a file that takes no room
-
-WriteCluster = Callable[..., dict[str, Path]]
 
 
 def write_pair(root: Path) -> dict[str, Path]:

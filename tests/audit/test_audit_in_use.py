@@ -19,9 +19,8 @@ from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.lock_holders import LOCK, LOCKS, holder_of
 from typer.testing import CliRunner
 
-from tests.audit.sample import SampleLog
+from tests.audit.sample import SampleLog, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 Holder = Callable[[Path], None]
 WARNED = "running brokers use what is audited"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,8 @@ from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
-from tests.audit.sample import SamplePartition
+from tests.audit.sample import SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 UNKNOWN_LOSS: dict[str, Any] = {
     "story": "no truncation there was written down",
     "cause": LossCause.PERHAPS_LEADER_CHANGE,

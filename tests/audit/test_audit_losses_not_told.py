@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,7 @@ from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CH
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.acknowledged import VALUES, log_of, told
-from tests.audit.sample import SampleLog, SamplePartition
-
-WriteCluster = Callable[..., dict[str, Path]]
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
 
 def segment_of(directory: Path, partition: str = "t-0") -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_pb2
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 pb: Any = metadata_pb2  # its messages are made when it is imported
 METADATA = TopicPartition("__cluster_metadata", 0)
 ORDERS = TopicPartition("orders", 0)

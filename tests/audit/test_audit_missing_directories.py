@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,8 @@ from odradek_proto.formats import (
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 LOST, OTHER = TopicPartition("orders", 0), TopicPartition("t", 0)
 COUNTED = "counted-without-directory"
 

@@ -33,9 +33,8 @@ from tests.audit.corruption.places import (
     set_field,
     splice,
 )
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 

@@ -15,7 +15,7 @@ import sys
 import tarfile
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -30,12 +30,11 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
 from tests.audit.s3 import CREDENTIALS, s3_server
-from tests.audit.sample import SampleLog
+from tests.audit.sample import SampleLog, WriteCluster
 from tests.pages.reading import blocks
 
 pytest.importorskip("pyspark")
 
-WriteCluster = Callable[..., dict[str, Path]]
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_S = 1_200.0  # for what hangs: on a busy machine Spark alone takes minutes to start

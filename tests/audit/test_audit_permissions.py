@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,8 @@ from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.permissions import unreadable
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 SEGMENT = f"{0:020d}.log"
 DENIED = "Permission denied"
 

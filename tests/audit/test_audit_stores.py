@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,10 @@ from typer.testing import CliRunner
 
 from tests.audit.corruption import plant
 from tests.audit.s3 import Bucket, s3_server
-from tests.audit.sample import SampleLog
+from tests.audit.sample import SampleLog, WriteCluster
 
 pytest.importorskip("pyarrow")
 
-WriteCluster = Callable[..., dict[str, Path]]
 runner = CliRunner()
 
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import KINDS, NEAR_MISSES, places
 from tests.audit.corruption.places import log_end_of
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all
 from tests.seeds import seeds
 
@@ -49,7 +49,6 @@ except KeyboardInterrupt:
     print(f"interrupted, {multiprocessing.active_children()}")
 """
 PARTITIONS = [TopicPartition("golden", 0), TopicPartition("ledger", 0)]
-WriteCluster = Callable[..., dict[str, Path]]
 
 
 def unproven(replicas: Mapping[str, Path], split_bytes: int = SMALLEST_SPLIT_BYTES) -> set[str]:

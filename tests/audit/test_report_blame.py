@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 from odradek_audit.checks.references import Copies, choose_reference
@@ -12,9 +11,8 @@ from odradek_audit.engine.local import audit
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 IN_THE_LOG = ("flip-byte", "overwrite-header", "remove-batch", "move-batch", "repeat-batch", "lower-epoch",
               "change-record", "cut-segment", "cut-log")  # fmt: skip
 

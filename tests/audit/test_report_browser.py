@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,8 @@ from odradek_audit.report.files import write_report
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 PATIENCE_S = 180
 FLAGS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_sentences
 from odradek_audit.report.page import page
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 CUT = {"event": "truncated", "rule": "R-79", "partition": "t-0", "from": 2, "to": 1, "leader_epoch": 4}
 UNCLEAN = {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4, "unclean": True}
 

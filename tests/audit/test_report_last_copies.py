@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from odradek_audit.engine.local import audit
@@ -14,9 +13,7 @@ from odradek_audit.report.last_copies import last_copies
 from odradek_audit.report.page import page
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition
-
-WriteCluster = Callable[..., dict[str, Path]]
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
 
 def log_without(*batches: int) -> SampleLog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.losses import loss_sentences
 
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 NOON = 1_795_262_400_000
 DAY = "2026-11-21 12:00:00"
 LOST = [1, 2, 3, 4]

@@ -7,7 +7,6 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,10 +30,9 @@ from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
-WriteCluster = Callable[..., dict[str, Path]]
 PARTITION = TopicPartition("t", 0)
 ELEMENTS = """
     html head meta link title style body a header h1 main section div p ul ol li h2 h3 h4 table thead tbody tr th td

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from odradek_audit.spark import job
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-WriteCluster = Callable[..., dict[str, Path]]
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 

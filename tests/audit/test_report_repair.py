@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from odradek_audit.catalogue import CHECKS
@@ -19,10 +17,9 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleLog, SamplePartition
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.audit.test_report_page import text_of
 
-WriteCluster = Callable[..., dict[str, Path]]
 PARTITION = TopicPartition("t", 0)
 REPLACED = "Replace the copy of broker {}: stop it, move t-0 out of its log directory"
 

@@ -4,8 +4,6 @@ was lost."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from odradek_audit.engine.local import audit
@@ -15,9 +13,8 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report.page import page
 from odradek_broker.testing import Cluster
 
-from tests.audit.sample import SampleLog
+from tests.audit.sample import SampleLog, WriteCluster
 
-WriteCluster = Callable[..., dict[str, Path]]
 NOON = 1_795_262_400_000
 
 
