@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from odradek_proto.topics import TopicPartition
+from typer.main import get_command
 
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
@@ -49,6 +51,14 @@ def log() -> SampleLog:
 @cache
 def _three_epochs() -> SampleLog:
     return SampleLog().fill(15, epoch=0).fill(20, epoch=1).fill(30, epoch=3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """typer makes all commands anew for each call by its runner, which takes longer than most of these calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

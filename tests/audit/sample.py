@@ -7,6 +7,7 @@ epoch file, checkpoints. `planting` damages copies of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,3 +239,8 @@ def _write_segment(directory: Path, batches: list[SampleBatch]) -> None:
     (directory / segment_file_name(base)).write_bytes(b"".join(batch.data for batch in batches))
     (directory / segment_file_name(base, OFFSET_INDEX_SUFFIX)).write_bytes(encode_offset_index(offsets))
     (directory / segment_file_name(base, TIME_INDEX_SUFFIX)).write_bytes(encode_time_index(times))
+
+
+def write_lines(path: Path, events: Iterable[object]) -> None:
+    """A file of one JSON object a line, as brokers' events and injected faults are."""
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))

@@ -22,6 +22,7 @@ from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_pb2
 
+from tests.audit.corruption.places import flip_bit
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
 pb: Any = metadata_pb2  # its messages are made when it is imported
@@ -354,9 +355,7 @@ def test_a_snapshot_that_says_something_else_than_the_log(write_cluster: WriteCl
         (finding,) = audit(replicas).findings
         assert (finding.check, finding.replica, finding.file) == ("metadata-snapshot", "2", path.name)
         assert "ISR [1, 3]" in finding.sentence
-        data = bytearray(path.read_bytes())
-        data[-9] ^= 1
-        path.write_bytes(data)
+        flip_bit(path, -9)
         assert told(audit(replicas)) == [("file-corrupt", -1)]
 
 

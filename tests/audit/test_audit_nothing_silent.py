@@ -324,9 +324,7 @@ def test_a_changed_record_of_another_size_and_a_wrong_index_before_it_are_two_fi
     recompress(place)
     assert [each.check for each in audit(replicas).findings] == ["log-matching"]
     index = place.segment.with_suffix(".index")
-    data = bytearray(index.read_bytes())
-    data[7] ^= 1
-    index.write_bytes(data)
+    flip_bit(index, 7)
     assert sorted(each.check for each in audit(replicas).findings) == ["index-unsound", "log-matching"]
 
 

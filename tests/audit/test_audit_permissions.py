@@ -28,6 +28,7 @@ from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.corruption.places import flip_bit
 from tests.audit.permissions import unreadable
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
@@ -95,9 +96,7 @@ def test_a_log_that_may_not_be_read_is_not_judged(
 def test_what_others_hold_wrongly_is_found_all_the_same(replicas: dict[str, Path]) -> None:
     """The verdict is findings then, and says what was not compared; an offset above nobody's end is not among them."""
     segment = replicas["2"] / "t-0" / SEGMENT
-    data = bytearray(segment.read_bytes())
-    data[-1] ^= 1
-    segment.write_bytes(data)
+    flip_bit(segment, -1)
     report = judged(replicas, replicas["1"] / "t-0", history=History(told(ACKS_ALL)))
     assert {(finding.check, finding.replica) for finding in report.findings} == {("crc-mismatch", "2")}
     assert (report.exit_code, bool(report.inconclusive)) == (3, True)

@@ -21,13 +21,12 @@ from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition
+from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, WriteCluster
 from tests.audit.test_audit_metadata import (
     METADATA,
     ORDERS,
     TOPIC,
     Records,
-    WriteCluster,
     beginning,
     log_of,
     records,

@@ -26,7 +26,7 @@ from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import KINDS, NEAR_MISSES, places
-from tests.audit.corruption.places import log_end_of
+from tests.audit.corruption.places import flip_bit, log_end_of
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all
 from tests.seeds import seeds
@@ -109,9 +109,7 @@ def test_flipped_bits_anywhere_are_judged_alike(seed: int, tmp_path: Path) -> No
             shutil.copytree(SOURCES[name], path)
         directory = replicas[rng.choice("123")] / rng.choice(["golden-0", "ledger-0"])
         file = rng.choice(sorted(path for path in directory.glob("*") if path.stat().st_size))
-        data = bytearray(file.read_bytes())
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        file.write_bytes(data)
+        flip_bit(file, rng.randrange(file.stat().st_size), rng.randrange(8))
         same_without(replicas, split_bytes=SMALLEST_SPLIT_BYTES)
 
 

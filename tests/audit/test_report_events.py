@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_sentences
 from odradek_audit.report.page import page
 
-from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_lines
 
 CUT = {"event": "truncated", "rule": "R-79", "partition": "t-0", "from": 2, "to": 1, "leader_epoch": 4}
 UNCLEAN = {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4, "unclean": True}
@@ -27,7 +26,7 @@ def lost(write_cluster: WriteCluster, *events: dict[str, Any]) -> Report:
     log = SampleLog().append([b"a"], epoch=4)
     replicas = write_cluster(log, log)
     if events:
-        (replicas["2"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+        write_lines(replicas["2"] / EVENTS_FILE, events)
     told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
     report = audit(replicas, history=History(told))
     assert [(finding.check, finding.offset) for finding in report.findings] == [("acknowledged-lost", 1)]
@@ -102,11 +101,11 @@ def test_a_high_watermark_of_the_next_leader_is_none_of_what_was_cut(write_clust
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
     for lines in ([progress], [progress | {"wall_ms": noon + 10}], [began, progress]):
         events = [*lines, CUT | {"wall_ms": noon + 20}]
-        (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+        write_lines(replicas["1"] / EVENTS_FILE, events)
         (loss,) = audit(replicas, history=History(told)).losses
         assert "high watermark" not in loss.story
     events = [progress | {"wall_ms": noon + 10}, began, CUT | {"wall_ms": noon + 20}]
-    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_lines(replicas["1"] / EVENTS_FILE, events)
     (loss,) = audit(replicas, history=History(told)).losses
     assert "the highest high watermark that a broker wrote down before was 9" in loss.story
 
@@ -178,7 +177,7 @@ def test_only_a_truncation_above_every_high_watermark_is_what_acks_1_allows(
     lines = [election, CUT | {"from": 3, "wall_ms": noon + 20} | cut]
     if "progress" in other:
         lines.append({"event": "progress", "offsets": {"t-0": [3, other["progress"]]}, "wall_ms": noon + 10})
-    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(replicas["1"] / EVENTS_FILE, lines)
     if "whole" in other:
         (replicas["2"] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
     told = [Event(SEND, "t", 0, b"a"), *(Event(ACK, "t", 0, b"v%d" % at, at, acks=1) for at in (1, 2))]
@@ -207,7 +206,7 @@ def test_what_led_to_a_truncation_is_told_in_its_order(write_cluster: WriteClust
         "3": [fault(3, "pause", 11), fault(3, "resume", 52), fault(3, "kill", 99)],
     }
     for name, lines in faults.items():
-        (replicas[name] / FAULTS_FILE).write_text("".join(json.dumps(each) + "\n" for each in lines))
+        write_lines(replicas[name] / FAULTS_FILE, lines)
     fenced = {"event": "broker_fencing", "broker_id": 1, "reason": "dial refused", "wall_ms": noon + 55}
     events = {
         "1": [CUT | {"wall_ms": noon + 95, "from": 3}],
@@ -215,7 +214,7 @@ def test_what_led_to_a_truncation_is_told_in_its_order(write_cluster: WriteClust
         "3": [fenced],
     }
     for name, lines in events.items():
-        (replicas[name] / EVENTS_FILE).write_text("".join(json.dumps(each) + "\n" for each in lines))
+        write_lines(replicas[name] / EVENTS_FILE, lines)
     told = [
         Event(SEND, "t", 0, b"a"),
         *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=noon + 20, acks=1) for at in (1, 2)),
@@ -261,7 +260,7 @@ def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteClus
     replicas = write_cluster(log, log)
     election = UNCLEAN | {"unclean": False, "wall_ms": 1_795_264_699_000}
     lines = [election, CUT | {"wall_ms": 1_795_264_699_273, "from": 3}]
-    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in lines))
+    write_lines(replicas["1"] / EVENTS_FILE, lines)
     told = [Event(SEND, "t", 0, b"a"), *(Event(ACK, "t", 0, b"%d" % at, at, acks=1) for at in (1, 2, 40))]
     report = audit(replicas, history=History(told))
     assert report.findings == []
@@ -302,7 +301,7 @@ def test_when_it_was_acknowledged_and_how_far_it_was_replicated(
         {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 30},
         {"event": "progress", "offsets": [1]},
     ]
-    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in lines))
+    write_lines(replicas["1"] / EVENTS_FILE, lines)
     if "2" in files:
         (replicas["2"] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
     told = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +12,8 @@ from odradek_audit.report.last_copies import last_copies
 from odradek_audit.report.page import page
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
+from tests.audit.corruption.places import flip_bit
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_lines
 
 
 def log_without(*batches: int) -> SampleLog:
@@ -68,7 +68,7 @@ def test_a_leader_that_lacks_them_is_named(write_cluster: WriteCluster, leader: 
     followed = {"event": "truncated", "partition": "t-0", "from": 9, "to": 9, "leader": leader, "leader_epoch": 3}
     before = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 2}
     lines = [before, followed]
-    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(replicas["1"] / EVENTS_FILE, lines)
     (said,) = last_copies(audit(replicas))
     assert ("The last leader known, broker" in said) is told
     assert said.startswith(
@@ -84,9 +84,7 @@ def test_the_partition_of_a_last_copy_is_repaired_first(write_cluster: WriteClus
         *({TopicPartition("t", 0): whole, TopicPartition("t", 1): each} for each in (lacking, lacking, whole))
     )
     (segment,) = (replicas["1"] / "t-0").glob("*.log")
-    data = bytearray(segment.read_bytes())
-    data[-1] ^= 1
-    segment.write_bytes(data)
+    flip_bit(segment, -1)
     html = page(audit(replicas))
     assert html.index("What to do about t-1") < html.index("What to do about t-0")
     assert "first what is left on one replica only" in html

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.losses import loss_sentences
 
-from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_lines
 
 NOON = 1_795_262_400_000
 DAY = "2026-11-21 12:00:00"
@@ -31,7 +30,7 @@ def moved(begin: int = 1) -> SampleLog:
 
 def written(replicas: Mapping[str, Path], files: Mapping[str, Sequence[dict[str, Any]]], name: str) -> None:
     for replica, lines in files.items():
-        (replicas[replica] / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(replicas[replica] / name, lines)
 
 
 def elected(leader: int, epoch: int, after: int) -> dict[str, Any]:

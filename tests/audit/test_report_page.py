@@ -30,6 +30,7 @@ from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
+from tests.audit.corruption.places import flip_bit
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
@@ -374,9 +375,7 @@ def test_hostile_records_add_no_element(write_cluster: WriteCluster, content: by
     replicas = write_cluster(log, bad if kind == "log-matching" else log, log)
     if kind == "crc-mismatch":
         path = replicas["2"] / "t-0" / f"{0:020d}.log"
-        data = bytearray(path.read_bytes())
-        data[data.index(content) + len(content) - 1] ^= 0x01
-        path.write_bytes(data)
+        flip_bit(path, path.read_bytes().index(content) + len(content) - 1)
     report = audit(replicas)
     assert [finding.check for finding in report.findings] == [kind]
     check_is_inert(page(report))
@@ -557,9 +556,7 @@ def test_no_record_is_marked_where_the_header_alone_differs(write_cluster: Write
     log = SampleLog().fill(9)
     replicas = write_cluster(log, log, log)
     (segment,) = (replicas["3"] / "t-0").glob("*.log")
-    data = bytearray(segment.read_bytes())
-    data[sum(len(each.data) for each in log.batches[:4]) + CRC_START - 1] ^= 1
-    segment.write_bytes(data)
+    flip_bit(segment, sum(len(each.data) for each in log.batches[:4]) + CRC_START - 1)
     report = audit(replicas)
     assert [each.check for each in report.findings] == ["crc-mismatch"]
     assert '<tr class="here"><th' not in page(report)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from odradek_audit.columns import arrow_schema
 from odradek_audit.engine import local
 from odradek_audit.report import RESULT_FILES
 from odradek_audit.report.files import write_report
-from odradek_audit.report.parquet import arrow_schema
+from odradek_audit.report.parquet import COLUMNS
 from odradek_audit.spark import job
 from odradek_proto.topics import TopicPartition
 
@@ -40,7 +41,7 @@ def test_rows_are_the_findings(write_cluster: WriteCluster, log: SampleLog, tmp_
     report = local.audit(damaged(write_cluster, log))
     write_report(report, tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "findings.parquet")
-    assert table.schema.equals(arrow_schema())
+    assert table.schema.equals(arrow_schema(COLUMNS))
     rows: list[dict[str, Any]] = table.to_pylist()
     assert [(row["check"], row["replica"], row["first_offset"], row["sentence"]) for row in rows] == [
         (each.check, each.replica, each.offset, each.sentence) for each in report.findings
@@ -65,16 +66,16 @@ def test_no_finding_is_a_table_without_rows(write_cluster: WriteCluster, log: Sa
     write_report(local.audit(write_cluster(log, log)), tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "findings.parquet")
     assert table.num_rows == 0
-    assert table.schema.equals(arrow_schema())
+    assert table.schema.equals(arrow_schema(COLUMNS))
 
 
 def test_every_column_is_documented() -> None:
     """docs/audit.md has a row for each column, in order, with its type."""
     section = DOCS.read_text(encoding="utf-8").split("## findings.parquet", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| `([a-z_]+)` \| ([a-z0-9<>: ,]+) \|", section, re.MULTILINE)
-    assert [name for name, _ in rows] == arrow_schema().names
+    assert [name for name, _ in rows] == arrow_schema(COLUMNS).names
     assert [(name, kind) for name, kind in rows if kind != "array of structs"] == [
-        (field.name, _documented(field.type)) for field in arrow_schema() if field.name != "copies"
+        (field.name, _documented(field.type)) for field in arrow_schema(COLUMNS) if field.name != "copies"
     ]
 
 
@@ -105,7 +106,7 @@ def test_both_engines_write_the_same(
     ours, theirs = (pq.read_table(tmp_path / engine / "findings.parquet") for engine in ("local", "spark"))
     assert theirs.to_pylist() == ours.to_pylist()
     read = session.read.parquet(str(tmp_path / "spark" / "findings.parquet"))
-    assert (read.count(), read.columns) == (len(report.findings), arrow_schema().names)
+    assert (read.count(), read.columns) == (len(report.findings), arrow_schema(COLUMNS).names)
     local_page, spark_page = ((tmp_path / engine / "report.html").read_text() for engine in ("local", "spark"))
     assert _without_run(spark_page) == _without_run(local_page)
 

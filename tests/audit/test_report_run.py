@@ -13,7 +13,7 @@ from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report.page import page
 from odradek_broker.testing import Cluster
 
-from tests.audit.sample import SampleLog, WriteCluster
+from tests.audit.sample import SampleLog, WriteCluster, write_lines
 
 NOON = 1_795_262_400_000
 
@@ -36,7 +36,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
         ],
     }
     for name, lines in files.items():
-        (replicas[name] / EVENTS_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(replicas[name] / EVENTS_FILE, lines)
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
     report = audit(replicas, history=History(told))
     assert [(each.what, each.partition, each.lost) for each in report.run] == [
@@ -65,7 +65,7 @@ def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: Write
         {"event": "fault", "broker": 2, "done": ["kill"], "wall_ms": NOON + 501},
         {"event": "unfenced", "broker_id": 2, "wall_ms": NOON + 502},
     ]
-    (replicas["2"] / FAULTS_FILE).write_text("".join(json.dumps(each) + "\n" for each in faults))
+    write_lines(replicas["2"] / FAULTS_FILE, faults)
     told = []
     for number, (sent, acked) in enumerate(((0, 10), (20, 30), (40, 2040), (2050, 2060))):
         value = f"value-{number}-".encode().ljust(100, b".")

@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from odradek_audit.catalogue import CHECKPOINT_ORDER, FILE_CORRUPT, IDENTITY_MISMATCH, OFFSET_GAP, REPLICA_BEHIND
-from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
+from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+
+from odradek_audit.catalogue import CHECKPOINT_ORDER, IDENTITY_MISMATCH, OFFSET_GAP, REPLICA_BEHIND
+from odradek_audit.checks.unread import NOT_COMPARED, file_not_read, report_corrupt
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import CLEANED_EVERYWHERE, BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
 from odradek_audit.words import plural
-
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 
 def check_files(inputs: ReplicaInputs, sink: FindingSink) -> None:
@@ -30,40 +32,45 @@ def check_files(inputs: ReplicaInputs, sink: FindingSink) -> None:
         if problem.refused:
             sink.note(NOT_COMPARED, inputs.replica, file_not_read(inputs.replica, problem.file, problem.reason))
             continue
-        sink.report(
-            FILE_CORRUPT,
-            inputs.replica,
-            f"replica {inputs.replica} has a file {problem.file} that cannot be read: {problem.reason}",
-            file=problem.file,
-        )
+        report_corrupt(inputs.replica, problem.file, problem.reason, sink)
 
 
 def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
     """I-8: log start <= high watermark <= log end, recovery point <= log end."""
     log_end = log_end_offset(inputs, table)
-    last_epoch = table.epoch[-1] if len(table) else -1
-    high_watermark, recovery_point = inputs.high_watermark, inputs.recovery_point
+    high_watermark, recovery_point, log_start = (
+        inputs.high_watermark,
+        inputs.recovery_point,
+        inputs.log_start_checkpoint,
+    )
+
+    def report(file: str, above: str, larger: int, below: str = "log end offset", smaller: int = log_end) -> None:
+        sink.report(
+            CHECKPOINT_ORDER,
+            inputs.replica,
+            f"replica {inputs.replica} has the {above} {larger}, above its {below} {smaller} ({file})",
+            offset=smaller,
+            end_offset=larger,
+            epoch=table.epoch[-1] if len(table) else -1,
+            file=file,
+        )
+
     beyond = recovery_point is not None and recovery_point > log_end
     if high_watermark is not None and high_watermark > log_end:
         above = f"recovery point {recovery_point} and the high watermark" if beyond else "high watermark"
-        _report(inputs, sink, HIGH_WATERMARKS, above, high_watermark, "log end offset", log_end, last_epoch)
+        report(REPLICATION_OFFSET_CHECKPOINT, above, high_watermark)
     elif recovery_point is not None and beyond:
-        _report(inputs, sink, RECOVERY_POINTS, "recovery point", recovery_point, "log end offset", log_end, last_epoch)
+        report(RECOVERY_POINT_CHECKPOINT, "recovery point", recovery_point)
     if log_end < inputs.cleaned_to < CLEANED_EVERYWHERE and inputs.clean_shutdown:
-        cleaned = inputs.cleaned_to
-        _report(inputs, sink, CLEANER_OFFSETS, "cleaner's offset", cleaned, "log end offset", log_end, last_epoch)
-    if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > log_end:
-        start = inputs.log_start_checkpoint
-        _report(inputs, sink, LOG_STARTS, "log start offset", start, "log end offset", log_end, last_epoch)
+        report(CLEANER_OFFSET_CHECKPOINT, "cleaner's offset", inputs.cleaned_to)
+    if log_start is not None and log_start > log_end:
+        report(LOG_START_OFFSET_CHECKPOINT, "log start offset", log_start)
+    elif high_watermark is None:
         return
-    if high_watermark is None:
-        return
-    if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > high_watermark:
-        start = inputs.log_start_checkpoint
-        _report(inputs, sink, LOG_STARTS, "log start offset", start, "high watermark", high_watermark, last_epoch)
+    elif log_start is not None and log_start > high_watermark:
+        report(LOG_START_OFFSET_CHECKPOINT, "log start offset", log_start, "high watermark", high_watermark)
     elif inputs.clean_shutdown and inputs.segments and inputs.log_start > high_watermark:
-        start = inputs.log_start
-        _report(inputs, sink, HIGH_WATERMARKS, "log start offset", start, "high watermark", high_watermark, last_epoch)
+        report(REPLICATION_OFFSET_CHECKPOINT, "log start offset", inputs.log_start, "high watermark", high_watermark)
 
 
 def check_log_start(inputs: ReplicaInputs, sink: FindingSink) -> None:
@@ -80,8 +87,8 @@ def check_log_start(inputs: ReplicaInputs, sink: FindingSink) -> None:
         sink.note(
             "log-start",
             inputs.replica,
-            f"replica {inputs.replica} begins at offset {first}, and its {LEADER_EPOCHS} at {said}: retention just "
-            "before the broker died, or a segment that is missing",
+            f"replica {inputs.replica} begins at offset {first}, and its {LEADER_EPOCH_CHECKPOINT} at {said}: "
+            "retention just before the broker died, or a segment that is missing",
             offset=said,
             end_offset=first,
         )
@@ -90,11 +97,11 @@ def check_log_start(inputs: ReplicaInputs, sink: FindingSink) -> None:
         OFFSET_GAP,
         inputs.replica,
         f"replica {inputs.replica} has no records from offset {said} to {first - 1}: its log begins at {first}, its "
-        f"{LEADER_EPOCHS} at {said}, and it stopped cleanly, so retention would have cut both",
+        f"{LEADER_EPOCH_CHECKPOINT} at {said}, and it stopped cleanly, so retention would have cut both",
         offset=said,
         end_offset=first,
         epoch=inputs.epochs[0].epoch,
-        file=LEADER_EPOCHS,
+        file=LEADER_EPOCH_CHECKPOINT,
     )
 
 
@@ -128,20 +135,6 @@ def check_ends(
             sink.report(REPLICA_BEHIND, name, found, offset=end, end_offset=bound)
         else:
             sink.note("behind", name, f"{said}: it left the ISR, or lost its end", offset=end, end_offset=bound)
-
-
-def _report(
-    inputs: ReplicaInputs, sink: FindingSink, file: str, above: str, larger: int, below: str, smaller: int, epoch: int
-) -> None:
-    sink.report(
-        CHECKPOINT_ORDER,
-        inputs.replica,
-        f"replica {inputs.replica} has the {above} {larger}, above its {below} {smaller} ({file})",
-        offset=smaller,
-        end_offset=larger,
-        epoch=epoch,
-        file=file,
-    )
 
 
 def check_identity(partition: PartitionInputs, sink: FindingSink) -> None:

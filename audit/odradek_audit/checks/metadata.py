@@ -23,7 +23,6 @@ from odradek_proto.records import CorruptBatch, check_batch, decode_records, ite
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 
 from odradek_audit.catalogue import (
-    FILE_CORRUPT,
     IDENTITY_MISMATCH,
     LOG_MATCHING,
     METADATA_ELECTION,
@@ -31,6 +30,7 @@ from odradek_audit.catalogue import (
     METADATA_LEADER_EPOCH,
     METADATA_SNAPSHOT,
 )
+from odradek_audit.checks.unread import report_corrupt
 from odradek_audit.findings import Check, Finding, FindingSink, Note
 from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, SegmentReader
 from odradek_audit.inputs.metadata_records import (
@@ -218,8 +218,7 @@ def _snapshots(partition: PartitionInputs, reader: SegmentReader, sink: FindingS
                 for change in _changes_of(data):
                     _make(image, change)
             except (CorruptBatch, CorruptMetadataRecord) as error:
-                said = f"replica {replica} has a file {name} that cannot be read: {error}"
-                sink.report(FILE_CORRUPT, replica, said, file=name)
+                report_corrupt(replica, name, error, sink)
             except (OSError, CodecUnavailable) as error:
                 sink.note("not-compared", replica, f"replica {replica}: {name} was not read: {error}")
             else:

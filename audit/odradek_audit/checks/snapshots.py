@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, CorruptFile, ProducerSnapshotEntry, decode_producer_snapshot
 
-from odradek_audit.catalogue import FILE_CORRUPT, PRODUCER_SNAPSHOT_MISMATCH
-from odradek_audit.checks.unread import note_file
+from odradek_audit.catalogue import PRODUCER_SNAPSHOT_MISMATCH
+from odradek_audit.checks.unread import note_file, report_corrupt
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
 from odradek_audit.words import plural
@@ -93,12 +93,7 @@ def _read(
         return None
     except (CorruptFile, OSError) as error:
         if offset != max(inputs.snapshots) or inputs.clean_shutdown:
-            sink.report(
-                FILE_CORRUPT,
-                inputs.replica,
-                f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
-                file=file,
-            )
+            report_corrupt(inputs.replica, file, error, sink)
         return None  # the newest after a crash: it is written without an fsync, and a start removes what it cannot read
 
 

@@ -22,8 +22,8 @@ from odradek_proto.formats import (
 )
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
-from odradek_audit.catalogue import FILE_CORRUPT, TRANSACTION_MISMATCH
-from odradek_audit.checks.unread import note_file
+from odradek_audit.catalogue import TRANSACTION_MISMATCH
+from odradek_audit.checks.unread import note_file, report_corrupt
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import (
     BatchTable,
@@ -157,12 +157,7 @@ def _entries(
         note_file(inputs, file, error, sink)
         return None
     except (CorruptFile, OSError) as error:
-        sink.report(
-            FILE_CORRUPT,
-            inputs.replica,
-            f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
-            file=file,
-        )
+        report_corrupt(inputs.replica, file, error, sink)
         return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from odradek_audit.catalogue import FILE_CORRUPT
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import REFUSED, BatchTable, PartitionInputs, ReplicaInputs
 
@@ -49,3 +50,8 @@ def file_not_read(replica: str, file: str, reason: str) -> str:
 def note_file(inputs: ReplicaInputs, file: str, error: OSError, sink: FindingSink) -> None:
     """Name a file of a partition that may not be read."""
     sink.note(NOT_COMPARED, inputs.replica, file_not_read(inputs.replica, file, error.strerror or str(error)))
+
+
+def report_corrupt(replica: str, file: str, reason: object, sink: FindingSink) -> None:
+    """`file-corrupt`: a file beside the log that is none of its kind."""
+    sink.report(FILE_CORRUPT, replica, f"replica {replica} has a file {file} that cannot be read: {reason}", file=file)

@@ -12,55 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from odradek_audit.catalogue import CHECKS
+from odradek_audit.columns import arrow_schema
 from odradek_audit.excerpt import Excerpt, Side
 from odradek_audit.findings import Finding
 
-
-def arrow_schema() -> Any:
-    """The schema. Raises `ImportError` without it."""
-    import pyarrow as pa
-
-    window = pa.struct([("start", pa.int64()), ("data", pa.binary())])
-    copy = pa.struct(
-        [
-            ("replica", pa.string()),
-            ("role", pa.string()),
-            ("file", pa.string()),
-            ("absent", pa.string()),
-            ("position", pa.int64()),
-            ("size", pa.int64()),
-            ("base_offset", pa.int64()),
-            ("last_offset", pa.int64()),
-            ("epoch", pa.int32()),
-            ("crc", pa.int64()),
-            ("computed_crc", pa.int64()),
-            ("bytes", pa.list_(window)),
-        ]
-    )
-    return pa.schema(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("check", pa.string()),
-            ("severity", pa.string()),
-            ("replica", pa.string()),
-            ("other_replica", pa.string()),
-            ("first_offset", pa.int64()),
-            ("end_offset", pa.int64()),
-            ("epoch", pa.int32()),
-            ("file", pa.string()),
-            ("position", pa.int64()),
-            ("sentence", pa.string()),
-            ("cause", pa.string()),
-            ("reference", pa.string()),
-            ("rules", pa.list_(pa.string())),
-            ("evidence_json", pa.string()),
-            ("first_differing_byte", pa.int32()),
-            ("differing_bytes", pa.int32()),
-            ("copies", pa.list_(copy)),
-            ("replicas", pa.list_(pa.string())),
-        ]
-    )
+_COPY = (
+    "replica: STRING, role: STRING, file: STRING, absent: STRING, position: BIGINT, size: BIGINT, base_offset: BIGINT, "
+    "last_offset: BIGINT, epoch: INT, crc: BIGINT, computed_crc: BIGINT, "
+    "bytes: ARRAY<STRUCT<start: BIGINT, data: BINARY>>"
+)
+COLUMNS = (
+    "topic STRING, partition INT, check STRING, severity STRING, replica STRING, other_replica STRING, "
+    "first_offset BIGINT, end_offset BIGINT, epoch INT, file STRING, position BIGINT, sentence STRING, cause STRING, "
+    "reference STRING, rules ARRAY<STRING>, evidence_json STRING, first_differing_byte INT, differing_bytes INT, "
+    f"copies ARRAY<STRUCT<{_COPY}>>, replicas ARRAY<STRING>"
+)
 
 
 def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
@@ -119,7 +85,7 @@ def write_parquet(findings: Iterable[Finding], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = arrow_schema()
+    schema = arrow_schema(COLUMNS)
     columns = list(zip(*rows(findings), strict=True)) or [()] * len(schema)
     arrays = [
         pa.array([_shaped(value, field.type) for value in values], type=field.type)

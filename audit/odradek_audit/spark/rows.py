@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from odradek_proto.records import BatchHeader, CodecUnavailable, CorruptBatch, decode_records, read_header
 
+from odradek_audit.columns import arrow_schema
 from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import BAD_CRC, BatchFacts
 
@@ -42,56 +43,7 @@ SCHEMAS = {
     ),
 }
 
-_BATCH_TYPES: list[tuple[str, pa.DataType]] = [
-    ("replica", pa.string()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("segment", pa.int64()),
-    ("position", pa.int64()),
-    ("size", pa.int64()),
-    ("base_offset", pa.int64()),
-    ("last_offset", pa.int64()),
-    ("epoch", pa.int32()),
-    ("crc", pa.int64()),
-    ("attributes", pa.int32()),
-    ("max_timestamp", pa.int64()),
-    ("producer_id", pa.int64()),
-    ("producer_epoch", pa.int32()),
-    ("base_sequence", pa.int32()),
-    ("record_count", pa.int32()),
-    ("problem", pa.string()),
-    ("detail", pa.string()),
-    ("crc_ok", pa.bool_()),
-]
-BATCH_SCHEMA = pa.schema(_BATCH_TYPES)
-
-RECORD_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ("replica", pa.string()),
-        ("leader_epoch", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("batch_crc", pa.int64()),
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int32()),
-        ("sequence", pa.int32()),
-        ("is_control", pa.bool_()),
-        ("is_transactional", pa.bool_()),
-        ("codec", pa.string()),
-        ("file", pa.string()),
-        ("position", pa.int64()),
-        ("crc_ok", pa.bool_()),
-    ]
-)
-
-
+BATCH_SCHEMA, RECORD_SCHEMA = arrow_schema(SCHEMAS["batches"]), arrow_schema(SCHEMAS["records"])
 OFFSET_COLUMN = RECORD_SCHEMA.names.index("offset")
 Place = tuple[str, str, int]
 """Replica, topic, partition."""
@@ -131,17 +83,11 @@ def record_rows(
     on_corrupt: str,
     wanted: Callable[[int], bool],
 ) -> Iterator[pa.RecordBatch]:
-    """Wanted records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be.
-
-    `on_corrupt`: "fail" raises `CorruptLog`, "stop" ends the part, "record" goes on behind what cannot be read.
-    """
+    """Wanted records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be. What
+    cannot be decoded raises `CorruptLog` if `on_corrupt` is "fail"."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     for fact in facts:
-        if fact.problem and on_corrupt == "fail":
-            raise CorruptLog(f"{path}, byte {fact.position}: {fact.problem} {fact.detail}".rstrip())
-        if fact.problem and on_corrupt == "stop":
-            break
         if fact.problem and fact.problem != BAD_CRC:
             continue
         try:

@@ -128,8 +128,10 @@ def splice(segment: Path, start: int, stop: int, new: bytes = b"") -> None:
     segment.write_bytes(data[:start] + new + data[stop:])
 
 
-def flip_bit(path: Path, position: int, bit: int) -> None:
-    splice(path, position, position + 1, bytes([path.read_bytes()[position] ^ 1 << bit]))
+def flip_bit(path: Path, position: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(data)
 
 
 def cut_last(place: Place) -> None:
