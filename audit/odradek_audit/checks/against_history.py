@@ -293,11 +293,7 @@ class _Checks:
             f"replica {self.replica} holds the value {_text(value)} at offset {place.offset} of epoch "
             f"{table.epoch[place.row]} and at offset {first.offset} of epoch {table.epoch[first.row]}; it was sent "
             f"{'once' if sent == 1 else f'{sent} times'}",
-            offset=place.offset,
-            end_offset=place.offset + 1,
-            epoch=table.epoch[place.row],
-            file=table.file(place.row),
-            position=table.position[place.row],
+            **(table.place(place.row) | {"offset": place.offset, "end_offset": place.offset + 1}),
             first_offset=first.offset,
             producer_id=table.producer_id[place.row],
             first_producer_id=table.producer_id[first.row],

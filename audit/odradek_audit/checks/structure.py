@@ -357,11 +357,7 @@ def _report_gap(inputs: ReplicaInputs, table: BatchTable, row: int, previous_las
         f"replica {inputs.replica} has no records from offset {previous_last + 1} to "
         f"{table.base_offset[row] - 1}; the next "
         f"batch is {table.base_offset[row]} of epoch {table.epoch[row]} ({file}, byte {table.position[row]})",
-        offset=previous_last + 1,
-        end_offset=table.base_offset[row],
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **(table.place(row) | {"offset": previous_last + 1, "end_offset": table.base_offset[row]}),
     )
 
 
@@ -378,11 +374,7 @@ def _report_misplaced(
         f"replica {inputs.replica} holds a batch that says offset {base} of epoch {table.epoch[row]} where "
         f"{expected} should "
         f"stand; the batch behind it goes on with {expected + span} ({file}, byte {table.position[row]})",
-        offset=expected,
-        end_offset=expected + span,
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **(table.place(row) | {"offset": expected, "end_offset": expected + span}),
         stored_offset=base,
     )
 
