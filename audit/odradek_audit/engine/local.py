@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -169,36 +169,15 @@ def audit_disk(
     history: History | None = None,
     topics: Iterable[str] | None = None,
     settled: bool = False,
-    progress: ProgressCallback | None = None,
 ) -> Report:
-    """The same over any disk; looks at no clock."""
+    """The same over any disk, in one pass; looks at no clock."""
     wanted = None if topics is None else list(topics)
     layout = with_settings(disk, read_layout(disk, replicas, wanted))
-    results = list(_results(disk, layout, history, settled, progress))
+    results = [
+        check_closely(disk, Closely(partition, history_of(history, partition), settled, False))
+        for partition in layout.partitions
+    ]
     return finish("local", layout, results, history, wanted, 0.0)
-
-
-def _results(
-    disk: Disk, layout: Layout, history: History | None, settled: bool, progress: ProgressCallback | None
-) -> Iterator[PartitionResult]:
-    total = layout_bytes(layout)
-    done = 0
-    for partition in layout.partitions:
-        tables: dict[str, BatchTable] = {}
-        for name, inputs in partition.replicas.items():
-            if progress is not None:
-                progress(Progress(done, total, partition.name))
-            tables[name] = scan_replica(disk, inputs)
-            done += sum(segment.size for segment in inputs.segments)
-        yield check_partition(
-            partition,
-            tables,
-            reader_of(disk, partition),
-            history=history_of(history, partition),
-            settled=settled,
-        )
-    if progress is not None:
-        progress(Progress(total, total, ""))
 
 
 def is_deep(layout: Layout, deep: bool | None) -> bool:
