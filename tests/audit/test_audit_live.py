@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,18 +16,23 @@ from typing import Any
 
 import pytest
 from odradek_audit.cli.commands import app
-from odradek_audit.findings import FindingSink
+from odradek_audit.findings import Finding, FindingSink, Severity
 from odradek_audit.live.compacted import compare_compacted
+from odradek_audit.live.metrics import metrics_of
 from odradek_audit.live.partition import Compared, Stream, compare, judge_epochs, judge_memory
 from odradek_audit.live.run import Request, audit_cluster
-from odradek_audit.live.wire import Answer, WireError
+from odradek_audit.live.security import BadSettings, Security, security_from
+from odradek_audit.live.wire import Answer, Connection, WireError
+from odradek_audit.report import Report
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
 from tests.audit.corruption import plant
-from tests.audit.sample import SampleBatch, SampleLog
+from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
+from tests.audit.test_audit_compaction import CLEANED, DAMAGED, LATER, WHOLE, WRITTEN, but, log_of
 from tests.kafka.raw import FETCH, Raw, header, string
 from tests.waiting import until
 
@@ -361,3 +369,194 @@ def test_any_bytes_are_an_answer_or_an_error() -> None:
             continue
     with pytest.raises(WireError, match="claims 2147483647 entries"):
         Answer(b"\x7f\xff\xff\xff" + bytes(8)).array(lambda: None)
+
+
+# --- Two logs of a compacted topic ------------------------------------------------------------------------------------
+
+
+def of(sample: SamplePartition, high_watermark: int = len(WRITTEN)) -> Copy:
+    return copy(sample.log, high_watermark=high_watermark)
+
+
+@pytest.mark.parametrize("others", [(CLEANED, CLEANED), (CLEANED, LATER), (LATER, WHOLE), (LATER, LATER)])
+@pytest.mark.parametrize("leader", [WHOLE, CLEANED, LATER])
+def test_replicas_that_were_cleaned_apart_agree(leader: SamplePartition, others: tuple[SamplePartition, ...]) -> None:
+    """Superseded records, and tombstones whose time is over; counted are copies of records that the leader has."""
+    result, sink = compared(of(leader), *map(of, others), compacted=True)
+    assert (told(sink), sink.notes) == ([], [])
+    kept = {batch.base_offset for batch in leader.log.batches}
+    assert result.records == sum(each.base_offset in kept for other in others for each in other.log.batches)
+
+
+@pytest.mark.parametrize(("damaged", "offset", "said"), DAMAGED)
+def test_what_a_cleaner_must_keep_is_missed(damaged: SamplePartition, offset: int, said: str) -> None:
+    """The same damage as in directories, on a follower and on the leader."""
+    for place, logs in enumerate([(damaged, WHOLE, CLEANED), (WHOLE, CLEANED, damaged)]):
+        _, sink = compared(*map(of, logs), compacted=True)
+        assert told(sink) == [("compaction-mismatch", "13"[place], offset)]
+        assert said in sink.findings[0].sentence
+
+
+def test_a_key_that_was_written_again_behind_the_mark_may_be_gone_below_it() -> None:
+    """One replica's cleaner knows of it and the other does not. Without the newer record it is missed."""
+    short = of(log_of(WRITTEN[:5]), 5)
+    assert told(compared(of(but(0, 1, 3)), short, compacted=True)[1]) == []
+    assert told(compared(of(but(0, 1, 3, 6)), short, compacted=True)[1]) == [("compaction-mismatch", "1", 3)]
+
+
+def test_a_tombstone_that_is_gone_again_may_have_taken_what_was_below_the_mark() -> None:
+    """It stands behind the mark, and on one replica alone: the others have cleaned it and the value below away. Without
+    it that replica holds what most have deleted."""
+    assert told(compared(of(LATER), of(LATER, 4), of(WHOLE), compacted=True)[1]) == []
+    assert told(compared(of(LATER), of(LATER, 4), of(but(4)), compacted=True)[1]) == [
+        ("compaction-mismatch", "3", 1),
+    ]
+
+
+def test_a_replica_with_a_broken_batch_is_not_asked_for_its_keys() -> None:
+    """The batch is the finding; which keys it held nobody knows."""
+    _, sink = compared(of(WHOLE), changed(of(CLEANED), 3, 66), compacted=True)
+    assert told(sink) == [("crc-mismatch", "2", 5)]
+    assert [note.kind for note in sink.notes] == ["not-compared"]
+
+
+def test_what_was_cleaned_while_it_was_read_is_no_difference() -> None:
+    """A value that was deleted, on a replica whose cleaner takes it before it is read a second time."""
+
+    class Cleaning(Copy):
+        def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+            answer = super().fetch(offset, max_bytes)
+            if offset > 3:
+                self.batches = list(LATER.log.batches)
+            return answer
+
+    stale = but(0, 4)
+    assert told(compared(of(WHOLE), of(stale), compacted=True)[1]) == [("compaction-mismatch", "2", 1)]
+    assert told(compared(of(WHOLE), Cleaning(list(stale.log.batches), 8), compacted=True)[1]) == []
+
+
+def keyed(log: SampleLog, value: bytes, producer_id: int = -1) -> SampleLog:
+    first = log.next_offset
+    data = encode_batch(
+        [(FIRST_TIMESTAMP, b"key", value, ())],
+        base_offset=first,
+        leader_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=0 if producer_id >= 0 else -1,
+        transactional=producer_id >= 0,
+    )
+    return SampleLog([*log.batches, SampleBatch(first, first, 0, FIRST_TIMESTAMP, bytes(data))], first + 1)
+
+
+def ended(log: SampleLog, kind: ControlType, producer_id: int) -> SampleLog:
+    first = log.next_offset
+    marker = encode_control_batch(
+        kind,
+        end_transaction_value(0),
+        timestamp=FIRST_TIMESTAMP,
+        base_offset=first,
+        leader_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
+    return SampleLog([*log.batches, SampleBatch(first, first, 0, FIRST_TIMESTAMP, bytes(marker))], first + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "high_watermark", "found"),
+    [
+        (ControlType.COMMIT, 3, []),
+        (ControlType.COMMIT, 2, []),
+        (ControlType.ABORT, 3, [("compaction-mismatch", "2", 0)]),
+    ],
+)
+def test_a_committed_transaction_takes_the_place_of_what_was_before(
+    kind: ControlType, high_watermark: int, found: list[tuple[str, str, int]]
+) -> None:
+    """Also where its marker stands above the mark of the one who was asked; an aborted one takes no place."""
+    whole = ended(keyed(keyed(SampleLog(), b"before"), b"within", 7), kind, 7)
+    cleaned = SampleLog(whole.batches[1:], whole.next_offset)
+    result = compared(copy(whole), copy(cleaned, high_watermark=high_watermark), compacted=True)
+    assert told(result[1]) == found
+
+
+# --- TLS and SASL -----------------------------------------------------------------------------------------------------
+
+
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\"ice" password="a;b = \\\\c";'
+
+
+def written(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "client.properties"
+    path.write_text("# for tools\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_settings_are_kafkas(tmp_path: Path) -> None:
+    """By Kafka's names, with a user as Java's clients are told it; paths are relative to the file."""
+    path = written(
+        tmp_path,
+        "security.protocol = SASL_SSL",
+        "ssl.truststore.location=ca.pem",
+        "ssl.truststore.type=PEM",
+        "ssl.endpoint.identification.algorithm=",
+        "sasl.mechanism=SCRAM-SHA-256",
+        f"sasl.jaas.config={JAAS}",
+        "client.id=somebody else's",
+    )
+    expected = Security("SASL_SSL", str(tmp_path / "ca.pem"), "", False, "SCRAM-SHA-256", 'al"ice', "a;b = \\c")
+    assert security_from(path) == expected
+    assert security_from(written(tmp_path, "retries=1")) == Security(mechanism="SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["security.protocol=TLS"], "security.protocol=TLS is none of PLAINTEXT, SSL"),
+        (["security.protocol=SASL_SSL"], "needs a user: sasl.username and sasl.password, or sasl.jaas.config"),
+        (["security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI"], "sasl.mechanism=GSSAPI is not spoken here"),
+        (["ssl.truststore.location=x.jks", "ssl.truststore.type=JKS"], "`keytool -exportcert -rfc`"),
+        (["security.protocol=SSL", "ssl.truststore.location=none.pem"], "none.pem: No such file"),
+    ],
+)
+def test_settings_that_cannot_be_used_name_the_remedy(tmp_path: Path, lines: list[str], said: str) -> None:
+    """On the command line, with the exit code of wrong usage, before anything is dialled."""
+    result = CliRunner().invoke(app, ["live", "-b", "127.0.0.1:1", "--command-config", str(written(tmp_path, *lines))])
+    assert result.exit_code == 2
+    assert said in result.output
+    if "none.pem" not in said:
+        with pytest.raises(BadSettings, match=re.escape(said)):
+            security_from(written(tmp_path, *lines))
+
+
+def test_a_listener_without_tls_is_told(tmp_path: Path) -> None:
+    """It answers a handshake with nothing, or with something else: one line, and no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(b"\0\0\0\4\0\0\0\1")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(WireError, match="no TLS: "):
+            Connection("127.0.0.1", listener.getsockname()[1], 10.0, lambda size: None, Security("SSL"))
+        thread.join()
+
+
+def test_numbers_for_prometheus() -> None:
+    """Each number has its type and its meaning; findings are counted by their checks."""
+    report = Report("live", {}, seconds=1.25, inconclusive=["one"])
+    report.findings = [Finding(check, Severity.CRITICAL, "t", 0, "1", "") for check in ("log-matching",) * 2]
+    lines = metrics_of(report, 1_795_262_400.5).splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["odradek_audit_verdict"] == "3"
+    assert values['odradek_audit_findings{check="log-matching"}'] == "2"
+    assert values["odradek_audit_inconclusive"] == "1"
+    assert values["odradek_audit_finished_timestamp_seconds"] == "1795262400.5"
+    names = {name.partition("{")[0] for name in values}
+    assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == names
+    assert {line.split()[2] for line in lines if line.startswith("# HELP")} == names

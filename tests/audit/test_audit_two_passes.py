@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from crc32c import crc32c
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, part_tasks
 from odradek_audit.engine.two_passes import Passes
+from odradek_audit.engine.workers import workers
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
 from odradek_audit.inputs.layout import read_layout
@@ -24,6 +26,7 @@ from odradek_proto.compression import Codec
 from odradek_proto.formats import decode_transaction_index, encode_transaction_index
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport import grpc_network
 
 from tests.audit.corruption import KINDS, NEAR_MISSES, places
 from tests.audit.corruption.places import flip_bit, log_end_of
@@ -256,3 +259,35 @@ def test_a_lagging_follower_lacks_the_aborted_transaction_too(tmp_path: Path) ->
     lag(ledgers[1])
     assert aborted not in decode_transaction_index(index.read_bytes())
     assert [finding.sentence for finding in local.audit(replicas, topics=["ledger"]).findings] == []
+
+
+# --- Workers ----------------------------------------------------------------------------------------------------------
+
+
+COUNT = """
+import os
+from odradek_audit.engine.workers import workers
+
+def who(_):
+    return os.getpid()
+
+with workers(2) as run:
+    print(os.getpid() in set(run(who, range(20))))
+"""
+
+
+def who(_: int) -> int:
+    return os.getpid()
+
+
+def test_tasks_run_in_other_processes() -> None:
+    """A program without gRPC hands all its tasks to others."""
+    ended = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=180, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
+
+
+def test_nothing_is_forked_beside_grpc() -> None:
+    """gRPC's threads do not live in a forked child, and its handlers abort it: the tasks run here."""
+    assert grpc_network.__name__ in sys.modules
+    with workers(2) as run:
+        assert set(run(who, range(20))) == {os.getpid()}

@@ -181,7 +181,7 @@ def test_the_audit_finds_nothing_in_kafkas_directories(kafka_run: KafkaRun) -> N
 @pytest.mark.skipif(not TORTURE, reason="every day it is planted in what is kept of such a run")
 def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path) -> None:
     """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported. Other places
-    are tried on what is kept of such a run (tests/audit/test_audit_kafkas_directories.py)."""
+    are tried on what is kept of such a run (tests/audit/test_audit_two_passes.py)."""
     partitions = [TopicPartition(TOPIC, 0), TopicPartition(LEDGER, 0)]
     made = plant_all(kafka_run.directories(), partitions, tmp_path, seed=2, near_everywhere=False)
     assert made.wrong(audit(made.replicas).findings) == {}
