@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from odradek_proto.transport.grpc_admission import STREAMS_OF_EVERYBODY, StreamAdmission, UnreadResponses
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import KEEPALIVE_MS, GrpcOptions
 from odradek_proto.transport.ports import (
@@ -345,3 +346,102 @@ async def test_a_thousand_hostile_connections_stay_small(peer: Peer, abuse: str)
             for _ in range(20):
                 assert await client.call(peer.address, ECHO, bytes(1000), PATIENCE_MS) == bytes(1000)
             assert peer.resident_bytes() - before < 128 * MIB
+
+
+# --- How much one connection may take ---------------------------------------------------------------------------------
+
+
+def test_one_connection_cannot_take_all_streams_from_the_others() -> None:
+    """A full server refuses whoever has many streams and still takes the first ones of everybody else."""
+    admission = StreamAdmission(10)
+    assert all(admission.admit("greedy") for _ in range(10))
+    assert not admission.admit("greedy")
+    assert all(admission.admit("honest") for _ in range(STREAMS_OF_EVERYBODY))
+    assert not admission.admit("honest")
+
+
+def test_a_stream_that_ended_makes_room() -> None:
+    """Closing a stream gives its place back."""
+    admission = StreamAdmission(STREAMS_OF_EVERYBODY)
+    for _ in range(STREAMS_OF_EVERYBODY):
+        assert admission.admit("one")
+    assert not admission.admit("one")
+    admission.release("one")
+    assert admission.admit("one")
+
+
+def test_large_responses_that_nobody_reads_are_bounded() -> None:
+    """Beyond the bound a large response is refused, a small one never; the first passes whatever its size."""
+    unread = UnreadResponses(100, counted_from_bytes=10)
+    assert unread.admit(150) == 150
+    assert unread.admit(10) is None
+    assert unread.admit(9) == 0
+    unread.release(150)
+    assert unread.admit(100) == 100
+
+
+# --- A peer that is gone without a word -------------------------------------------------------------------------------
+
+
+QUICK = GrpcOptions(connect_timeout_ms=30_000, keepalive_ms=500, keepalive_timeout_ms=2_000)
+PATIENCE_S = 60
+
+
+class Wire:
+    """Passes bytes on between a client and a server, until it is cut: then it takes them and passes nothing on."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._cut = False
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = self._server.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        self._writers += [writer, far_writer]
+        await asyncio.gather(self._pass_on(reader, far_writer), self._pass_on(far_reader, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if not self._cut:
+                    writer.write(data)
+
+    def cut(self) -> None:
+        self._cut = True
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+async def answer_the_first(stream: Stream, call: CallContext) -> None:
+    await stream.send(await stream.recv())
+    with contextlib.suppress(StreamClosed):
+        await stream.recv()
+
+
+async def story() -> None:
+    network = GrpcNetwork(QUICK)
+    server = await network.serve("127.0.0.1:0", Handlers({}, {STREAM: answer_the_first}))
+    wire = Wire(server.address)
+    listening = await asyncio.start_server(wire.take, "127.0.0.1", 0)
+    try:
+        port = listening.sockets[0].getsockname()[1]
+        stream = await network.open(f"127.0.0.1:{port}", STREAM, PATIENCE_S * 1000)
+        await stream.send(b"once")
+        assert await stream.recv() == b"once"
+        wire.cut()
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(StreamClosed):
+                await stream.recv()
+    finally:
+        wire.close()
+        listening.close()
+        await network.close()
+        await server.stop(0)
+
+
+def test_who_only_waits_learns_that_the_other_side_is_gone() -> None:
+    """A follower that has asked for everything sends nothing more; it must not wait for ever for an answer."""
+    asyncio.run(story())

@@ -1,15 +1,25 @@
-"""Host names: several addresses, addresses that change, and proxies that are not meant for brokers."""
+"""The ports to the world as processes have them: host names and proxies, deadlines and pauses, chance, files."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import random
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_proto.transport.backoff import SEARCHING, backoff_ms
+from odradek_proto.transport.chance import chance, decided_by, reached
+from odradek_proto.transport.deadline import Deadline
+from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork, plain
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, DialResult, Handlers
@@ -135,3 +145,146 @@ def test_proxies_for_the_web_are_not_used(variable: str, monkeypatch: pytest.Mon
         return answer
 
     assert asyncio.run(story()) == b"x"
+
+
+# --- Deadlines and pauses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("armed", "fires"),
+    [
+        ([50], [50]),
+        ([50, 80], [50]),  # a later one is not of interest: the callback looks what is due
+        ([50, 20], [20]),
+        ([50, None, 20, 30], [20]),
+        ([], []),
+    ],
+)
+def test_a_deadline_fires_once_at_the_earliest_time(armed: list[int | None], fires: list[int]) -> None:
+    """However often it is armed, and not again until it is armed again."""
+    loop = SimLoop()
+    clock = SimClock(loop, loop.fork_rng("clock"))
+    heard: list[int] = []
+
+    async def story() -> None:
+        begun = clock.now_ms()
+        deadline = Deadline(clock, lambda: heard.append(clock.now_ms() - begun))
+        for at_ms in armed:
+            deadline.arm(None if at_ms is None else begun + at_ms)
+        await clock.sleep(200)
+        assert not deadline.is_armed
+        deadline.arm(clock.now_ms() + 10)
+        deadline.cancel()
+        await clock.sleep(200)
+
+    loop.run_until_complete(story())
+    assert heard == fires
+
+
+def test_pauses_grow_to_their_limit() -> None:
+    """One curve doubles; the other keeps each pause below a third of the time that has passed."""
+    rng = random.Random(1)
+    doubling = [backoff_ms(failure, 100, 1_000, rng) for failure in range(1, 9)]
+    assert 80 <= doubling[0] <= 120
+    assert all(800 <= pause <= 1_200 for pause in doubling[4:])
+    searching = [backoff_ms(failure, 20, 1_000, random.Random(failure), SEARCHING) for failure in range(1, 20)]
+    assert all(pause <= 30 + 0.45 * sum(searching[:at]) for at, pause in enumerate(searching))
+
+
+def test_without_chance_a_pause_is_exact() -> None:
+    """As a core needs it that decides by the time alone."""
+    assert [backoff_ms(failure, 20, 300) for failure in range(7)] == [20, 20, 40, 80, 160, 300, 300]
+
+
+# --- Chance -----------------------------------------------------------------------------------------------------------
+
+
+class Always:
+    """Strikes everywhere, and remembers where."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+        self.branches: list[str] = []
+
+    def fires(self, point: str, probability: float) -> bool:
+        self.asked.append((point, probability))
+        return True
+
+    def reached(self, branch: str) -> None:
+        self.branches.append(branch)
+
+
+def test_nothing_strikes_outside_of_a_simulated_run() -> None:
+    """However likely a point is said to be."""
+    reached("anything")
+    assert not chance("anything", 1.0)
+
+
+def test_a_simulated_run_decides_until_its_end() -> None:
+    """Also when it ends by an error."""
+    always = Always()
+
+    def run() -> None:
+        with decided_by(always):
+            assert chance("point", 0.25)
+            reached("branch")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        run()
+    assert not chance("point", 1.0)
+    assert (always.asked, always.branches) == ([("point", 0.25)], ["branch"])
+
+
+def test_two_runs_do_not_share_a_process() -> None:
+    """The luck of one would be drawn by the other."""
+    with decided_by(Always()), pytest.raises(AssertionError), decided_by(Always()):
+        pass
+
+
+def test_brokers_on_another_thread_are_not_struck() -> None:
+    """They are real, and what they ask must not shift what the run draws."""
+    always, answers = Always(), list[bool]()
+
+    def ask() -> None:
+        answers.append(chance("point", 1.0))
+        reached("branch")
+
+    with decided_by(always):
+        other = Thread(target=ask)
+        other.start()
+        other.join()
+    assert (answers, always.asked, always.branches) == ([False], [], [])
+
+
+# --- Files of the system ----------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_not_opened_as_a_file(tmp_path: Path) -> None:
+    """A pipe under a segment's name is refused at once with its path, and is never written to."""
+    files = OsFiles(threads=1)
+    pipe = tmp_path / "00000000000000000009.log"
+    os.mkfifo(pipe)
+    for create in (False, True):
+        with pytest.raises(OSError, match="it is no regular file") as raised:
+            files.open(str(pipe), create=create)
+        assert raised.value.filename == str(pipe)
+    files.close()
+
+
+def test_what_was_closed_is_refused_by_every_call_in_the_same_way(tmp_path: Path) -> None:
+    """Whoever flushes in a thread may come late: EBADF is known to him, another exception is a broken program's."""
+    files = OsFiles(threads=1)
+    file = files.open(str(tmp_path / "a"), create=True)
+    file.close()
+    for act in (
+        file.fsync,
+        file.size,
+        lambda: file.pread(0, 1),
+        lambda: file.pwritev([b"x"], 0),
+        lambda: file.truncate(0),
+    ):
+        with pytest.raises(OSError) as raised:
+            act()
+        assert raised.value.errno == errno.EBADF
+    files.close()
