@@ -52,14 +52,14 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
         which = "the batch behind them" if is_lack(finding) else "the batch"
         at = f" ({which} begins at position {finding.position})" if finding.position >= 0 else ""
         what = "the batches around what is missing" if is_lack(finding) else "the batch and those around it"
-        steps.append(join([f"See {what}", at, ": ", command(*words)]))
+        steps.append(join(f"See {what}", at, ": ", command(*words)))
     elif place and finding.file:
         base = directories[finding.replica].rstrip("/")
         file = place if finding.partition >= 0 and finding.check != "checkpoint-order" else base
-        steps.append(join(["See the file: ", command("odradek", "log", "dump", f"{file}/{finding.file}")]))
+        steps.append(join("See the file: ", command("odradek", "log", "dump", f"{file}/{finding.file}")))
     if place and other and place != other and finding.partition >= 0:
         steps.append(
-            join(["Compare with the reference, batch by batch: ", command("odradek", "log", "diff", other, place)])
+            join("Compare with the reference, batch by batch: ", command("odradek", "log", "diff", other, place))
         )
     return steps
 
@@ -82,12 +82,10 @@ def _mend(finding: Finding) -> list[Safe]:
     if kind is Kind.METADATA:
         return [
             join(
-                [
-                    "Read the decisions around the offset (",
-                    command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
-                    "), and compare the partition that it names with a history of what clients were told: no replica "
-                    "needs to be replaced for this.",
-                ]
+                "Read the decisions around the offset (",
+                command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
+                "), and compare the partition that it names with a history of what clients were told: no replica "
+                "needs to be replaced for this.",
             )
         ]
     if kind in _SAID:
@@ -117,13 +115,11 @@ def _changed(finding: Finding) -> Safe:
     if beside_log or outside_crc or not _is_right(finding):
         return _disk(finding)
     return join(
-        [
-            "A disk error does not leave a right CRC, and what is there has one. Something wrote it: a program, or "
-            "memory that failed before the CRC was computed. Look for what writes into the log directory of replica ",
-            name(finding.replica),
-            " besides its broker: a restore, a copy that was mixed up, a repair script, a second broker, somebody with "
-            "an editor; and which version of the broker ran.",
-        ]
+        "A disk error does not leave a right CRC, and what is there has one. Something wrote it: a program, or "
+        "memory that failed before the CRC was computed. Look for what writes into the log directory of replica ",
+        name(finding.replica),
+        " besides its broker: a restore, a copy that was mixed up, a repair script, a second broker, somebody with "
+        "an editor; and which version of the broker ran.",
     )
 
 
@@ -135,31 +131,27 @@ def _is_right(finding: Finding) -> bool:
 
 def _disk(finding: Finding) -> Safe:
     return join(
-        [
-            "Look at the disk and the memory of replica ",
-            name(finding.replica),
-            "'s machine: the kernel's log (",
-            command("dmesg", "-T"),
-            "), the drive's own report (",
-            command("smartctl", "-a", "DEVICE"),
-            "), RAID and ECC counters. Do not copy back to a disk that goes on failing.",
-        ]
+        "Look at the disk and the memory of replica ",
+        name(finding.replica),
+        "'s machine: the kernel's log (",
+        command("dmesg", "-T"),
+        "), the drive's own report (",
+        command("smartctl", "-a", "DEVICE"),
+        "), RAID and ECC counters. Do not copy back to a disk that goes on failing.",
     )
 
 
 def _elections(finding: Finding) -> Safe:
     return join(
-        [
-            f"Look at the elections around {f'leader epoch {finding.epoch}' if finding.epoch >= 0 else 'that time'}",
-            ": whether unclean ones are allowed (",
-            tag("code", "unclean.leader.election.enable"),
-            "), whether ",
-            tag("code", "odradek.truncation.mode"),
-            " is ",
-            tag("code", "high-watermark"),
-            ", and what the controllers wrote: ",
-            command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
-        ]
+        f"Look at the elections around {f'leader epoch {finding.epoch}' if finding.epoch >= 0 else 'that time'}",
+        ": whether unclean ones are allowed (",
+        tag("code", "unclean.leader.election.enable"),
+        "), whether ",
+        tag("code", "odradek.truncation.mode"),
+        " is ",
+        tag("code", "high-watermark"),
+        ", and what the controllers wrote: ",
+        command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
     )
 
 
@@ -171,14 +163,12 @@ def _restored(finding: Finding) -> Safe:
             "backup, or from a broker that was not read: started now, they may begin the partition anew, empty."
         )
     return join(
-        [
-            "Look whether broker ",
-            name(finding.replica),
-            " is a replica of the partition at all (",
-            command("odradek", "topic", "describe", finding.topic),
-            "). If it is, start it only while another replica leads: it copies the partition from the leader. Alone "
-            "it could lead with an empty log, and the others would drop what they have.",
-        ]
+        "Look whether broker ",
+        name(finding.replica),
+        " is a replica of the partition at all (",
+        command("odradek", "topic", "describe", finding.topic),
+        "). If it is, start it only while another replica leads: it copies the partition from the leader. Alone "
+        "it could lead with an empty log, and the others would drop what they have.",
     )
 
 
@@ -188,12 +178,10 @@ def _lost(finding: Finding) -> list[Safe]:
     if held:
         steps.append(
             join(
-                [
-                    "The records are still on ",
-                    "replica " if len(held) == 1 else "replicas ",
-                    ", ".join(held),
-                    ": keep that broker stopped until they are saved, for it cuts them off when it follows the leader.",
-                ]
+                "The records are still on ",
+                "replica " if len(held) == 1 else "replicas ",
+                ", ".join(held),
+                ": keep that broker stopped until they are saved, for it cuts them off when it follows the leader.",
             )
         )
     else:

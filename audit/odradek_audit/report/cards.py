@@ -46,7 +46,7 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     if left:
         rows.append(tag("li", tag("a", f"and {plural(left, 'more finding')}", href="#findings")))
     worst = tag("ul", *rows, class_="first", aria_label="The worst findings") if rows else Safe("")
-    return join([loss_table(losses), worst])
+    return join(loss_table(losses), worst)
 
 
 def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> Safe:
@@ -78,9 +78,9 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
 def _facts(finding: Finding) -> list[Safe]:
     facts = []
     if finding.place:
-        facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
+        facts.append(_fact("partition", join(name(finding.topic), f"-{finding.partition}")))
     if finding.replica:
-        facts.append(_fact(noun(len(finding.replicas), "replica"), join(_listed(finding.replicas))))
+        facts.append(_fact(noun(len(finding.replicas), "replica"), join(*_listed(finding.replicas))))
     batch = _accused_batch(finding)
     if batch is not None and batch.trouble and not batch.records and finding.evidence.get("agree_again"):
         facts.append(_fact("batch", f"offsets {batch.line.base_offset} to {batch.line.last_offset}"))
@@ -105,7 +105,7 @@ def _facts(finding: Finding) -> list[Safe]:
 
 def _listed(replicas: Sequence[str]) -> Iterator[Safe]:
     for place, replica in enumerate(replicas):
-        yield join([", " if place else "", name(replica)])
+        yield join(", " if place else "", name(replica))
 
 
 def _accused_batch(finding: Finding) -> BatchView | None:

@@ -16,7 +16,7 @@ def dumps(excerpt: Excerpt) -> Safe:
             continue
         counterpart = excerpt.counterpart(side)
         other = counterpart.batch if counterpart is not None else None
-        dump = join([_dump(window, other) for window in side.batch.windows], "\n   ⋮\n")
+        dump = join(*(_dump(window, other) for window in side.batch.windows), separator="\n   ⋮\n")
         title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.batch.line.position:,}")
         columns.append(tag("figure", title, tag("pre", dump, tabindex="0"), class_=f"dump {side.role}"))
     note = tag(
@@ -26,7 +26,7 @@ def dumps(excerpt: Excerpt) -> Safe:
         "reference's bytes.",
         class_="note",
     )
-    return join([note, tag("div", *columns, class_="columns")])
+    return join(note, tag("div", *columns, class_="columns"))
 
 
 def raw_files(excerpt: Excerpt) -> Safe:
@@ -55,8 +55,8 @@ def _dump(window: Bytes, other: BatchView | None) -> Safe:
         codes = _marked([f"{byte:02x}" for byte in row], marks, " ")
         padding = "   " * (BYTES_A_ROW - len(row))
         letters = _marked([chr(byte) if 32 <= byte < 127 else "·" for byte in row], marks, "")
-        rows.append(join([f"{window.start + start:06x}  ", codes, padding, "  ", letters]))
-    return join(rows, "\n")
+        rows.append(join(f"{window.start + start:06x}  ", codes, padding, "  ", letters))
+    return join(*rows, separator="\n")
 
 
 def _bytes_of(batch: BatchView | None) -> dict[int, int]:
@@ -76,4 +76,4 @@ def _marked(cells: list[str], marks: list[bool], separator: str) -> Safe:
         piece = separator.join(cells[place:end])
         parts.append(tag("mark", shown(piece)) if marks[place] else shown(piece))
         place = end
-    return join(parts, separator)
+    return join(*parts, separator=separator)

@@ -194,7 +194,7 @@ def loss_table(losses: Sequence[Loss]) -> Safe:
         offsets = f"{loss.first_offset}" if span == 1 else f"{loss.first_offset} to {last}"
         cells = (
             tag("a", f"{count(loss.records)} lost", href=f"#loss-{number}"),
-            join([name(loss.topic), f"-{loss.partition}"]),
+            join(name(loss.topic), f"-{loss.partition}"),
             "not known" if loss.first_offset < 0 else offsets + (", not all" if loss.records < span else ""),
             f"acks={loss.acks}",
             f"until {_clock(loss.acknowledged_ms[1])}" if loss.acknowledged_ms[1] > 0 else "at no time that was kept",
@@ -205,7 +205,7 @@ def loss_table(losses: Sequence[Loss]) -> Safe:
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
     more = len(losses) - len(told)
     rest = tag("p", f"and {plural(more, 'more loss', 'more losses')}, in summary.json.") if more else Safe("")
-    return join([tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), rest])
+    return join(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), rest)
 
 
 def lost_records(losses: Sequence[Loss]) -> int:
@@ -261,13 +261,13 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     said = f"{missing[:1].upper()}{missing[1:]}: truncations and elections may be missing below." if missing else ""
     steps = tag("details", tag("summary", "What to do"), _steps(report, told), open=True)
     head = [tag("h2", "How records were lost", id="losses"), tag("p", tag("b", said)) if said else ""]
-    return join([*head, tag("ul", *rows), steps])
+    return join(*head, tag("ul", *rows), steps)
 
 
 def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
     """What keeps the next records, and what gets those back that no replica has: they are sent last, for what is sent
     to copies that are wrong, or with acks=1, may be lost again."""
-    steps: list[object] = [join(["Keep copies, ", tag("a", "as above", href="#keep"), "."])]
+    steps: list[object] = [join("Keep copies, ", tag("a", "as above", href="#keep"), ".")]
     by_leader = sorted({loss.topic for loss in losses if loss.acks != "all"})
     if by_leader:
         said = (
@@ -279,18 +279,18 @@ def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
         else:
             rest = [", at least three replicas, and "]
             rest += [command("odradek", "topic", "alter", each, *_MIN_ISR) for each in by_leader[:NAMED_LOSSES]]
-        steps.append(join([said, *rest, ". acks=1 is for those that may be."]))
+        steps.append(join(said, *rest, ". acks=1 is for those that may be."))
     if report.findings:
-        steps.append(join(["Repair the copies, ", tag("a", "partition by partition", href="#findings"), "."]))
+        steps.append(join("Repair the copies, ", tag("a", "partition by partition", href="#findings"), "."))
         steps.append("Audit again.")
     history = report.history_file
-    named = join(["the values are in ", tag("code", shown(history, 300)), ", events ", tag("code", '"type": "ack"')])
+    named = join("the values are in ", tag("code", shown(history, 300)), ", events ", tag("code", '"type": "ack"'))
     steps += [
         "Look for the lost records in what was not read: a broker's disk that was replaced or restored, a backup, a "
         "consumer or a sink that had read them.",
-        join(["What you do not find there, send again from its source, with its keys; ",
+        join("What you do not find there, send again from its source, with its keys; ",
               named if history else "the history of the clients names the values", " of these offsets. The records get "
-              "new offsets, behind what is there."]),
+              "new offsets, behind what is there."),
     ]  # fmt: skip
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
@@ -324,7 +324,7 @@ def run_html(report: Report) -> Safe:
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
     table = tag("table", head, tag("tbody", *rows, class_="moments"))
     folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=any(each.lost for each in moments))
-    return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded])
+    return join(tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded)
 
 
 def _clock(wall_ms: int) -> str:

@@ -9,7 +9,6 @@ code alone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
 
@@ -38,7 +37,7 @@ def shown(value: object, limit: int = SENTENCE_LIMIT) -> Safe:
     return Safe(escape(plain(str(value), limit), quote=True))
 
 
-def join(parts: Iterable[object], separator: str = "") -> Safe:
+def join(*parts: object, separator: str = "") -> Safe:
     """Several pieces as one; plain strings among them are escaped."""
     return Safe(separator.join(shown(part) for part in parts))
 
@@ -49,7 +48,7 @@ def tag(element: str, /, *content: object, **attributes: object) -> Safe:
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _VOID:
         return Safe(f"<{element}{written}>")
-    return Safe(f"<{element}{written}>{join(content)}</{element}>")
+    return Safe(f"<{element}{written}>{join(*content)}</{element}>")
 
 
 def _attribute(key: str, value: object) -> str:
@@ -71,7 +70,7 @@ def code(text: object) -> Safe:
 def command(*words: str) -> Safe:
     """A command as a shell takes it, broken into lines only between its words."""
     said = shown(shlex.join(words), COMMAND_LIMIT).split(" ")
-    return tag("code", join((tag("span", Safe(word)) for word in said), " "), class_="command")
+    return tag("code", join(*(tag("span", Safe(word)) for word in said), separator=" "), class_="command")
 
 
 def instant(milliseconds: int) -> str:

@@ -59,7 +59,7 @@ def page(report: Report) -> str:
         "verdict": _verdict(report),
         "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered), report.losses),
         "keep": _keep(report),
-        "losses": join([losses_html(report, gaps), run_html(report)]),
+        "losses": join(losses_html(report, gaps), run_html(report)),
         "compared": compared(report),
         "not_compared": not_compared(report),
         "findings": _findings(report, ordered, shown_whole, anchors),
@@ -110,7 +110,7 @@ def _whole(ordered: Iterable[Finding]) -> list[Finding]:
 def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anchors: dict[int, str]) -> Safe:
     """Partition by partition: those with records that one replica alone has, then by the gravest finding."""
     if not ordered:
-        return join([tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report)])
+        return join(tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report))
     parts = [tag("h2", "Findings, partition by partition", id="findings")]
     summaries = {(each.topic, each.partition): each for each in report.partitions}
     totals = Counter((finding.topic, finding.partition) for finding in report.findings)
@@ -123,7 +123,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
     for number, key in enumerate(places):
         mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
         summary = summaries.get(key)
-        title = join([name(key[0]), f"-{key[1]}"]) if key[1] >= 0 else Safe("Log directories")
+        title = join(name(key[0]), f"-{key[1]}") if key[1] >= 0 else Safe("Log directories")
         parts.append(tag("h3", title, f": {plural(totals[key], 'finding')}"))
         if summary is not None and number < TIMELINES:
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
@@ -134,7 +134,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
             parts.append(card(finding, anchors[id(finding)], report.replicas, opened=opened > 0))
             opened -= finding.excerpt is not None
     parts.append(_rest(ordered, anchors))
-    return join(parts)
+    return join(*parts)
 
 
 def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
@@ -152,7 +152,7 @@ def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
         more = tag("p", f"… and {plural(unsaid, 'other')} of this check.", class_="quiet") if unsaid else Safe("")
         parts.append(tag("details", tag("summary", f"{check}: {len(findings):,} more"), tag("ul", *lines), more))
     parts.append(tag("p", f"All of them are in {FINDINGS_FILE} and {PARQUET_FILE}, beside this file.", class_="quiet"))
-    return join(parts)
+    return join(*parts)
 
 
 def _sample_timelines(report: Report) -> Safe:
@@ -166,6 +166,5 @@ def _sample_timelines(report: Report) -> Safe:
         ),
     )[:2]
     pictures = [(each, timeline(each, [], legend=not number)) for number, each in enumerate(told)]
-    return join(
-        join([tag("h3", name(each.topic), f"-{each.partition}"), picture]) for each, picture in pictures if picture
-    )
+    titled = (join(tag("h3", name(each.topic), f"-{each.partition}"), picture) for each, picture in pictures if picture)
+    return join(*titled)

@@ -167,7 +167,7 @@ def _record_cell(record: RecordView, other: RecordView | None) -> Safe:
             rest.append(tag("span", f"timestamp {instant(record.timestamp)}", class_="rest"))
         else:
             rest.append(tag("span", f"headers differ ({record.headers})", class_="rest"))
-    return join([tag("span", key, class_="key"), tag("span", value, class_="value"), *rest])
+    return join(tag("span", key, class_="key"), tag("span", value, class_="value"), *rest)
 
 
 def _content(part: Bytes, other: Bytes | None) -> Safe:
@@ -184,15 +184,13 @@ def _content(part: Bytes, other: Bytes | None) -> Safe:
     left = part.size - part.start - end
     tail = f"… +{plural(left, 'byte')}" if left > 0 else ""
     if other is None or first >= last:
-        return join([lead, _text(content[begin:end]), tag("span", tail, class_="cut")])
+        return join(lead, _text(content[begin:end]), tag("span", tail, class_="cut"))
     return join(
-        [
-            lead,
-            _text(content[begin:first]),
-            tag("mark", _text(content[first:last])),
-            _text(content[last:end]),
-            tag("span", tail, class_="cut"),
-        ]
+        lead,
+        _text(content[begin:first]),
+        tag("mark", _text(content[first:last])),
+        _text(content[last:end]),
+        tag("span", tail, class_="cut"),
     )
 
 

@@ -60,7 +60,7 @@ def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
         "the damage may change it. These are the directories that were read. If they are copies already, keep those, "
         "and run the commands on the brokers' machines with each broker's own log directory (log.dirs) in their place."
     )
-    return join([tag("h2", "First of all: keep copies", id="keep"), tag("p", said), tag("ol", *lines, class_="steps")])
+    return join(tag("h2", "First of all: keep copies", id="keep"), tag("p", said), tag("ol", *lines, class_="steps"))
 
 
 def repair(findings: Sequence[Finding], summary: PartitionSummary | None) -> Safe:
@@ -178,21 +178,21 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
     broker, ids = name(leader), ",".join(order)
     describe = command("odradek", "topic", "describe", topic)
     steps = [
-        join(["See who leads ", name(partition), " and who is in its ISR: ", describe, ". If broker ", broker,
-              " is not in the ISR, wait until it is: before that it must not lead, and no copy may be replaced."]),
-        join(["Unclean elections off: ",
-              command("odradek", "topic", "alter", topic, "--config", "unclean.leader.election.enable=false")]),
-        join(["Make broker ", broker, " the preferred leader (", tag("code", "--to"), " has all replicas that the "
+        join("See who leads ", name(partition), " and who is in its ISR: ", describe, ". If broker ", broker,
+              " is not in the ISR, wait until it is: before that it must not lead, and no copy may be replaced."),
+        join("Unclean elections off: ",
+              command("odradek", "topic", "alter", topic, "--config", "unclean.leader.election.enable=false")),
+        join("Make broker ", broker, " the preferred leader (", tag("code", "--to"), " has all replicas that the "
               "first command shows, ", broker, " first): ",
-              command("odradek", "topic", "reassign", "--topic", partition, "--to", ids, "--wait")]),
-        join(["Elect it: ", command("odradek", "topic", "elect", partition)]),
-        join(["Check that broker ", broker, " leads, and that all are in the ISR: ", describe, ". Go on only then: a "
-              "broker whose copy is replaced takes what the leader has, right or wrong."]),
+              command("odradek", "topic", "reassign", "--topic", partition, "--to", ids, "--wait")),
+        join("Elect it: ", command("odradek", "topic", "elect", partition)),
+        join("Check that broker ", broker, " leads, and that all are in the ISR: ", describe, ". Go on only then: a "
+              "broker whose copy is replaced takes what the leader has, right or wrong."),
         *_only_copies(summary, leader, accused, places),
-        *(join(["Replace the copy of broker ", name(each), ": stop it, move ", tag("code", shown(partition, 300)),
+        *(join("Replace the copy of broker ", name(each), ": stop it, move ", tag("code", shown(partition, 300)),
                 " out of its log directory, to where it is kept until an audit is clean, start it. Wait until ",
                 describe, " shows it in the ISR, and broker ", broker, " as the leader still",
-                "; only then the next one." if each != accused[-1] else "."])
+                "; only then the next one." if each != accused[-1] else ".")
           for each in accused),
         Safe("Audit again."),
     ]  # fmt: skip
@@ -200,13 +200,13 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
         command("kafka-topics.sh", *_SERVER, "--describe", "--topic", topic),
         command("kafka-configs.sh", *_SERVER, "--alter", "--entity-type", "topics", "--entity-name", topic,
                 "--add-config", "unclean.leader.election.enable=false"),
-        join(["in plan.json ", _plan(summary, order)]),
+        join("in plan.json ", _plan(summary, order)),
         command("kafka-reassign-partitions.sh", *_SERVER, "--reassignment-json-file", "plan.json", "--execute"),
         command("kafka-leader-election.sh", *_SERVER, "--election-type", "preferred", "--topic", topic,
                 "--partition", str(summary.partition)),
     )  # fmt: skip
     tools = tag("details", tag("summary", _KAFKA), tag("ul", *(tag("li", each) for each in kafka), class_="steps"))
-    return join([tag("ol", *(tag("li", step) for step in steps), class_="steps"), tools])
+    return join(tag("ol", *(tag("li", step) for step in steps), class_="steps"), tools)
 
 
 def _plan(summary: PartitionSummary, order: Sequence[str]) -> Safe:
@@ -228,14 +228,12 @@ def _only_copies(
             where.append(offsets(ends[leader], ends[replica]))
         if where:
             yield join(
-                [
-                    shown(
-                        f"Replica {plain(replica, 40)} has at {_listed(where)} what replica {plain(leader, 40)} does "
-                        "not: it may be the only copy of acknowledged records. Read them out of the kept copy, and "
-                        "write those again, with their keys, that the others do not have: "
-                    ),
-                    command(*_READ_OUT, kept(replica, f"{summary.topic}-{summary.partition}")),
-                ]
+                shown(
+                    f"Replica {plain(replica, 40)} has at {_listed(where)} what replica {plain(leader, 40)} does "
+                    "not: it may be the only copy of acknowledged records. Read them out of the kept copy, and "
+                    "write those again, with their keys, that the others do not have: "
+                ),
+                command(*_READ_OUT, kept(replica, f"{summary.topic}-{summary.partition}")),
             )
 
 
@@ -273,10 +271,10 @@ def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> Safe:
         command(*_READ_OUT, kept(each.replica, f"{summary.topic}-{summary.partition}")) for each in summary.replicas
     ]
     steps = [
-        join(["Keep the brokers stopped, if you can: what a leader lacks the others may cut off. Who is right where: ",
-              tag("ul", *rows)]),
-        join(["Read the records of these places out of the kept copies, and save them: ",
-              tag("ul", *(tag("li", each) for each in copies))]),
+        join("Keep the brokers stopped, if you can: what a leader lacks the others may cut off. Who is right where: ",
+              tag("ul", *rows)),
+        join("Read the records of these places out of the kept copies, and save them: ",
+              tag("ul", *(tag("li", each) for each in copies))),
         Safe("Then decide which replica leads. The others become what it is: write again, with their keys, what it "
              "lacks. Only when all of that is written may a copy be replaced, one at a time, while a replica that you "
              "checked leads; then audit again."),

@@ -46,7 +46,7 @@ def compared(report: Report) -> Safe:
     about = "These were read: copies, or brokers' own. A broker's own log directory is what its log.dirs names."
     directories = tag("details", tag("summary", "Directories that were read"), tag("p", about, class_="quiet"), table)
     said = f"{counting(report, '★ below')} Bytes are those of all replicas' logs, ★ included. {of_history(report)}"
-    return join([tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories])
+    return join(tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories)
 
 
 def _tile(number: str, title: str) -> Safe:
@@ -73,14 +73,14 @@ def not_compared(report: Report) -> Safe:
     ]
     if missing:
         places = join(
-            (
-                join([name(partition.topic), f"-{partition.partition} on replica ", ", ".join(names)])
+            *(
+                join(name(partition.topic), f"-{partition.partition} on replica ", ", ".join(names))
                 for partition, names in missing[:SHOWN_MISSING]
             ),
-            "; ",
+            separator="; ",
         )
         more = f"; and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
-        said.append(join(["No directory, so nothing to compare: ", places, more, "."]))
+        said.append(join("No directory, so nothing to compare: ", places, more, "."))
     above = sum(partition.above_bound for partition in report.partitions)
     if above:
         said.append(
@@ -110,11 +110,9 @@ def not_compared(report: Report) -> Safe:
     if not report.configuration:
         said.append(
             join(
-                [
-                    "What was owed to acknowledged records: it hangs on the cluster's settings, which were not given (",
-                    code("--setting acks=all --setting min.insync.replicas=2 --setting odradek.fsync=never"),
-                    ").",
-                ]
+                "What was owed to acknowledged records: it hangs on the cluster's settings, which were not given (",
+                code("--setting acks=all --setting min.insync.replicas=2 --setting odradek.fsync=never"),
+                ").",
             )
         )
     return tag("ul", *(tag("li", each) for each in said), class_="not")
@@ -183,7 +181,7 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         "each replica's whole log.",
         class_="quiet",
     )
-    return join([tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Partitions"), left, about])
+    return join(tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Partitions"), left, about)
 
 
 def _explained(title: str) -> Safe:
@@ -241,7 +239,7 @@ def notes(report: Report) -> Safe:
     left = tag("p", f"… and {more:,} more, in summary.json.", class_="quiet") if more else Safe("")
     opened = any(note.kind == "losses-unknown" for note in report.notes)
     return join(
-        [tag("h2", "Notes"), tag("details", tag("summary", shown(title, 300)), tag("ul", *lines), left, open=opened)]
+        tag("h2", "Notes"), tag("details", tag("summary", shown(title, 300)), tag("ul", *lines), left, open=opened)
     )
 
 
@@ -268,8 +266,8 @@ def guarantees(report: Report) -> Safe:
         "power loss of one machine, the others in the ISR",
         "power loss of several, or of the last in the ISR",
     )
-    settings = join((code(f"{key}={value}") for key, value in sorted(known.items())), ", ")
-    said = join(["The cluster ran with ", settings, "."])
+    settings = join(*(code(f"{key}={value}") for key, value in sorted(known.items())), separator=", ")
+    said = join("The cluster ran with ", settings, ".")
     table = tag(
         "div",
         tag("table", head, tag("tbody", *rows), class_="wide"),
@@ -279,17 +277,15 @@ def guarantees(report: Report) -> Safe:
         aria_label="Guarantees",
     )
     return join(
-        [
-            tag("h2", "What was owed to acknowledged records"),
-            tag("p", said),
-            table,
-            *(tag("p", tag("b", each)) for each in exceptions(known)),
-            tag(
-                "p",
-                "In every configuration: one leader in an epoch, equal replicas below the lowest high watermark, one "
-                "content for each offset and epoch. The bounds above are the highest that any replica knew: what is "
-                "below them was on every in-sync replica, so copies of it must not differ either.",
-                class_="quiet",
-            ),
-        ]
+        tag("h2", "What was owed to acknowledged records"),
+        tag("p", said),
+        table,
+        *(tag("p", tag("b", each)) for each in exceptions(known)),
+        tag(
+            "p",
+            "In every configuration: one leader in an epoch, equal replicas below the lowest high watermark, one "
+            "content for each offset and epoch. The bounds above are the highest that any replica knew: what is "
+            "below them was on every in-sync replica, so copies of it must not differ either.",
+            class_="quiet",
+        ),
     )

@@ -45,5 +45,5 @@ def words(report: Report) -> Safe:
     entries += [(check, f"a check: {CHECKS[check].title}.") for check in found]
     entries += _SETTINGS if report.configuration else ()
     entries.append(_ENGINE)
-    listed = (join([tag("dt", term), tag("dd", meaning)]) for term, meaning in entries)
-    return join([tag("h2", "Words on this page", id="words"), tag("dl", *listed, class_="words")])
+    listed = (join(tag("dt", term), tag("dd", meaning)) for term, meaning in entries)
+    return join(tag("h2", "Words on this page", id="words"), tag("dl", *listed, class_="words"))
