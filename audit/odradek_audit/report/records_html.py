@@ -15,6 +15,7 @@ from odradek_audit.excerpt import (
     batch_words,
     wrong_offsets,
 )
+from odradek_audit.inputs.records import first_apart
 from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, shown, tag
 from odradek_audit.words import plural
 
@@ -196,8 +197,7 @@ def _content(part: Bytes, other: Bytes | None) -> Safe:
 
 def _different(one: bytes, other: bytes) -> tuple[int, int]:
     """The part of `one` that is left without the common beginning and the common end."""
-    shorter = min(len(one), len(other))
-    first = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    shorter, first = min(len(one), len(other)), first_apart(one, other)
     back = 0
     while back < shorter - first and one[len(one) - 1 - back] == other[len(other) - 1 - back]:
         back += 1
