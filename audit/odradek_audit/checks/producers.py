@@ -13,8 +13,8 @@ from typing import NamedTuple
 from odradek_audit.catalogue import PRODUCER_EPOCH_NOT_MONOTONIC, SEQUENCE_GAP
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs
+from odradek_audit.inputs.records import CONTROL_BIT
 
-CONTROL_BIT = 0x20
 UNKNOWN = -1
 SEQUENCES = 1 << 31  # sequence numbers wrap from 2^31 - 1 to 0
 PRODUCER_EXPIRY_MS = 86_400_000  # producer.id.expiration.ms, Kafka's default: later, any sequence is accepted again

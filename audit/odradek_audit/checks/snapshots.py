@@ -18,9 +18,9 @@ from odradek_audit.catalogue import PRODUCER_SNAPSHOT_MISMATCH
 from odradek_audit.checks.unread import note_file, report_corrupt
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
+from odradek_audit.inputs.records import CONTROL_BIT
 from odradek_audit.words import plural
 
-CONTROL_BIT = 0x20
 SEQUENCES = 1 << 31
 _NOTHING: tuple[int, ...] = ()
 LARGEST_SNAPSHOT = 64 * 1024 * 1024  # about a million producers

@@ -33,8 +33,8 @@ from odradek_audit.inputs.facts import (
     SegmentReader,
     log_end_offset,
 )
+from odradek_audit.inputs.records import CONTROL_BIT, TRANSACTIONAL_BIT
 
-TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
 LARGEST_INDEX = 64 * 1024 * 1024
 LONGEST_MS = 900_000  # transaction.max.timeout.ms, Kafka's default
 OPEN_NAMED = 10

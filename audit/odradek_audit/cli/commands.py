@@ -322,22 +322,13 @@ def _default_engine(replicas: dict[str, str], topics: list[str] | None) -> Engin
     return Engine.LOCAL if size <= SMALL_BYTES else Engine.SPARK
 
 
-def _run_local(
-    bar: ProgressBar,
-    request: _Request,
-    jobs: int | None,
-) -> Report:
+def _run_local(bar: ProgressBar, request: _Request, jobs: int | None) -> Report:
     from odradek_audit.engine import local
 
     return local.audit(**request, progress=bar.show, jobs=jobs)
 
 
-def _run_spark(
-    console: Console,
-    bar: ProgressBar,
-    request: _Request,
-    master: str,
-) -> Report:
+def _run_spark(console: Console, bar: ProgressBar, request: _Request, master: str) -> Report:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         stop(
