@@ -83,7 +83,7 @@ def test_a_history_is_read_by_the_workers(
     path.write_text("".join(encode_event(event) + "\n" for event in told) + '{"type": "send", "to')
     expected = local.audit(replicas, history=path)
     assert {finding.check for finding in expected.findings} == {"acknowledged-lost", "phantom"}
-    for history in (path, str(path), History.read(path)):
+    for history in (str(path), History.read(path)):  # a `Path`: test_audit_both_engines
         report = spark.audit(session, replicas, history=history)
         for name in ("findings", "partitions", "losses", "run", "history_events", "notes"):
             assert getattr(report, name) == getattr(expected, name), name
