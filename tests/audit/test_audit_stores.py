@@ -64,6 +64,8 @@ def test_a_bucket_is_audited_like_the_directories_that_it_was_filled_from(
     assert refused.exit_code == 2
     assert "--overwrite" in refused.output
     assert runner.invoke(app, [*arguments, "--overwrite"]).exit_code == 3
+    missing = runner.invoke(app, ["run", "--replica", f"1={bucket.uri('nowhere')}"])
+    assert (missing.exit_code, "is no directory" in missing.output.replace("\n", " ")) == (2, True), missing.output
 
 
 @pytest.mark.parametrize(
