@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
 from odradek_broker.rpc.fetch_session import MAX_HEADER_BYTES
+from odradek_broker.runtime.replicas import fetcher
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2 as pb
@@ -12,21 +14,32 @@ from odradek_proto.v1 import broker_pb2 as pb
 from tests.broker.replica_world import ME, ONE, THREE, TOPIC_ID, World, run
 from tests.playing import plays
 
-PARTITIONS = 4_200  # their names alone are more than the leader takes in one header
+LARGEST = (1 << 63) - 1
+
+
+def test_the_largest_request_is_one_that_the_leader_takes() -> None:
+    """The leader ends a session that sends a larger header: asked for all at once, it would never answer."""
+    header = pb.FetchHeader()
+    for _ in range(fetcher.MAX_NAMED):
+        fetched = header.partitions.add(topic="t" * LONGEST_TOPIC_NAME, topic_id=TOPIC_ID)
+        for name in ("partition", "max_bytes", "current_leader_epoch", "last_fetched_epoch"):
+            setattr(fetched, name, (1 << 31) - 1)
+        fetched.fetch_offset = fetched.log_start_offset = LARGEST
+    assert header.ByteSize() <= MAX_HEADER_BYTES
 
 
 @plays(run)
-async def test_a_request_for_thousands_of_partitions_is_one_that_the_leader_takes(world: World) -> None:
-    """The leader ends a session that sends a larger header: asked for all at once, it would never answer."""
-    topic = TopicImage("t" * LONGEST_TOPIC_NAME, TOPIC_ID)
+async def test_a_request_names_no_more_partitions_than_it_may(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that are followed or forgotten, in as many requests as that takes."""
+    monkeypatch.setattr(fetcher, "MAX_NAMED", 20)
+    topic = TopicImage("orders", TOPIC_ID)
     followed = PartitionRegistration((ONE, ME), (ONE, ME), ONE, 0, 0)
-    topic.partitions.update(dict.fromkeys(range(PARTITIONS), followed))
+    topic.partitions.update(dict.fromkeys(range(42), followed))
     world.image.topics[topic.name] = topic
     names = [TopicPartition(topic.name, number) for number in topic.partitions]
     world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
-    while len(world.replicas.replicas) < PARTITIONS:  # their logs are made in portions
-        await world.clock.sleep(100)
-    await world.clock.sleep(1)
+    await world.clock.sleep(100)
+    assert len(world.replicas.replicas) == 42
     heard(world, ONE)
 
     moved = PartitionRegistration((THREE, ME), (THREE,), THREE, 1, 1)
@@ -43,6 +56,6 @@ def heard(world: World, leader: int) -> list[pb.FetchHeader]:
     headers = []
     while not world.leader(leader).heard.empty():
         header, _ = split_frame(world.leader(leader).heard.get_nowait())
-        assert len(header) <= MAX_HEADER_BYTES
         headers.append(pb.FetchHeader.FromString(header))
+        assert len(headers[-1].partitions) + len(headers[-1].forgotten) <= fetcher.MAX_NAMED
     return headers

@@ -31,19 +31,19 @@ class Story:
     async def told(self) -> None:
         for node_id in (1, 2, 3):
             self.cluster.start(node_id)
-        await self.loop.sleep(20_000)
+        await self.loop.sleep(2_000)
         assert self.lines() == []
         for node_id in (2, 3):
             self.cluster.machines[node_id].kill()
         await self.loop.sleep(PATIENCE_MS - 1_000)
         assert self.lines() == []
-        await self.loop.sleep(20_000)
+        await self.loop.sleep(5_000)
         voters = ", ".join(f"{node_id} at b{node_id}:{CONTROLLER_PORT}" for node_id in (2, 3))
         assert self.lines() == [f"node 1 has known no leader of the quorum for 5 s: cannot reach the voters {voters}"]
         await self.loop.sleep(MINUTE_S * 1000)
         assert len(self.lines()) == 2
         self.cluster.start(2)
-        await self.loop.sleep(20_000)
+        await self.loop.sleep(5_000)
         assert self.lines()[2:][0].startswith("node 1 knows a leader of the quorum again: node ")
         await self.loop.sleep((MINUTE_S + 10) * 1000)
         assert len(self.lines()) == 3
@@ -52,7 +52,7 @@ class Story:
         await self.loop.sleep(1_000)
 
 
-@pytest.mark.parametrize("roles", [pytest.param("controller", marks=pytest.mark.slow), "broker,controller"])
+@pytest.mark.parametrize("roles", ["controller", pytest.param("broker,controller", marks=pytest.mark.slow)])
 def test_a_node_without_a_leader_of_the_quorum_says_so(roles: str, caplog: pytest.LogCaptureFixture) -> None:
     """After some seconds once, with the voters that it cannot reach, once a minute then, and once when it is over."""
     story = Story(roles, caplog)

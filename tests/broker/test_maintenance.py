@@ -35,14 +35,14 @@ from tests.playing import plays
 
 NODE = 1
 TINY = TopicPartition("tiny", 0)
-SEGMENTS = 250
+SEGMENTS = 150
 SLOW_MS = 40.0  # of a flush or removal in a thread: so that every one can be seen
 TINY_SEGMENTS = {"internal.segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
 OFTEN = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
 
 
 class Story:
-    """One broker with a topic of very many segments, and somebody who looks at it all the time."""
+    """One broker with a topic of many segments, and somebody who looks at it all the time."""
 
     def __init__(self, settings: BrokerSettings = OFTEN) -> None:
         self.loop = SimLoop(seed=5)
@@ -118,7 +118,7 @@ def at_work(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
 
 @plays(at_work)
 async def test_retention_gives_up_one_segment_at_a_time(story: Story) -> None:
-    """Hundreds of segments that are due at once do not keep the loop from anything else."""
+    """Many segments that are due at once do not keep the loop from anything else."""
     assert story.segments() >= SEGMENTS
     await story.as_client(story.retain_nothing)
     assert await story.largest_step(story.segments, until=1) == 1

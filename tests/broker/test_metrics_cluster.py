@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 
 import pytest
 from odradek.sync import Consumer, Producer
 from odradek_broker.testing import Cluster
 
-from tests.broker.metrics_pages import LISTENER, eventually, get, parse_openmetrics, scrape, total
+from tests.broker.metrics_pages import LISTENER, Page, eventually, get, parse_openmetrics, scrape, total
 
 RECORDS = 60
 MANAGER = "kafka_server_replicamanager_"
@@ -33,29 +32,38 @@ def busy() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_traffic_is_counted_once_where_it_happened(busy: Cluster) -> None:
+@pytest.fixture(scope="module")
+def pages(busy: Cluster) -> list[Page]:
+    """What each of them tells then."""
+    return [scrape(busy, broker) for broker in busy.brokers]
+
+
+def total_of(pages: list[Page], name: str, **labels: str) -> float:
+    """The sum over all brokers."""
+    return sum(page.total(name, **labels) for page in pages)
+
+
+def test_traffic_is_counted_once_where_it_happened(pages: list[Page]) -> None:
     """Records, bytes in and bytes out are those of the clients; what followers take is what leaders send them."""
-    bytes_in = total(busy, f"{TOPICS}bytesin_total", topic="orders")
-    assert total(busy, f"{TOPICS}messagesin_total", topic="orders") == RECORDS
-    assert bytes_in == sum(total(busy, "kafka_log_log_size", partition=str(each)) for each in range(3)) / 3
-    assert total(busy, f"{TOPICS}bytesout_total", topic="orders") == bytes_in
-    assert total(busy, f"{TOPICS}replicationbytesin_total", topic="orders") == 2 * bytes_in
-    assert total(busy, f"{TOPICS}replicationbytesout_total", topic="orders") == 2 * bytes_in
-    assert total(busy, f"{TOPICS}failedproducerequests_total", topic="orders") == 0
+    bytes_in = total_of(pages, f"{TOPICS}bytesin_total", topic="orders")
+    assert total_of(pages, f"{TOPICS}messagesin_total", topic="orders") == RECORDS
+    assert bytes_in == sum(total_of(pages, "kafka_log_log_size", partition=str(each)) for each in range(3)) / 3
+    assert total_of(pages, f"{TOPICS}bytesout_total", topic="orders") == bytes_in
+    assert total_of(pages, f"{TOPICS}replicationbytesin_total", topic="orders") == 2 * bytes_in
+    assert total_of(pages, f"{TOPICS}replicationbytesout_total", topic="orders") == 2 * bytes_in
+    assert total_of(pages, f"{TOPICS}failedproducerequests_total", topic="orders") == 0
 
 
-def test_the_series_without_a_topic_is_the_total(busy: Cluster) -> None:
+def test_the_series_without_a_topic_is_the_total(pages: list[Page]) -> None:
     """As with Kafka's MBeans, the empty topic holds the sum of all topics."""
     for name in ("messagesin_total", "bytesin_total", "replicationbytesin_total", "totalproducerequests_total"):
-        for broker in busy.brokers:
-            page = scrape(busy, broker)
+        for page in pages:
             every = page.samples[TOPICS + name]
             assert page.total(TOPICS + name, topic="") == sum(value for labels, value in every if labels["topic"])
 
 
-def test_each_replica_shows_its_offsets(busy: Cluster) -> None:
+def test_each_replica_shows_its_offsets(busy: Cluster, pages: list[Page]) -> None:
     """Log end, high watermark and leader epoch of all nine replicas, and what leaders know of their followers."""
-    pages = [scrape(busy, broker) for broker in busy.brokers]
     for broker, page in zip(busy.brokers, pages, strict=True):
         for partition in map(str, range(3)):
             own = {"topic": "orders", "partition": partition, "replica": str(broker)}
@@ -65,43 +73,44 @@ def test_each_replica_shows_its_offsets(busy: Cluster) -> None:
             assert page.total("kafka_log_log_logendoffset", topic="orders", partition=partition) == RECORDS / 3
     remote = [value for page in pages for _, value in page.samples.get("odradek_remote_replica_leo", ())]
     assert remote == [RECORDS / 3] * 6
-    assert sum(page.total("odradek_isr_size") for page in pages) == 9
-    assert sum(page.total("odradek_assigned_replicas") for page in pages) == 9
-    assert sum(page.total("kafka_server_fetcherlagmetrics_consumerlag") for page in pages) == 0
+    assert total_of(pages, "odradek_isr_size") == 9
+    assert total_of(pages, "odradek_assigned_replicas") == 9
+    assert total_of(pages, "kafka_server_fetcherlagmetrics_consumerlag") == 0
 
 
-def test_counts_of_a_healthy_cluster(busy: Cluster) -> None:
+def test_counts_of_a_healthy_cluster(busy: Cluster, pages: list[Page]) -> None:
     """Nine replicas, three leaders, one controller, nothing offline."""
-    assert total(busy, f"{MANAGER}partitioncount") == 9
-    assert total(busy, f"{MANAGER}leadercount") == 3
-    assert total(busy, f"{CONTROLLER}activecontrollercount") == 1
+    assert total_of(pages, f"{MANAGER}partitioncount") == 9
+    assert total_of(pages, f"{MANAGER}leadercount") == 3
+    assert total_of(pages, f"{CONTROLLER}activecontrollercount") == 1
     for name in ("underreplicatedpartitions", "underminisrpartitioncount", "offlinereplicacount"):
-        assert total(busy, MANAGER + name) == 0, name
-    for broker in busy.brokers:
-        page = scrape(busy, broker)
+        assert total_of(pages, MANAGER + name) == 0, name
+    for page in pages:
         assert page.total(f"{CONTROLLER}activebrokercount") == 3
         assert page.total(f"{CONTROLLER}globalpartitioncount") == 3
         assert page.total("kafka_server_raft_metrics_current_leader") == busy.controller()
         assert page.total("kafka_server_raft_metrics_current_state") == 1
 
 
-def test_requests_are_timed(busy: Cluster) -> None:
+def test_requests_are_timed(busy: Cluster, pages: list[Page]) -> None:
     """Each batch written has one time in the summary and in the histogram, which agree with each other."""
     name = "kafka_network_requestmetrics_totaltimems"
     seconds = "odradek_request_seconds"
 
-    def agree(request: str) -> bool:
+    def agree() -> bool:
         """A request that ends while a page is being read may be in one of them already."""
-        seen, again = (total(busy, f"{each}_count", request=request) for each in (name, seconds))
-        took_ms, took_s = (total(busy, f"{each}_sum", request=request) for each in (name, seconds))
-        return seen == again > 0 and took_ms == pytest.approx(1000 * took_s)
+        now = [scrape(busy, broker, only="request") for broker in busy.brokers]
+        for request in ("Produce", "FetchConsumer", "FetchFollower", "Metadata"):
+            seen, again = (total_of(now, f"{each}_count", request=request) for each in (name, seconds))
+            took_ms, took_s = (total_of(now, f"{each}_sum", request=request) for each in (name, seconds))
+            if not (seen == again > 0 and took_ms == pytest.approx(1000 * took_s)):
+                return False
+        return True
 
-    for request in ("Produce", "FetchConsumer", "FetchFollower", "Metadata"):
-        eventually(partial(agree, request), f"{request}: two times")
-    produces = total(busy, f"{TOPICS}totalproducerequests_total", topic="")
-    assert total(busy, f"{name}_count", request="Produce") == produces
-    for broker in busy.brokers:
-        page = scrape(busy, broker)
+    eventually(agree, "two times of a request")
+    produces = total_of(pages, f"{TOPICS}totalproducerequests_total", topic="")
+    assert total_of(pages, f"{name}_count", request="Produce") == produces
+    for page in pages:
         buckets = [value for labels, value in page.samples["odradek_request_seconds_bucket"]
                    if labels["request"] == "Produce"]  # fmt: skip
         assert all(smaller <= larger for smaller, larger in pairwise(buckets))
@@ -110,7 +119,8 @@ def test_requests_are_timed(busy: Cluster) -> None:
 
 def test_the_process_shows_itself(busy: Cluster) -> None:
     """Loop lag and metadata fsyncs are measured; version, memory and time are there."""
-    eventually(lambda: scrape(busy, 1).total("odradek_loop_lag_seconds_count") > 0, "the loop was never measured")
+    lag = "odradek_loop_lag_seconds"
+    eventually(lambda: scrape(busy, 1, only=lag).total(f"{lag}_count") > 0, "the loop was never measured")
     page = scrape(busy, 1)
     assert page.total("odradek_fsync_seconds_count", log="metadata") > 0
     assert page.total("odradek_build_info") == 1

@@ -123,7 +123,7 @@ def live(seed: int, mode: TruncationMode, *, checked: bool) -> History:
 
 
 @pytest.mark.parametrize("mode", MODES_WITH_EPOCHS)
-@pytest.mark.parametrize("seed", seeds(20, every_day=6))
+@pytest.mark.parametrize("seed", seeds(20, every_day=3))
 def test_acknowledged_records_survive_and_replicas_agree(seed: int, mode: TruncationMode) -> None:
     """acks=all with two in sync: nothing acknowledged is lost, and all logs are equal in the end."""
     history = live(seed, mode, checked=True)

@@ -10,11 +10,9 @@ import pytest
 from tests.broker.quorum_world import QuorumWorld
 from tests.seeds import seeds
 
-ROUNDS = 40
 PAUSES_MS = (2, 20, 100, 500, 2_000)
 SMALL_SNAPSHOTS = {"snapshot_max_bytes": 600, "retention_bytes": 1_500, "segment_bytes": 400, "fetch_max_bytes": 1_500}
 BY_SEED = pytest.mark.parametrize("seed", seeds(25, every_day=1, slow=4))
-SIZES = pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
 
 
 def trouble(world: QuorumWorld, rng: random.Random, *, disks: bool) -> None:
@@ -41,13 +39,15 @@ def trouble(world: QuorumWorld, rng: random.Random, *, disks: bool) -> None:
         world.start(appends=True)
 
 
-def play(world: QuorumWorld, seed: int, *, disks: bool = False, start: Callable[[], None] | None = None) -> None:
+def play(
+    world: QuorumWorld, seed: int, *, rounds: int = 40, disks: bool = False, start: Callable[[], None] | None = None
+) -> None:
     """A minute or so of trouble, then peace until all nodes run and are equal."""
 
     async def story(world: QuorumWorld) -> None:
         rng = random.Random(f"trouble {seed}")
         world.start(appends=True) if start is None else start()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             await world.clock.sleep(rng.choice(PAUSES_MS))
             trouble(world, rng, disks=disks)
         world.heal()
@@ -64,14 +64,14 @@ def play(world: QuorumWorld, seed: int, *, disks: bool = False, start: Callable[
 
 
 @BY_SEED
-@SIZES
+@pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
 def test_nodes_agree_on_what_is_committed_and_lose_nothing_acknowledged(voters: int, observers: int, seed: int) -> None:
     """RA-14: and trouble ends."""
     play(QuorumWorld(voters, observers, seed=seed), seed)
 
 
 @BY_SEED
-@SIZES
+@pytest.mark.parametrize(("voters", "observers"), [(3, 1), pytest.param(5, 0, marks=pytest.mark.slow)])
 def test_nodes_agree_while_their_logs_are_cut_behind_small_snapshots(voters: int, observers: int, seed: int) -> None:
     """RA-14 with a snapshot after every few batches and tiny segments: a node that was away has to fetch one."""
     world = QuorumWorld(voters, observers, seed=seed, **SMALL_SNAPSHOTS)
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     digests = []
     for _ in range(2):
         world = QuorumWorld(3, 1)
-        play(world, 0)
+        play(world, 0, rounds=10)
         digests.append(world.loop.trace_digest())
     assert digests[0] == digests[1]
 

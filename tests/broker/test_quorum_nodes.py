@@ -250,7 +250,7 @@ async def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_no
     quorum.start(1)
     quorum.start(3)
     for _ in range(2):  # the second start of 1 finds no more than what is left, and remembers
-        await quorum.clock.sleep(20_000)
+        await quorum.clock.sleep(8_000)
         assert (quorum.nodes[1].is_leader, quorum.nodes[3].is_leader) == (False, False)
         quorum.machines[1].kill()
         await quorum.clock.sleep(100)

@@ -23,7 +23,7 @@ from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
 from tests.seeds import seeds
 
 TOPIC_ID = bytes(range(16))
-STRIDE = 12
+STRIDE = 24
 
 
 class Story:
@@ -194,14 +194,14 @@ def crash(tell: Callable[[Story], None], settings: LogSettings, steps: int, seed
     return stopped
 
 
-@pytest.mark.parametrize("first", seeds(STRIDE, every_day=1, slow=3))
+@pytest.mark.parametrize("first", seeds(STRIDE, every_day=1, slow=6))
 @pytest.mark.parametrize("mode", sorted(SETTINGS))
 @pytest.mark.parametrize("power", [True, False], ids=["power-loss", "kill"])
 @pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)
 def test_a_crash_at_every_step_loses_nothing_durable(
     tell: Callable[[Story], None], power: bool, mode: str, first: int
 ) -> None:
-    """For every twelfth step of the story (the slow tests have others), with one of the disks that may be left."""
+    """For every 24th step of the story (the slow tests have others), with one of the disks that may be left."""
     steps = first
     while crash(tell, SETTINGS[mode], steps, seed=steps * 31 + 7, power=power):
         steps += STRIDE

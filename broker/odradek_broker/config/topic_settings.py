@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.metadata.image import MetadataImage
@@ -20,7 +24,8 @@ from odradek_broker.core.partition.messages import PartitionSettings, Truncation
 from odradek_broker.storage.settings import Compression, LogSettings
 
 
-def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
+@lru_cache(maxsize=8)  # a process has one; the tests have several
+def topic_defaults(settings: BrokerSettings) -> Mapping[str, str]:
     """The broker's own values of topic settings by the topics' names, as the controller shows and checks them."""
     found: dict[str, str] = {}
     for name, definition in TOPIC_CONFIGS.items():
@@ -30,7 +35,7 @@ def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if settings.internal_segment_bytes:
         found[INTERNAL_SEGMENT_BYTES] = str(settings.internal_segment_bytes)
-    return found
+    return MappingProxyType(found)
 
 
 class _TopicReader:

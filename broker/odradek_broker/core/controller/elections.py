@@ -84,8 +84,10 @@ class Membership(Value, frozen=True):
     def completed(self) -> Membership:
         """Without the removing replicas, once all others are in sync (R-145); else as it is."""
         ongoing = self.reassignment
+        if ongoing == Reassignment():
+            return self
         target = tuple(replica for replica in self.replicas if replica not in ongoing.removing)
-        if ongoing == Reassignment() or not target or not set(target) <= set(self.isr):
+        if not target or not set(target) <= set(self.isr):
             return self
         isr = tuple(replica for replica in self.isr if replica not in ongoing.removing)
         return Membership(target, isr, Reassignment())
