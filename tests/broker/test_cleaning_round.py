@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from odradek_broker.core.cleaning import CompactionSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.core.cleaning import Cleanable, CompactionSettings, SegmentFacts, assess, dirtiest, groups
+from odradek_broker.runtime.replicas.cleaner import LogCleaner
 from odradek_broker.storage.cleaning.round import CleaningRound, Written
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.checksum import crc32c
 from odradek_proto.headers import DELETE_HORIZON
-from odradek_proto.records import Codec, Record, decode_records, encode_batch, read_header
+from odradek_proto.records import (
+    Codec,
+    ControlType,
+    Record,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+    end_transaction_value,
+    read_header,
+)
 
 from tests.broker.log_bench import START_MS, LogBench
+from tests.broker.replica_world import ME, ONE, ORDERS, World, answered, run
+from tests.playing import plays
 
 COMPACTED = LogSettings(
     segment_bytes=2_000, index_interval_bytes=100, segment_ms=1 << 60, compaction=CompactionSettings(0.0)
@@ -247,3 +260,122 @@ def test_a_round_that_was_cut_off_begins_anew(first_dirty: int | None, left: lis
 
 def _fill(key: str) -> list[tuple[str, str | None]]:
     return [(key, f"{key}{number}") for number in range(14)]
+
+
+# --- What the cleaner of a broker may take: records that are stable, those of ended transactions among them ----------
+
+
+KEYED = 40  # batches with one key, behind the transaction
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "1000"}
+
+
+def transaction_and_more() -> bytes:
+    """What a leader has whose directory was Kafka's: a transaction, its marker, and many values of one key."""
+    written = encode_batch(
+        [(0, b"k", b"v", ())], leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    written += encode_control_batch(
+        ControlType.COMMIT,
+        end_transaction_value(0),
+        base_offset=1,
+        leader_epoch=0,
+        timestamp=0,
+        producer_id=7,
+        producer_epoch=0,
+    )
+    values = (
+        encode_batch([(0, b"k", b"v" * 100, ())], base_offset=2 + place, leader_epoch=0) for place in range(KEYED)
+    )
+    return written + b"".join(values)
+
+
+@plays(run)
+async def test_a_transaction_that_has_ended_holds_up_no_cleaner(world: World) -> None:
+    """Once its marker is below the high watermark, what follows is as stable as anything (PS-09)."""
+    world.image.topic_configs["orders"] = CONFIGS
+    await world.learn(ONE, 0)
+    await answered(world, ONE, transaction_and_more(), epoch=0, high_watermark=2 + KEYED)
+    replica = world.replicas.replicas[ORDERS]
+    replica.log.flush()
+    cleaner = LogCleaner(
+        settings=BrokerSettings(node_id=ME),
+        clock=world.clock,
+        files=world.files,
+        replicas=world.replicas,
+        directory=world.replicas._directory,
+        events=world.replicas.events,
+        counters=world.replicas.counters,
+    )
+    before = replica.log.size_bytes
+    assert await cleaner.clean_one()
+    assert replica.log.size_bytes < before / 2
+
+
+# --- Which compacted log is cleaned next, and how far: by dirty ratio, lags and what is stable (K-86) ----------------
+
+
+NOW_MS = 10 * DAY_MS
+
+
+def segments(*sizes: int) -> list[SegmentFacts]:
+    """Ten offsets each; the first one holds records of the first day, and so on."""
+    return [
+        SegmentFacts(10 * place, 10 * place + 10, size, place * DAY_MS, (place + 1) * DAY_MS - 1)
+        for place, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "stable", "settings", "expected"),
+    [
+        (0, 100, CompactionSettings(), (0, 40, 0, 400, True)),
+        (20, 100, CompactionSettings(), (20, 40, 200, 200, False)),
+        (20, 100, CompactionSettings(0.49), (20, 40, 200, 200, True)),
+        (20, 39, CompactionSettings(0.1), (20, 30, 200, 100, True)),
+        (15, 100, CompactionSettings(), (15, 40, 100, 300, True)),
+        (0, 9, CompactionSettings(), (0, 0, 0, 0, False)),
+        (90, 100, CompactionSettings(), (0, 40, 0, 400, True)),
+        (0, 100, CompactionSettings(min_compaction_lag_ms=8 * DAY_MS), (0, 10, 0, 100, True)),
+        (20, 100, CompactionSettings(max_compaction_lag_ms=8 * DAY_MS), (20, 40, 200, 200, False)),
+        (20, 100, CompactionSettings(max_compaction_lag_ms=7 * DAY_MS), (20, 40, 200, 200, True)),
+    ],
+    ids=[
+        "all of it is dirty",
+        "half is, which is not more than the ratio",
+        "more than the ratio",
+        "only what is stable counts",
+        "a segment that was cleaned in part is dirty",
+        "nothing is stable",
+        "a checkpoint above the log's end is of another log",
+        "too young",
+        "old, and not too old",
+        "too old to wait",
+    ],
+)
+def test_how_dirty_a_log_is(
+    first_dirty: int, stable: int, settings: CompactionSettings, expected: tuple[int, int, int, int, bool]
+) -> None:
+    """First dirty offset, end of what may be cleaned, clean bytes, dirty bytes, and whether a cleaner is wanted."""
+    found = assess(segments(100, 100, 100, 100), first_dirty, stable, settings, NOW_MS - DAY_MS // 2)
+    assert found == Cleanable(*expected)
+
+
+def test_the_dirtiest_of_those_that_want_it_is_next() -> None:
+    """Whoever is not dirty enough waits, and whoever has nothing to clean."""
+    found = {
+        "small": Cleanable(0, 10, 10, 90, True),
+        "large": Cleanable(0, 10, 500, 900, True),
+        "content": Cleanable(0, 10, 0, 900, False),
+        "empty": Cleanable(0, 0, 0, 0, True),
+    }
+    assert dirtiest(found) == "small"
+    del found["small"], found["large"]
+    assert dirtiest(found) is None
+
+
+def test_segments_in_a_row_become_one_as_large_as_a_segment_may_be() -> None:
+    """By their sizes before; one that is too large stays alone, and so does one whose offsets no index can span."""
+    assert groups(segments(40, 40, 40, 200, 10, 10), 100) == [2, 1, 1, 2]
+    far = SegmentFacts(1 << 31, (1 << 31) + 1, 10)
+    assert groups([*segments(10), far], 100) == [1, 1]
+    assert groups([], 100) == []

@@ -10,7 +10,6 @@ from odradek_broker.core.controller.sessions import (
     FenceReason,
     SessionEffect,
     SessionTable,
-    SuspectSelf,
 )
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage
@@ -98,52 +97,6 @@ def test_a_new_controller_starts_all_sessions_afresh() -> None:
     assert watch.at(17_001)[0] == Fence(1, FenceReason.SESSION_TIMEOUT)
 
 
-def test_an_ended_stream_is_dialled_and_a_refusal_fences() -> None:
-    """A refused dial is proof enough, however early it comes."""
-    watch = Watch((1, 2, 3))
-    assert watch.end(2) == [dial(2)]
-    watch.now_ms = 2
-    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
-
-
-def test_a_process_that_still_accepts_is_dialled_again_until_the_grace_is_over() -> None:
-    """A dying process may listen for a moment longer than its streams live."""
-    watch = Watch((1, 2, 3))
-    assert watch.end(2) == [dial(2)]
-    assert watch.dialled(2, refused=False) == []
-    assert watch.at(24) == []
-    assert watch.at(25) == [dial(2)]
-    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
-
-
-def test_a_refusal_that_comes_after_the_stream_is_back_means_nothing() -> None:
-    """The dial was sent to the incarnation's listener while it was away; now it is here."""
-    watch = Watch((1, 2, 3))
-    watch.end(2)
-    watch.now_ms = 10
-    watch.open(2)
-    assert watch.dialled(2, refused=True) == []
-    assert watch.at(5_000) == []
-
-
-def test_a_refusal_for_an_older_incarnation_means_nothing_to_the_next() -> None:
-    """The dial names the incarnation that it was meant for."""
-    watch = Watch((1, 2, 3))
-    watch.end(2)
-    old = watch.image.brokers[2]
-    watch.image.brokers[2] = type(old)(2, 300, incarnation(2, 1), old.endpoints, fenced=False)
-    watch.table.registered(watch.image.brokers[2], 5)
-    assert watch.dialled(2, refused=True) == []
-
-
-def test_without_a_refusal_the_grace_decides() -> None:
-    """300 ms, odradek.session.grace.ms."""
-    watch = Watch((1, 2, 3))
-    watch.end(2)
-    assert watch.at(299) == []
-    assert watch.at(300) == [Fence(2, FenceReason.STREAM_GONE)]
-
-
 def test_a_second_stream_keeps_the_session_when_the_first_ends() -> None:
     """A reconnecting broker may overlap with itself."""
     watch = Watch((1, 2, 3))
@@ -151,61 +104,6 @@ def test_a_second_stream_keeps_the_session_when_the_first_ends() -> None:
     assert watch.end(2) == []
     assert watch.at(5_000) == []
     assert watch.end(2) == [dial(2)]
-
-
-def test_more_than_half_silent_within_one_grace_leaves_it_to_the_timeout() -> None:
-    """The fault may be on our side: two of three, ours counted among the three."""
-    watch = Watch((1, 2, 3))
-    watch.end(2)
-    watch.at(200)
-    watch.end(3)
-    effects = watch.at(1_000)
-    assert [effect for effect in effects if not isinstance(effect, Dial)] == [
-        SuspectSelf(2, silent=2, unfenced=3),
-        SuspectSelf(3, silent=2, unfenced=3),
-    ]
-    watch.beat(1)
-    assert [type(effect) for effect in watch.at(9_500)] == [Fence, Fence]
-
-
-def test_half_of_the_brokers_are_not_more_than_half() -> None:
-    """Two of four: both are fenced after the grace."""
-    watch = Watch((1, 2, 3, 4))
-    watch.end(2, 3)
-    fenced = [effect for effect in watch.at(300) if isinstance(effect, Fence)]
-    assert fenced == [Fence(2, FenceReason.STREAM_GONE), Fence(3, FenceReason.STREAM_GONE)]
-
-
-def test_brokers_that_fall_silent_far_apart_are_judged_one_by_one() -> None:
-    """Two of three, but not within one grace."""
-    watch = Watch((1, 2, 3))
-    watch.end(2)
-    assert Fence(2, FenceReason.STREAM_GONE) in watch.at(301)
-    watch.end(3)
-    assert Fence(3, FenceReason.STREAM_GONE) in watch.at(700)
-
-
-def test_a_new_controller_dials_everybody_and_silence_proves_nothing() -> None:
-    """It has no streams yet: a refusal fences, everything else is left to the session timeout."""
-    watch = Watch((1, 2, 3), streams=False)
-    assert watch.at(0) == [dial(1), dial(2), dial(3)]
-    watch.open(1)
-    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
-    watch.fence(2)
-    assert [effect for effect in watch.at(8_000) if isinstance(effect, Fence)] == []
-    watch.beat(1)
-    assert watch.at(9_001) == [Fence(3, FenceReason.SESSION_TIMEOUT)]
-
-
-def test_a_refusal_that_is_heard_after_the_grace_still_fences() -> None:
-    """Its answer waited behind an election's work: nobody listens there all the same, and 9 s need not pass."""
-    watch = Watch((1, 2, 3), streams=False)
-    assert watch.at(0) == [dial(1), dial(2), dial(3)]
-    watch.open(1)
-    watch.at(2_000)
-    watch.open(3)
-    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
-    assert watch.dialled(3, refused=True) == []
 
 
 def test_without_early_fencing_nobody_is_dialled() -> None:
@@ -221,40 +119,6 @@ def test_without_early_fencing_nobody_is_dialled() -> None:
         watch.beat(3)
         assert watch.at(9_000) == []
         assert watch.at(9_001)[0] == Fence(2, FenceReason.SESSION_TIMEOUT)
-
-
-def test_a_controller_that_slept_gives_everybody_their_time_back() -> None:
-    """No step came for twenty seconds: that was ours, not theirs."""
-    watch = Watch((1, 2, 3))
-    watch.at(1_000)
-    assert watch.table.on_time(watch.image, 21_000) == []
-    watch.now_ms = 21_000
-    assert watch.at(27_500) == []
-    assert [type(effect) for effect in watch.at(30_000)] == [Fence, Fence, Fence]
-
-
-def test_no_grace_ends_while_the_controller_sleeps() -> None:
-    """A new stream may wait to be read when it wakes: 50 ms were left of the grace, and still are."""
-    watch = Watch((1, 2, 3))
-    watch.at(950)
-    watch.end(2)
-    watch.at(1_200)
-    watch.beat(1)
-    watch.now_ms = 21_000
-    assert watch.at(21_049) == []
-    assert watch.at(21_050) == [Fence(2, FenceReason.STREAM_GONE)]
-
-
-def test_a_pause_that_is_longer_than_the_grace_leaves_silences_together() -> None:
-    """Two of three fell silent at once, and that is what they did, however late it is looked at."""
-    watch = Watch((1, 2, 3))
-    watch.at(950)
-    watch.end(2, 3)
-    watch.now_ms = 3_050
-    assert [effect for effect in watch.at(4_000) if not isinstance(effect, Dial)] == [
-        SuspectSelf(2, silent=2, unfenced=3),
-        SuspectSelf(3, silent=2, unfenced=3),
-    ]
 
 
 def test_what_is_read_before_the_first_look_at_the_clock_is_from_after_the_pause() -> None:

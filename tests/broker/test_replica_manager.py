@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -9,11 +10,16 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
+from odradek_broker.core.partition.isr_proposal import RETRY_BACKOFF_MS
+from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
+from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE, PREPARED_AT_ONCE
+from odradek_broker.rpc.records import RecordService
+from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE, PREPARED_AT_ONCE, ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import LogCorrupted, StorageError
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -343,3 +349,156 @@ async def test_new_logs_go_by_the_metadata_of_when_their_turn_has_come(world: Wo
     ids = {replica.state.topic_id for replica in world.replicas.replicas.values()}
     assert ids == {b"orders".ljust(16), ANOTHER_ID}
     assert not any(world.files.is_dir(f"/data/{tp}") for tp in bills)
+
+
+# --- An ISR proposal that must be made again, on a replica that is not what it was any more --------------------------
+
+
+@plays(run)
+async def test_a_replica_that_goes_offline_proposes_nothing_any_more(world: World) -> None:
+    """A retry that was due on it is over: nobody makes it, and if its timer went on, it would do so without a pause."""
+    await world.learn(ME, 0, isr=(ME,))
+    replica = world.replicas.replicas[ORDERS]
+    replica.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+    (proposal,) = world.proposals
+    world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.NOT_CONTROLLER))
+    world.replicas.storage_failed(replica, LogCorrupted("0.log", 7, 1, "checksum"))
+    await world.clock.sleep(10 * RETRY_BACKOFF_MS)
+    assert world.proposals == [proposal]
+
+
+# --- DeleteRecords requests that wait at a leader: what ends their wait, and who is kept no longer (R-125) -----------
+
+
+@plays(run)
+async def test_a_replica_that_is_removed_is_not_waited_for(world: World) -> None:
+    """When the last replica that had not cut its log leaves the list, whoever waited for it is answered (R-102)."""
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE, ONE))
+    replica = world.replicas.replicas[ORDERS]
+    batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
+    replica.produce(batch, 1, 30_000, lambda answer: None)
+    deleted: list[ErrorCode] = []
+    replica.delete_records(1, 30_000, deleted.append)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE), version=1)
+    assert deleted == []
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,), version=2)
+    assert deleted == [ErrorCode.NONE]
+
+
+@plays(run)
+async def test_a_leadership_that_ends_in_the_same_moment_is_not_waited_for(world: World) -> None:
+    """A request whose log start is cut already, and that does not wait yet, hears of it as those do that wait."""
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
+    batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
+    world.replicas.replicas[ORDERS].produce(batch, 1, 30_000, lambda answer: None)
+    request = pb.DeleteRecordsRequest(timeout_ms=30_000)
+    request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=0)
+    service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
+    answering = asyncio.ensure_future(service.delete_records(request.SerializeToString(), CALLER))
+    await asyncio.sleep(0)
+    await world.learn(ONE, 1, replicas=(ME, ONE))
+    assert answering.done()
+    (deleted,) = pb.DeleteRecordsResponse.FromString(answering.result()).partitions
+    assert ErrorCode(deleted.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# --- DeleteRecords is for the leader: who follows, or has no replica at all, cuts nothing (R-111, R-161) -------------
+
+
+ELSEWHERE = TopicPartition("elsewhere", 0)
+
+
+async def delete(world: World, tp: TopicPartition, offset: int) -> tuple[ErrorCode, int]:
+    """What the broker answers: the error, and how far all live replicas have cut."""
+    request = pb.DeleteRecordsRequest(
+        partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=tp.partition, offset=offset)]
+    )
+    service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
+    answer = await service.delete_records(request.SerializeToString(), CALLER)
+    (deleted,) = pb.DeleteRecordsResponse.FromString(answer).partitions
+    return ErrorCode.from_number(deleted.error_code), deleted.low_watermark
+
+
+@plays(run)
+async def test_only_the_leader_deletes_records(world: World) -> None:
+    """A leader cuts; once another one leads the same request is NOT_LEADER_OR_FOLLOWER, and the log stays (R-111)."""
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
+    world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
+    replica = world.replicas.replicas[ORDERS]
+    for value in (b"a", b"b"):
+        batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
+        replica.produce(batch, 1, 30_000, lambda answer: None)
+    assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
+    await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
+    assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert replica.state.log_start_offset == 1
+    assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+# --- Whoever needs it is told that this broker begins to lead a partition, and that it ceases to ---------------------
+
+
+class Listener:
+    """What it was told, and whether the replica led in that moment."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self.heard: list[tuple[str, int, bool]] = []
+        self._replicas = replicas
+
+    def began(self, tp: TopicPartition, leader_epoch: int) -> None:
+        self.heard.append(("began", leader_epoch, self._leads(tp)))
+
+    def ceased(self, tp: TopicPartition) -> None:
+        self.heard.append(("ceased", -1, self._leads(tp)))
+
+    def _leads(self, tp: TopicPartition) -> bool:
+        replica = self._replicas.replicas[tp]
+        return replica.leader is not None and replica.offline is None
+
+
+def listener(world: World, topic: str = ORDERS.topic) -> Listener:
+    made = Listener(world.replicas)
+    world.replicas.on_leadership(topic, made)
+    return made
+
+
+@plays(run)
+async def test_the_end_is_told_before_it_and_the_beginning_after_it(world: World) -> None:
+    """A new ISR alone is neither; the next epoch of the same leader is another beginning."""
+    made = listener(world)
+    others = listener(world, "payments")
+    await world.learn(ONE, 0)
+    assert made.heard == []
+    await world.learn(ME, 1)
+    await world.learn(ME, 1, isr=(ME, ONE), version=2)
+    assert made.heard == [("began", 1, True)]
+    await world.learn(ME, 2, version=3)
+    await world.learn(ONE, 3, version=4)
+    assert made.heard[1:] == [("began", 2, True), ("ceased", -1, True)]
+    await world.learn(ME, 9, version=9)
+    await world.learn(ME, 12, version=12)  # with a gap: somebody else may have led in between
+    assert made.heard[3:] == [("began", 9, True), ("ceased", -1, True), ("began", 12, True)]
+    assert others.heard == []
+
+
+@plays(run)
+async def test_one_that_comes_later_is_told_what_is_led_already(world: World) -> None:
+    """It would wait for ever for a beginning that was before it."""
+    await world.learn(ME, 3)
+    assert listener(world).heard == [("began", 3, True)]
+
+
+@pytest.mark.parametrize("end", ["deleted", "failed", "stopped"])
+@plays(run)
+async def test_every_end_of_a_leadership_is_told_once(world: World, end: str) -> None:
+    """The topic is deleted, the disk under the replica fails, or the broker stops."""
+    await world.learn(ME, 0)
+    made = listener(world)
+    if end == "deleted":
+        del world.image.topics[ORDERS.topic]
+        gone = TopicDeleted(ORDERS.topic, TOPIC_ID, (0,))
+        world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
+    elif end == "failed":
+        world.replicas.storage_failed(world.replicas.replicas[ORDERS], StorageError("one bad log"))
+    await world.replicas.stop()
+    assert made.heard == [("began", 0, True), ("ceased", -1, True)]

@@ -11,7 +11,7 @@ from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, THREE, TOPIC_ID, World, run
+from tests.broker.replica_world import ME, ONE, THREE, TOPIC_ID, World, answered, run, stored
 from tests.playing import plays
 
 LARGEST = (1 << 63) - 1
@@ -59,3 +59,20 @@ def heard(world: World, leader: int) -> list[pb.FetchHeader]:
         headers.append(pb.FetchHeader.FromString(header))
         assert len(headers[-1].partitions) + len(headers[-1].forgotten) <= fetcher.MAX_NAMED
     return headers
+
+
+# --- What a follower makes of an answer that was damaged on its way --------------------------------------------------
+
+
+@plays(run)
+async def test_a_damaged_answer_is_asked_for_again(world: World) -> None:
+    """Nothing of it is appended, and the same is fetched once more after a back-off (R-86)."""
+    await world.learn(ONE, 0)
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    sound = stored(0)
+    await answered(world, ONE, sound[:-1] + b"?", epoch=0)
+    await world.clock.sleep(1_000)
+    assert world.log_end() == 0
+    assert world.leader(ONE).asked() == [("orders", 0, 0)]
+    await answered(world, ONE, sound, epoch=0)
+    assert world.log_end() == 1

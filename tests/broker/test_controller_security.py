@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
-from odradek_broker.core.controller.security import alter_users, describe_users
+from odradek.administration.acls import AclFilter, acl_from, binding_message, filter_message
+from odradek_broker.core.controller.security import alter_users, create_acls, delete_acls, describe_acls, describe_users
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.acls import Acl
 from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.v1.admin_messages import (
     AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
@@ -82,3 +90,76 @@ def test_a_credential_that_is_named_twice_is_refused() -> None:
     deletion = ScramCredentialDeletion(name="alice", mechanism=GOOD.mechanism)
     request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[GOOD])
     assert altered(MetadataImage(), request) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
+
+
+# --- ACLs at the controller: what is taken, and what a filter finds --------------------------------------------------
+
+
+ORDERS = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+PREFIX = replace(ORDERS, resource_name="ord", pattern_type=PatternType.PREFIXED, operation=Operation.WRITE)
+STAR = replace(ORDERS, resource_name="*", principal="User:bob", permission=Permission.DENY)
+CLUSTER = replace(ORDERS, resource_type=ResourceType.CLUSTER, resource_name=CLUSTER_NAME, operation=Operation.ALTER)
+ALL = [ORDERS, PREFIX, STAR, CLUSTER]
+
+
+def create(image: MetadataImage, *acls: Acl) -> list[ErrorCode]:
+    request = CreateAclsRequest(acls=[binding_message(acl) for acl in acls])
+    decision = create_acls(image, request, random.Random(1))
+    for record in decision.records:
+        apply(image, record, image.offset, 0)
+    return [ErrorCode(result.error_code) for result in decision.answer.results]
+
+
+def found(image: MetadataImage, wanted: AclFilter) -> list[Acl]:
+    answer = describe_acls(image, DescribeAclsRequest(filter=filter_message(wanted)))
+    return [acl_from(binding) for binding in answer.acls]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hits"),
+    [
+        (AclFilter(), ALL),
+        (AclFilter(ResourceType.TOPIC), [ORDERS, PREFIX, STAR]),
+        (AclFilter(ResourceType.TOPIC, "orders", PatternType.LITERAL), [ORDERS]),
+        (AclFilter(ResourceType.TOPIC, "orders", PatternType.MATCH), [ORDERS, PREFIX, STAR]),
+        (AclFilter(ResourceType.TOPIC, "orders", PatternType.PREFIXED), []),
+        (AclFilter(ResourceType.TOPIC, "ord", PatternType.ANY), [PREFIX]),
+        (AclFilter(principal="User:bob"), [STAR]),
+        (AclFilter(host="10.0.0.1"), []),
+        (AclFilter(operation=Operation.READ), [ORDERS, STAR]),
+        (AclFilter(permission=Permission.DENY), [STAR]),
+    ],
+)
+def test_a_filter_finds_and_removes_the_same(wanted: AclFilter, hits: list[Acl]) -> None:
+    """What is added twice is there once; what was removed is gone, and nothing else."""
+    image = MetadataImage()
+    assert create(image, *ALL, *ALL) == [ErrorCode.NONE] * 8
+    assert found(image, wanted) == hits
+    decision = delete_acls(image, DeleteAclsRequest(filters=[filter_message(wanted)] * 2))
+    for record in decision.records:
+        apply(image, record, image.offset, 0)
+    assert [acl_from(each) for each in decision.answer.results[1].acls] == hits
+    assert found(image, AclFilter()) == [acl for acl in ALL if acl not in hits]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(ORDERS, operation=Operation.ANY),
+        replace(ORDERS, operation=Operation.IDEMPOTENT_WRITE),
+        replace(ORDERS, permission=Permission.ANY),
+        replace(ORDERS, pattern_type=PatternType.MATCH),
+        replace(ORDERS, resource_type=ResourceType.ANY),
+        replace(ORDERS, principal="alice"),
+        replace(ORDERS, principal="User:"),
+        replace(ORDERS, resource_name=""),
+        replace(ORDERS, resource_name="no topic"),
+        replace(ORDERS, host=""),
+        replace(CLUSTER, resource_name="mine"),
+    ],
+)
+def test_what_could_never_match_is_refused(wrong: Acl) -> None:
+    """By itself: the others of the request are made."""
+    image = MetadataImage()
+    assert create(image, ORDERS, wrong) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert found(image, AclFilter()) == [ORDERS]
