@@ -10,8 +10,8 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.controller.activation import activation_records
-from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
 from odradek_broker.core.controller.configs import alter_configs, describe_configs, list_config_resources
+from odradek_broker.core.controller.decision import MAX_BATCH_BYTES
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import create_topics
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from odradek_broker.core.controller import reassignment
-from odradek_broker.core.controller.batch_size import batch_bytes
+from odradek_broker.core.controller.decision import batch_bytes
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.settings import ControllerSettings

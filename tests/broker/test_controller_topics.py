@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from odradek_broker.core.controller import topics
-from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
+from odradek_broker.core.controller.decision import MAX_BATCH_BYTES
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import (

@@ -10,7 +10,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.rpc.caller import Callers, unary
-from odradek_broker.rpc.metadata import MetadataService
+from odradek_broker.rpc.services import MetadataService
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import CallContext

@@ -509,7 +509,6 @@ def test_every_vote_for_an_empty_log_counts() -> None:
 # --- When a voter that may have lost its disk counts again (R-217) ---------------------------------------------------
 
 
-NOW = 10_000
 LATER = NOW + 3_000  # two election timeouts and the longest back-off
 LOST = Fetch(2, 6, 12, 5, 12, 500, 1 << 20, catching_up=True)
 

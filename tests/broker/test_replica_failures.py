@@ -20,8 +20,7 @@ from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.requests.records import RecordRequests
-from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.rpc.records import RecordService
+from odradek_broker.rpc.services import OffsetsService, RecordService
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.replicas.manager import ReplicaManager

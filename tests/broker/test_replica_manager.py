@@ -14,7 +14,7 @@ from odradek_broker.core.partition.isr_proposal import RETRY_BACKOFF_MS
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.rpc.records import RecordService
+from odradek_broker.rpc.services import RecordService
 from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE, PREPARED_AT_ONCE, ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica

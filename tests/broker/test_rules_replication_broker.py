@@ -15,7 +15,7 @@ from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.process.wiring import controller_settings
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.rpc.services import OffsetsService
 from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica

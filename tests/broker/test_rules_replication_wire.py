@@ -7,7 +7,7 @@ import random
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.rpc.services import OffsetsService
 from odradek_broker.runtime.membership.isr_channel import _request
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica

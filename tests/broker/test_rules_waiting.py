@@ -11,7 +11,7 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader
 from odradek_broker.requests.records import RecordRequests
-from odradek_broker.rpc.records import RecordService
+from odradek_broker.rpc.services import RecordService
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import broker_pb2 as pb

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from odradek.cli.checkup.machine import open_files
 from odradek_broker.local.cluster import LocalCluster
-from odradek_broker.process.open_files import FEW_OPEN_FILES, MOST_OPEN_FILES, raise_open_files_limit
+from odradek_broker.process.server import FEW_OPEN_FILES, MOST_OPEN_FILES, raise_open_files_limit
 
 resource = pytest.importorskip("resource")
 Run = Callable[..., Any]
@@ -22,7 +22,7 @@ ENOUGH = pytest.mark.skipif(
 )
 RAISE = """
 import resource, sys
-from odradek_broker.process.open_files import raise_open_files_limit
+from odradek_broker.process.server import raise_open_files_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 print(raise_open_files_limit())
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from odradek_proto.command_line import FAILED, FINDINGS, USAGE, CommandFailed, OutputFormat
+from odradek_proto.transport.lock_holders import holder_of
 from odradek_proto.words import plural
 
 from odradek_broker.commands.log_listing import below, entries, naming_what_may_not_be_read
@@ -92,7 +93,6 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
     nothing is said then. Where a running broker uses the directory, a line on standard error says so.
     """
     from odradek_broker.commands.log_checks import verify_directory
-    from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
     directories = _partition_directories(paths)
     in_use = warn_of_brokers_at_work(directories)
@@ -121,7 +121,6 @@ def diff(
     clusters, with a verdict: `odradek audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
-    from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
     if realpath(first) == realpath(second):  # a link to itself is its own place: it is no directory, and told so
         raise CommandFailed(f"{first} is named twice", hint="name the other replica's directory", exit_code=USAGE)
@@ -242,3 +241,24 @@ def _cell(value: object) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- Brokers that use what is read -----------------------------------------
+
+
+MOST_NAMED = 3
+
+
+def warn_of_brokers_at_work(partitions: Iterable[Path]) -> list[str]:
+    """Say on standard error which brokers are using these partitions' log directories; returns the directories."""
+    holders = {place: holder_of(place) for place in sorted({each.resolve().parent for each in partitions})}
+    used = {str(place): process for place, process in holders.items() if process is not None}
+    if used:
+        named = [f"process {process} uses {place}" for place, process in used.items()]
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        print(
+            f"odradek: brokers are running on what is read ({', '.join(named[:MOST_NAMED])}{more}): the ends of the "
+            "logs may be moving; stop the brokers first, or look at copies that were made while they were stopped",
+            file=sys.stderr,
+        )
+    return [*used]

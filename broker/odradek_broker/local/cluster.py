@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -18,15 +19,16 @@ import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
-from odradek_proto.command_line import STATE_FILE, cluster_directories
+from odradek_proto.command_line import CLIENT_SETTINGS, STATE_FILE, cluster_directories
 
+from odradek_broker.local.certificates import AUTHORITY, make_node
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
-from odradek_broker.local.secured import make_secrets, remove_secrets, secret_environment, secure_settings
 from odradek_broker.process import slow
 
 REBALANCE_DELAY_MS = "100"  # kafka-python joins before it knows its topic's partitions, and would be left without any
@@ -74,7 +76,7 @@ class LocalCluster:
     nodes: dict[int, NodeProcess]
     settings: dict[str, str] = field(default_factory=dict)
     temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
-    secure: bool = False  # TLS everywhere, SASL for clients, ACLs: local/secured.py
+    secure: bool = False  # TLS everywhere, SASL for clients, ACLs
     ends_with_parent: bool = False  # its brokers stop when this process ends, however it does
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
@@ -467,3 +469,53 @@ def _asked_for(nodes: int) -> int | None:
         return asked_for(nodes)
     except PortError as error:
         raise ClusterError(str(error)) from None
+
+
+# --- A local cluster with everything on ------------------------------------------------------------------------------
+# TLS on every listener, SASL for clients, and ACLs.
+# Its directory holds `certificates` and `client.properties`, with the password of the one user that there is, `admin`,
+# who may do everything: for their owner alone. The password goes to the brokers by their environment, which others do
+# not see, unlike command lines.
+
+
+CERTIFICATES: Final = "certificates"
+ADMIN: Final = "admin"
+PASSWORD: Final = "sasl.password="
+
+
+def make_secrets(directory: Path, node_ids: Iterable[int]) -> None:
+    """Certificates and a password. Raises `CommandFailed` when the package for certificates is missing."""
+    for node_id in node_ids:
+        make_node(directory / CERTIFICATES, node_id)
+    lines = [
+        "security.protocol=SASL_SSL",
+        f"ssl.truststore.location={CERTIFICATES}/{AUTHORITY}",
+        "sasl.mechanism=SCRAM-SHA-512",
+        f"sasl.username={ADMIN}",
+        f"{PASSWORD}{secrets.token_urlsafe(18)}",
+    ]
+    path = directory / CLIENT_SETTINGS
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def remove_secrets(directory: Path) -> None:
+    shutil.rmtree(directory / CERTIFICATES, ignore_errors=True)
+    (directory / CLIENT_SETTINGS).unlink(missing_ok=True)
+
+
+def secure_settings(directory: Path, node_id: int) -> dict[str, str]:
+    certificates = directory / CERTIFICATES
+    return {
+        "listener.security.protocol.map": "GRPC:GRPC_SASL_SSL,KAFKA:SASL_SSL,REPLICATION:GRPC_SSL,CONTROLLER:GRPC_SSL",
+        "ssl.keystore.location": str(make_node(certificates, node_id)),
+        "ssl.truststore.location": str(certificates / AUTHORITY),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+
+
+def secret_environment(directory: Path) -> dict[str, str]:
+    lines = (directory / CLIENT_SETTINGS).read_text().splitlines()
+    password = next(line.removeprefix(PASSWORD) for line in lines if line.startswith(PASSWORD))
+    return {"ODRADEK_CREATE_USERS": f"{ADMIN}={password}"}

@@ -21,7 +21,7 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS, topics_with_defaults
 from odradek_broker.core.controller.decision import Change
-from odradek_broker.core.security.admin_access import OF_ACLS, answer_all, judge, merge
+from odradek_broker.core.security.needs import OF_ACLS, answer_all, judge, merge
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable

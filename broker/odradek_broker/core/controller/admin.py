@@ -2,7 +2,7 @@
 
 A new request is an `rpc` and two messages in admin.proto (`make proto`), a row in `REQUESTS` of the module that decides
 it, and a method of the client's Admin. Brokers forward all of them (requests/admin.py); the active controller looks
-them up by name and carries out the decision (runtime/controller/admin.py).
+them up by name and carries out the decision (runtime/controller/service.py).
 """
 
 from __future__ import annotations

@@ -15,8 +15,16 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.context import Need
-from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal, config_record
+from odradek_broker.core.controller.decision import (
+    MAX_BATCH_BYTES,
+    Change,
+    Decision,
+    Reading,
+    Refusal,
+    batch_bytes,
+    check_batch_bytes,
+    config_record,
+)
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, group_sources, topic_sources

@@ -11,8 +11,8 @@ these.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Message
@@ -23,7 +23,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.context import Need, RequestContext
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
-from odradek_broker.core.metadata.records import MetadataRecord
+from odradek_broker.core.metadata.records import MetadataRecord, encode
 
 Answer = TypeVar("Answer")
 
@@ -105,3 +105,24 @@ def broker_state_record(
 def config_record(resource_type: str, resource_name: str, name: str, value: str | None) -> MetadataRecord:
     """`value` None removes the setting."""
     return ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+
+
+# --- The size of the one batch of a request -----------------------------------------------------------------
+# Followers fetch a batch in one gRPC message, of 16 MiB at most with everything else in it: a larger batch would stop
+# the metadata quorum forever. So a request that needs more is refused before anything is written.
+
+
+MAX_BATCH_BYTES: Final = 8 << 20  # half of a message
+RECORD_OVERHEAD: Final = 16  # of a record beside its value: two lengths of up to 4 bytes, offset, and what is empty
+
+
+def batch_bytes(records: Iterable[MetadataRecord]) -> int:
+    """What the records take of a batch, a little too much rather than too little."""
+    return sum(len(encode(record)) + RECORD_OVERHEAD for record in records)
+
+
+def check_batch_bytes(size: int, room: int, remedy: str) -> None:
+    """Raise `Refusal` for more than there is room for."""
+    if size > room:
+        reason = f"one request writes at most {MAX_BATCH_BYTES} bytes of metadata: {remedy}"
+        raise Refusal(ErrorCode.POLICY_VIOLATION, reason)

@@ -24,8 +24,15 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.context import Need
-from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal
+from odradek_broker.core.controller.decision import (
+    MAX_BATCH_BYTES,
+    Change,
+    Decision,
+    Reading,
+    Refusal,
+    batch_bytes,
+    check_batch_bytes,
+)
 from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas, unclean_election_allowed
 from odradek_broker.core.controller.settings import ControllerSettings

@@ -14,8 +14,15 @@ from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecor
 from odradek_proto.words import noun
 
 from odradek_broker.core.context import Need
-from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
-from odradek_broker.core.controller.decision import Change, Decision, Refusal, config_record
+from odradek_broker.core.controller.decision import (
+    MAX_BATCH_BYTES,
+    Change,
+    Decision,
+    Refusal,
+    batch_bytes,
+    check_batch_bytes,
+    config_record,
+)
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.reassignment import target_replicas
 from odradek_broker.core.controller.settings import ControllerSettings

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
@@ -19,11 +20,14 @@ from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value, replace
 
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
+from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.decision import AdminCall, Reading
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
-from odradek_broker.runtime.controller.admin import answer_admin
+from odradek_broker.core.controller.unfit_leaders import unfit_brokers
+from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.runtime.controller.term import ActiveController, NotActive, OutcomeUnknown, Term
 from odradek_broker.runtime.refusals import Refusals
 
@@ -210,3 +214,36 @@ class _Opened(Value, frozen=True):
     term: Term
     broker_id: int
     incarnation_id: bytes
+
+
+# --- Admin requests at the active controller -------------------------------------------------------------------------
+# The name says which, bytes in and bytes out.
+
+
+ADMIN_SERVICE = "/odradek.v1.Admin/"
+
+
+class UnknownAdminMethod(ValueError):
+    """No admin request has this name."""
+
+
+async def answer_admin(
+    controller: ActiveController, term: Term, context: RequestContext, method: str, data: bytes
+) -> bytes:
+    """Raises `UnknownAdminMethod`, `NotActive`, and `DecodeError` for what is no such request."""
+    kind = ADMIN_REQUESTS.get(method.removeprefix(ADMIN_SERVICE))
+    if kind is None:
+        raise UnknownAdminMethod(f"there is no admin request {method!r}")
+    request = kind.request.FromString(data)
+
+    def call(image: MetadataImage) -> AdminCall:
+        settings, describe = controller.settings, controller.quorum.describe
+        unfit = partial(unfit_brokers, image, term.sessions)
+        return AdminCall(context, request, image, settings, controller.clock.rng, describe, unfit)
+
+    if isinstance(kind, Reading):
+        return kind.answer(call(controller.feed.image)).SerializeToString()
+    decide = kind.decide
+    answer = await controller.carry_through(term, lambda image: decide(call(image)))
+    encoded: bytes = answer.SerializeToString()
+    return encoded

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from odradek_proto.records import (
     BatchHeader,
@@ -26,11 +27,50 @@ from odradek_proto.transport.ports import File, Files
 from odradek_proto.values import Value
 
 from odradek_broker.core.cleaning import Revision, SegmentFacts, groups, is_left_alone, revise
-from odradek_broker.storage.cleaning.offset_map import OffsetMap
 from odradek_broker.storage.errors import LogCorrupted
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import CLEANED_SUFFIX
+
+# --- Where the newest record of each key stands, for the dirty range of a log ----------------------------------------
+# A cleaner's memory, which has a limit.
+
+
+LONGEST_KEY = 40  # bytes; of a longer key the digest, one byte longer, so that no key is taken for another one's
+ENTRY_BYTES = 180  # what Python takes for a key, its offset and their place in a dictionary, on top of the key's bytes
+
+
+class OffsetMap:
+    """From keys to offsets. It may be asked for more than it was meant to hold: look at `is_full` between batches."""
+
+    __slots__ = ("_bytes_left", "_offsets")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._bytes_left = max_bytes
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        return self._bytes_left <= 0
+
+    def put(self, key: bytes, offset: int) -> None:
+        """A record of this key stands at `offset`, behind all that were told before."""
+        if len(key) > LONGEST_KEY:
+            key = _digest(key)
+        if key not in self._offsets:
+            self._bytes_left -= ENTRY_BYTES + len(key)
+        self._offsets[key] = offset
+
+    def get(self, key: bytes) -> int | None:
+        return self._offsets.get(_digest(key) if len(key) > LONGEST_KEY else key)
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=LONGEST_KEY + 1).digest()
+
 
 SLICE_BYTES = 128 << 10  # of what is read, between two looks at whether to go on
 CHUNK_BYTES = 1 << 20
