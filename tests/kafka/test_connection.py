@@ -13,7 +13,7 @@ from odradek_broker.kafka.connection import HEAVY_BYTES, MOST_UNANSWERED, MOST_W
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
-from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, KafkaLimits
+from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, KafkaLimits, Shared
 from odradek_broker.process.wiring import kafka_limits
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
@@ -51,7 +51,7 @@ class Door:
         ]
         throttle = Throttle(self.clock)
         throttle.update(quotas or {})
-        self.listener = KafkaListener(
+        shared = Shared(
             "KAFKA",
             lambda: {row.key: row for row in rows},
             clock=self.clock,
@@ -60,6 +60,7 @@ class Door:
             throttle=throttle,
             grpc=lambda: "broker:50051",
         )
+        self.listener = KafkaListener(shared)
         if is_open:
             self.listener.open()
 

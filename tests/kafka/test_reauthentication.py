@@ -13,6 +13,7 @@ from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
+from odradek_broker.kafka.shared import Shared
 from odradek_broker.process.wiring import authentication, kafka_limits
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.runtime.counters import Counters
@@ -70,7 +71,7 @@ class Client:
             Api(AUTHENTICATE, "SaslAuthenticate", 0, 2, 2, api.authenticate),
             Api(ANY, "Any", 0, 0, 9, self._answer),
         ]
-        listener = KafkaListener(
+        shared = Shared(
             "KAFKA",
             lambda: {row.key: row for row in rows},
             clock=self.clock,
@@ -78,6 +79,7 @@ class Client:
             counters=Counters(),
             needs_sasl=True,
         )
+        listener = KafkaListener(shared)
         listener.open()
         receiver = listener.accept(self.wire)
         assert receiver is not None

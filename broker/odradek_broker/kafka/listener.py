@@ -9,15 +9,11 @@ who has not sent a large frame for which it holds room within 30 s is ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 
-from odradek_proto.transport.ports import ByteConnection, ByteReceiver, Clock, TimerHandle
+from odradek_proto.transport.ports import ByteConnection, ByteReceiver, TimerHandle
 
 from odradek_broker.kafka.connection import KafkaConnection
-from odradek_broker.kafka.messages.request import Api
-from odradek_broker.kafka.shared import KafkaLimits, Shared
-from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
-from odradek_broker.runtime.counters import Counters
+from odradek_broker.kafka.shared import Shared
 
 SWEEP_MS = 5_000  # how often idle and stuck connections are looked for
 STUCK_MS = 30_000  # a client that takes no answer, or sends no more of a frame, for so long is closed (K-16)
@@ -26,29 +22,8 @@ STUCK_MS = 30_000  # a client that takes no answer, or sends no more of a frame,
 class KafkaListener:
     """All connections of one listener. `accept` is what `Network.listen_bytes` calls; nothing is read before `open`."""
 
-    def __init__(
-        self,
-        name: str,
-        apis: Callable[[], Mapping[int, Api]],
-        *,
-        clock: Clock,
-        limits: KafkaLimits,
-        counters: Counters,
-        needs_sasl: bool = False,
-        throttle: Throttle = NO_QUOTAS,
-        grpc: Callable[[], str] = str,
-    ) -> None:
-        self.shared = Shared(
-            name,
-            apis,
-            clock=clock,
-            limits=limits,
-            counters=counters,
-            needs_sasl=needs_sasl,
-            throttle=throttle,
-            grpc=grpc,
-        )
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts
         self._by_host: Counter[str] = Counter()
         self._sweep: TimerHandle | None = None
@@ -68,7 +43,7 @@ class KafkaListener:
         self._connections[taken] = host
         self._by_host[host] += 1
         if self._sweep is None:
-            self._sweep = self._clock.call_later(SWEEP_MS, self._look_around)
+            self._sweep = self.shared.call_later(SWEEP_MS, self._look_around)
         return taken
 
     def _lost(self, connection: KafkaConnection) -> None:
@@ -82,7 +57,7 @@ class KafkaListener:
 
     def _look_around(self) -> None:
         """End what is stuck or idle. One timer for all connections."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.shared.now_ms()
         for connection in tuple(self._connections):
             connection.look()
             silent_ms = now_ms - connection.last_activity_ms
@@ -93,4 +68,4 @@ class KafkaListener:
                     connection.abort()
             elif connection.is_idle() and silent_ms >= self.shared.limits.idle_ms:
                 connection.close()
-        self._sweep = self._clock.call_later(SWEEP_MS, self._look_around) if self._connections else None
+        self._sweep = self.shared.call_later(SWEEP_MS, self._look_around) if self._connections else None

@@ -25,7 +25,7 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.groups.messages import GroupSettings
 from odradek_broker.core.metadata.group_configs import define_group_configs
 from odradek_broker.kafka.listener import KafkaListener
-from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.kafka.shared import KafkaLimits, Shared
 from odradek_broker.kafka.versions import served
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.layer import Requests
@@ -199,7 +199,7 @@ def kafka_listener(
         endpoints = {} if known is None else known.endpoints
         return ", ".join(address for each, address in endpoints.items() if kind_of(each, settings) is CLIENTS)
 
-    return KafkaListener(
+    shared = Shared(
         name,
         lambda: served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr),
         clock=clock,
@@ -209,3 +209,4 @@ def kafka_listener(
         throttle=requests.throttle,
         grpc=grpc,
     )
+    return KafkaListener(shared)
