@@ -12,6 +12,7 @@ from tests.seeds import seeds
 
 PAUSES_MS = (2, 20, 100, 500, 2_000)
 SMALL_SNAPSHOTS = {"snapshot_max_bytes": 600, "retention_bytes": 1_500, "segment_bytes": 400, "fetch_max_bytes": 1_500}
+SIZES = pytest.mark.parametrize(("voters", "observers"), [(3, 1), pytest.param(5, 0, marks=pytest.mark.slow)])
 BY_SEED = pytest.mark.parametrize("seed", seeds(25, every_day=1, slow=4))
 
 
@@ -64,14 +65,14 @@ def play(
 
 
 @BY_SEED
-@pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
+@SIZES
 def test_nodes_agree_on_what_is_committed_and_lose_nothing_acknowledged(voters: int, observers: int, seed: int) -> None:
     """RA-14: and trouble ends."""
     play(QuorumWorld(voters, observers, seed=seed), seed)
 
 
 @BY_SEED
-@pytest.mark.parametrize(("voters", "observers"), [(3, 1), pytest.param(5, 0, marks=pytest.mark.slow)])
+@SIZES
 def test_nodes_agree_while_their_logs_are_cut_behind_small_snapshots(voters: int, observers: int, seed: int) -> None:
     """RA-14 with a snapshot after every few batches and tiny segments: a node that was away has to fetch one."""
     world = QuorumWorld(voters, observers, seed=seed, **SMALL_SNAPSHOTS)
