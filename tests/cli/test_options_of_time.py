@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import itertools
 
-import pytest
 from odradek_proto.command_line import USAGE
 
+from tests.cli.conftest import Run
 from tests.commands_of_odradek import tree
 
-Run = Callable[..., Any]
+NO_TIMES = ("inf", "1e300", "nan", "-1")
 
 
 def options_of_time() -> list[tuple[tuple[str, ...], str]]:
@@ -24,18 +23,14 @@ def options_of_time() -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-@pytest.mark.parametrize("value", ["inf", "1e300", "nan", "-1"])
-@pytest.mark.parametrize(
-    ("words", "option"), options_of_time(), ids=lambda each: each if isinstance(each, str) else " ".join(each)
-)
-def test_what_is_no_time_is_refused(odradek: Run, words: tuple[str, ...], option: str, value: str) -> None:
-    """Code 2 and the name of the option, before anything is done; endless seconds ended in an OverflowError."""
-    outcome = odradek(*words, option, value)
-    assert outcome.code == USAGE, outcome
-    assert option in outcome.err
-    assert not outcome.out
+def test_what_is_no_time_is_refused(odradek: Run) -> None:
+    """Code 2 and the name of the option, before anything is done; endless seconds ended in an OverflowError.
 
-
-def test_the_options_are_found() -> None:
-    """Those that a newcomer tries are among them."""
-    assert {(("produce", "1"), "--timeout"), (("chaos", "run"), "--faults")} <= set(options_of_time())
+    All options of a kind share their limits, so each is tried with one value in turn, and the first with all.
+    """
+    options = options_of_time()
+    assert {(("produce", "1"), "--timeout"), (("chaos", "run"), "--faults")} <= {*options}
+    tried = [*itertools.product(options[:1], NO_TIMES), *zip(options, itertools.cycle(NO_TIMES), strict=False)]
+    for (words, option), value in tried:
+        outcome = odradek(*words, option, value)
+        assert (outcome.code, outcome.out, option in outcome.err) == (USAGE, "", True), (words, option, value, outcome)

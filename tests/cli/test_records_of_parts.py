@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,31 +10,26 @@ from odradek.cli.terminal.parsing import Span, Start, parse_span
 from odradek.sync import Admin
 from odradek_proto.command_line import CommandFailed
 
-from tests.cli.stories import Shell, tell
+from tests.cli.conftest import Run
+from tests.cli.stories import tell
 
 STORY = Path(__file__).parent / "records.txt"
 
 
-@pytest.fixture
-def shell(odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path) -> Iterator[Shell]:
-    """In a directory with what is written, and two topics of one partition each, both led by broker 1."""
+def test_the_story_of_parts_of_logs(
+    odradek: Run, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Every command prints what the story says, beside what is written; broker 1 leads both topics."""
+    monkeypatch.chdir(tmp_path)
     names = ("story-paper", "story-pens")
     (tmp_path / "lines").write_text("one\ntwo\n")
     (tmp_path / "pens").write_text("red:1\nblue:2\n")
     times = (1767225600000, 1767225601000)  # the first two seconds of 2026
     (tmp_path / "timed").write_text("".join(f'{{"value": "timed", "timestamp": {time}}}\n' for time in times))
-    with Admin(odradek_bootstrap) as admin:
+    with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(name, assignments={0: [1]}) for name in names])
-        monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
-        opened = Shell(tmp_path)
-        yield opened
-        opened.close()
+        tell(STORY, odradek, request)
         admin.delete_topics(names)
-
-
-def test_the_story_of_parts_of_logs(shell: Shell, request: pytest.FixtureRequest) -> None:
-    """Every command prints what the story says, and ends with its code."""
-    tell(STORY, shell, request)
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,22 @@ what goes to standard error is marked by `!`. `pytest --rewrite` accepts new out
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek import NewTopic
 from odradek.administration.descriptions import PartitionDescription, TopicDescription
+from odradek.cli.topics import min_isr
 from odradek.cli.topics.plan import current_plan, parse_brokers, plan_as_json, read_plan, select, spread
 from odradek.sync import Admin
 from odradek_broker.testing import Cluster
 from odradek_proto import command_line
 from odradek_proto.topics import TopicPartition
 
-from tests.cli.stories import Shell, tell
+from tests.cli.conftest import Run
+from tests.cli.stories import tell
 
-Run = Callable[..., Any]
 CALM = {  # who is late by seconds is neither missed nor voted out: the story knows of no such thing
     "broker.session.timeout.ms": 300_000,
     "controller.quorum.fetch.timeout.ms": 300_000,
@@ -43,21 +43,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
-    """In a directory with a plan."""
+def test_the_story_of_an_administrator(
+    cluster: Cluster, odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Every command prints what the story says, in a directory with a plan, and ends with its code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(min_isr, "PATIENCE_S", 60.0)  # what is warned of stands there, however busy the machine is
     plan = {"version": 1, "partitions": [
         {"topic": "orders", "partition": 1, "replicas": [4, 3], "log_dirs": ["any", "any"]}
     ]}  # fmt: skip
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    opened = Shell(tmp_path)
-    yield opened
-    opened.close()
-
-
-def test_the_story_of_an_administrator(cluster: Cluster, shell: Shell, request: pytest.FixtureRequest) -> None:
-    """Every command prints what the story says, and ends with its code."""
-    tell(STORY, shell, request, cluster.wait_until_told)
+    tell(STORY, odradek, request, cluster.wait_until_told)
 
 
 @pytest.mark.parametrize(
