@@ -10,10 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek import Admin
@@ -22,69 +20,9 @@ from odradek.cli.clusters.current import remember
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto import command_line
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 SLOW = pytest.mark.slow  # each is a process or two
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("topc",), "topic"),
-        (("topic", "craete"), "did you mean 'create'?"),
-        (("produce", "orders", "--cuont", "3"), "--count"),
-        (("produce", "orders", "--acks", "2"), "none of all, 1, 0"),
-        (("produce", "orders", "--count", "5", "--input", "json"), "it reads no input"),
-        (("produce", "orders", "--count", "5", "--size", "big"), "'big' is no size"),
-        (("produce", "orders", "--count", "1", "-H", "x"), "expected name=value"),
-        (("consume", "orders", "-o", "yesterday"), "-N for the last N records"),
-        (("consume", "orders", "-o", "end", "-e"), "reads nothing"),
-        (("consume", "orders", "-f", "%q"), "'%q' means nothing"),
-        (("topic", "create", "orders", "-p", "0"), "at least 1"),
-        (("topic", "create", "orders", "-p", "-1"), "at least 1"),
-        (("topic", "create", "orders", "-r", "-1"), "at least 1"),
-        (("topic", "create", "orders", "-p", "99999999999"), "at most 2147483647"),
-        (("topic", "create", "orders", "-r", "99999999999"), "at most 2147483647"),
-        (("topic", "alter", "orders", "-p", "99999999999"), "2147483647"),
-        (("topic", "reassign", "--topic", "orders", "--to", "99999999999"), "at most 2147483647"),
-        (("topic", "elect", "orders-99999999999"), "at most 2147483647"),
-        (("produce", "orders", "--count", "1", "-p", "99999999999"), "2147483647"),
-        (("produce", "orders", "--count", "1", "--size", "99999999999"), "at most 2147483647"),
-        (("consume", "orders", "-p", "99999999999"), "2147483647"),
-        (("consume", "orders", "-o", "9223372036854775808"), "at most 9223372036854775807"),
-        (("consume", "orders", "-o", "@9999999999999999999999", "-e"), "at most 9223372036854775807"),
-        (("topic", "list", "-b", ""), "the address is empty"),
-        (("doctor", "-b", ""), "the address is empty"),
-        (("topic", "reassign", "--verify", "--topic", "orders"), "--verify --topic orders-0 --to 1,2,3"),
-        (("produce", "a b"), "may hold only letters"),
-        (("consume", "a b"), "may hold only letters"),
-        (("topic", "create", "orders", "--config", "retention"), "expected key=value"),
-        (("topic", "create", "orders", "--config", "retention.ms=7d"), "retention.ms=604800000"),
-        (("topic", "alter", "orders", "--config", "segment.bytes=1MiB"), "segment.bytes=1048576"),
-        (("topic", "elect", "--unclean"), "--yes"),
-        (("topic", "delete", "orders"), "--yes"),
-        (("cluster", "up", "-X", "min.insync.replcas=2"), "did you mean 'min.insync.replicas'?"),
-        (("cluster", "up", "-X", "odradek.fsynk=never"), "did you mean 'odradek.fsync'?"),
-        (("cluster", "up", "-X", "odradek.fsync=sometimes"), "never, before-ack"),
-        (("cluster", "up", "-n", "0"), "-n"),
-        (("cluster", "up", "--timeout", "0"), "--timeout"),
-        (("server", "run", "-X", "node.id=1", "-X", "listeners=nonsense"), "GRPC://127.0.0.1:50051"),
-        (("server", "run"), "node.id"),
-        (("server", "config", "-c", "/nowhere/server.properties"), "cannot read /nowhere/server.properties"),
-        (("chaos", "kill"), "--leader"),
-        (("up",), "`odradek cluster up`"),
-        (("status", "--watch"), "`odradek cluster status`"),
-        (("health",), "`odradek cluster health` or `odradek server health`"),
-        (("kill",), "`odradek chaos kill`"),
-        (("chaos", "kill", "--controller", "--broker", "1"), "one of"),
-    ],
-)
-def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
-    """A wrong flag or value ends with code 2 and names what would be right."""
-    outcome = odradek(*words)
-    assert outcome.code == command_line.USAGE, outcome
-    assert said in outcome.err
-    assert "Traceback" not in outcome.err
-    assert not outcome.out
 
 
 @pytest.mark.parametrize(
@@ -114,30 +52,6 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
     assert f"-X {setting.partition('=')[0].strip()}: `odradek cluster up` sets it for each broker" in sentence
     assert remedy in hint
     assert not list(places.iterdir())
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "log dump PATH",
-        "log verify PATH",
-        "log diff PATH PATH",
-        "audit run --data PATH",
-        "audit run --replica 1=PATH --replica 2=PATH",
-        "server run -c PATH",
-        "produce orders -b 127.0.0.1:1 --file PATH",
-        "topic reassign -b 127.0.0.1:1 --file PATH",
-        "chaos trace 1 --script PATH",
-        "cluster down --data PATH",
-        "chaos restart --data PATH",
-    ],
-)
-def test_a_path_that_is_not_there_is_wrong_usage(odradek: Run, words: str) -> None:
-    """Whatever was to be read from it: code 2, and the path is named."""
-    outcome = odradek(*words.replace("PATH", "/nowhere/at/all").split())
-    assert outcome.code == command_line.USAGE, outcome
-    assert "/nowhere/at/all" in outcome.err
-    assert "unexpected" not in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -176,19 +90,18 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
         pytest.param(b'{"nodes": ' + b"1" * 5_000, "is no JSON that is read: a number is too long", id="long"),
     ],
 )
-@pytest.mark.parametrize("words", ["topic list", "consume orders", "cluster health"])
 def test_a_broken_file_of_the_remembered_cluster_is_explained(
-    odradek: Run, home: Path, tmp_path: Path, words: str, content: bytes, said: str
+    odradek: Run, home: Path, tmp_path: Path, content: bytes, said: str
 ) -> None:
     """The file, what is wrong with it, and what can be done: the cluster itself may run all the same."""
     remember(tmp_path)
-    file = tmp_path / "cluster.json"
-    file.write_bytes(content)
-    outcome = odradek(*words.split())
-    assert outcome.code == command_line.FAILED, outcome
-    message, remedy = outcome.err.splitlines()
-    assert message == f"odradek: {file} {said}"
-    assert remedy.startswith("  try: put it back from a copy, or name a broker with -b HOST:PORT")
+    (file := tmp_path / "cluster.json").write_bytes(content)
+    for words in ("topic list", "consume orders", "cluster health") if content == b"{}" else ("topic list",):
+        outcome = odradek(*words.split())
+        assert outcome.code == command_line.FAILED, outcome
+        message, remedy = outcome.err.splitlines()
+        assert message == f"odradek: {file} {said}"
+        assert remedy.startswith("  try: put it back from a copy, or name a broker with -b HOST:PORT")
 
 
 def test_a_file_of_the_remembered_cluster_that_cannot_be_read_is_explained(
@@ -237,20 +150,6 @@ def test_a_deadline_does_not_hide_that_nobody_listens(odradek: Run, monkeypatch:
     assert f"{address}: connection refused" in outcome.err
 
 
-def test_an_address_without_port_is_wrong_usage(odradek: Run) -> None:
-    """`-b localhost` lacks a port, and says so."""
-    outcome = odradek("topic", "list", "-b", "localhost")
-    assert outcome.code == command_line.USAGE
-    assert "host:port" in outcome.err
-
-
-def test_a_file_that_cannot_be_read_is_named(odradek: Run) -> None:
-    """A missing input file is named with the system's reason."""
-    outcome = odradek("produce", "orders", "--file", "/nowhere/lines.txt", "-b", "127.0.0.1:1")
-    assert outcome.code == command_line.USAGE
-    assert "/nowhere/lines.txt: No such file or directory" in outcome.err
-
-
 def test_debug_shows_where_an_error_came_from(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """ODRADEK_DEBUG=1 adds the traceback."""
     monkeypatch.setenv("ODRADEK_DEBUG", "1")
@@ -294,13 +193,6 @@ def test_a_start_that_fails_leaves_the_logs_that_it_names(
     assert named.is_file(), outcome.err
     assert not LocalCluster.load(named.parent).running(1)
     assert removal == f"`odradek cluster down --data {named.parent} --remove` removes what it left\n"
-
-
-def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
-    """A directory without a cluster is named, with how to start one."""
-    outcome = odradek("cluster", "down", "--data", str(tmp_path / "none"))
-    assert outcome.code == command_line.USAGE
-    assert "there is no cluster in" in outcome.err
 
 
 def test_a_home_that_cannot_be_written_is_named_before_a_broker_starts(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.cli.conftest import Run
 
 
@@ -29,19 +27,3 @@ def test_quotas_are_set_listed_and_removed(odradek: Run, odradek_bootstrap: str)
     refused = odradek("quota", "set", "--user", "carol", "producer_byte_rate=0.5", *at)
     assert refused.code == 1
     assert "whole bytes a second" in refused.err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("set", "producer_byte_rate=5"), "nobody is named"),
-        (("set", "--user", "a", "producer_byte_rat=5"), "did you mean 'producer_byte_rate'"),
-        (("set", "--user", "a", "producer_byte_rate=fast"), "no number"),
-        (("set", "--user", "a", "--user-defaults", "producer_byte_rate=5"), "--user-defaults all others"),
-    ],
-)
-def test_what_cannot_be_is_told_before_anybody_is_asked(odradek: Run, words: tuple[str, ...], said: str) -> None:
-    """Wrong usage, with a remedy."""
-    told = odradek("quota", *words, "-b", "127.0.0.1:1")
-    assert told.code == 2
-    assert said in told.err

@@ -57,39 +57,6 @@ def test_the_story_of_an_administrator(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("topic", "reassign"), "which partitions, and to whom?"),
-        (("topic", "reassign", "--topic", "orders"), "which partitions, and to whom?"),
-        (("topic", "reassign", "--topic", "orders", "--to", "1,1"), "none twice"),
-        (("topic", "reassign", "--topic", "orders", "--to", "one"), "broker ids"),
-        (
-            ("topic", "reassign", "--topic", "orders-0", "--to", "99999999999999"),
-            "broker id 99999999999999: at most 2147483647",
-        ),
-        (("topic", "reassign", "--generate"), "--brokers 1,2,3"),
-        (("topic", "reassign", "--cancel", "--verify"), "exclude each other"),
-        (("topic", "reassign", "--cancel", "--to", "1"), "--to is for carrying out"),
-        (("topic", "reassign", "--file", "/nowhere/plan.json", "--topic", "orders"), "--file says everything"),
-        (("topic", "alter", "orders"), "nothing to change"),
-        (("topic", "alter", "orders", "--config", "retention"), "expected key=value"),
-        (("topic", "elect", "--preferred", "--unclean"), "exclude each other"),
-        (("topic", "elect", "--all", "orders-0"), "exclude each other"),
-        (("topic", "delete", "orders"), "add --yes"),
-        (("config", "describe"), "--broker default"),
-        (("config", "describe", "--topic", "orders", "--broker", "1"), "--broker default"),
-        (("config", "alter", "--topic", "orders"), "nothing to change"),
-        (("config", "alter", "--broker", "one", "a=b"), "a broker's id, or default"),
-    ],
-)
-def test_wrong_usage_of_administration_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
-    """It ends with code 2 before any cluster is asked."""
-    outcome = odradek(*words)
-    assert outcome.code == command_line.USAGE, outcome
-    assert said in outcome.err
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[", "is not JSON"),

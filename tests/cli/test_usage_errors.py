@@ -96,6 +96,7 @@ def test_an_empty_separator_is_refused(capfd: pytest.CaptureFixture[str]) -> Non
         ("topic list --output jsonl -b localhost:1", UNREACHABLE),
         ("consume orders -J -b localhost:1 -e -o beginning", UNREACHABLE),
         ("--frobnicate topic list --output=json", USAGE),
+        ("--json topic list", USAGE),
         ("audit run --replica 1=/nowhere --replica 2=/nowhere --json", USAGE),
         ("audit live -b localhost:1 --json", UNREACHABLE),
         ("audit live -b nowhere --json", USAGE),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from odradek_proto.command_line import UNREACHABLE, USAGE
 
+from tests.cli.conftest import Run
 from tests.commands_of_odradek import tree
 
-Run = Callable[..., Any]
 FOREIGN = (
     "Usage:", "Error:", "Input should", "Value error", "Invalid value", "Traceback", "failed to connect",
     "unexpected error", "No such option", "No such command",
@@ -63,8 +64,8 @@ def wrong_inputs() -> Iterator[tuple[str, ...]]:
                 yield (*words, name, "@wrong@")
 
 
-def check(odradek: Run, words: tuple[str, ...]) -> str:
-    """Returns what is wrong with the answer; empty when nothing is."""
+def check(odradek: Run, words: tuple[str, ...], *said: str) -> str:
+    """Returns what is wrong with the answer, which has `said` in it; empty when nothing is."""
     code, out, err = odradek(*words)
     lines = err.splitlines()
     fine = (
@@ -74,6 +75,7 @@ def check(odradek: Run, words: tuple[str, ...]) -> str:
         and lines[0].startswith("odradek: ")
         and lines[1].startswith("  try: ")
         and not any(foreign in err for foreign in FOREIGN)
+        and all(each in err for each in said)
     )
     return "" if fine else f"{' '.join(words)}: {code} {out!r} {err!r}"
 
@@ -102,59 +104,170 @@ def test_no_address_that_cannot_be_is_dialled(odradek: Run) -> None:
     assert not [*filter(None, wrong)], "\n".join(filter(None, wrong))
 
 
-VALUES = [
-    "topic create orders --config retention",
-    "topic alter orders --config retention.ms=7d",
-    "topic offsets --time yesterday",
-    "topic trim orders -o beginning --yes",
-    "topic trim orders -o 1x --yes",
-    "topic reassign --broker-list 1,1",
-    "config describe --broker one",
-    "config alter --broker-logger one a=b",
-    "produce orders --size big",
-    "produce orders --batch-size big",
-    "produce orders -H x",
-    "produce orders -K : -k a",
-    "produce orders --tombstone",
-    "produce orders --tombstone -k a --count 1",
-    "produce orders --input json -k a",
-    "produce a/b",
-    "consume orders -o 5:x",
-    "consume orders -o 1:2:3",
-    "consume ^( -e",
-    "consume orders -f %q",
-    "chaos kill --leader orders",
-    "chaos slow --follower /0",
-    "chaos slow --broker 1 --for 3601",
-    "chaos heal --controller --broker 1",
-    "chaos run --truncation sometimes",
-    "chaos run --acks 2",
-    "bench produce orders --size big",
-    "bench consume a/b",
-    "user set u --password-file /",
-    "user set '' --password-file a",
-    "acl add --operation fly --topic a",
-    "acl list --operation fly",
-    "cluster up -X min.insync.replcas=2",
-    "audit run --replica 1",
-    "audit run --history /nowhere/at/all",
-    "server health --url ftp://here",
-    "server health --url=",
-    "cluster stop --data 'a\nb'",
-    "topic reassign --file '\x1b[31m\n'",
-    "user set u --password-file '\n'",
-    "certs node 1 --host 'a b'",
-    "certs node 1 --host a:9092",
-    "certs client a/b",
-    f"certs client {'a' * 65}",
-    "--command-config /nowhere/at/all topic list -b here:1",
+WRONG: list[tuple[str, ...]] = [  # a command line, and what its answer has in it
+    ("--command-config /nowhere/at/all topic list -b here:1",),
+    ("-b 127.0.0.1:1 topic list", "there is no option -b", "`odradek topic ... -b`"),
+    ("acl add --operation fly --topic a",),
+    ("acl list --operation fly",),
+    ("audit run --history /nowhere/at/all",),
+    ("audit run --replica 1",),
+    ("bench consume a/b",),
+    ("bench produce orders --size big",),
+    ("certs client a/b",),
+    ("certs node 1 --host 'a b'",),
+    ("certs node 1 --host a:9092",),
+    ("chaos heal --controller --broker 1",),
+    ("chaos kill --controller --broker 1", "one of"),
+    ("chaos kill --leader orders",),
+    ("chaos kill", "--leader"),
+    ("chaos run --acks 2",),
+    ("chaos run --truncation sometimes",),
+    ("chaos slow --broker 1 --for 3601",),
+    ("chaos slow --follower /0",),
+    ("cluster down --data '' --yes", "--data: the name is empty", "variable"),
+    ("cluster stop --data ''", "--data: the name is empty", "variable"),
+    ("cluster stop --data 'a\nb'",),
+    ("cluster up --data ''", "--data: the name is empty", "variable"),
+    ("cluster up --timeout 0", "--timeout"),
+    ("cluster up -X min.insync.replcas=2", "did you mean 'min.insync.replicas'?"),
+    ("cluster up -X odradek.fsync=sometimes", "never, before-ack"),
+    ("cluster up -X odradek.fsynk=never", "did you mean 'odradek.fsync'?"),
+    ("cluster up -n 0", "-n"),
+    ("config alter --broker one a=b", "a broker's id, or default"),
+    ("config alter --broker-logger one a=b",),
+    ("config alter --topic orders", "nothing to change"),
+    ("config describe --broker one",),
+    ("config describe --topic orders --broker 1", "--broker default"),
+    ("config describe", "--broker default"),
+    ("consume 'a b'", "may hold only letters"),
+    ("consume ^( -e",),
+    ("consume orders -G ''", "the name of the group is empty", "group list"),
+    ("consume orders -f %q", "'%q' means nothing"),
+    ("consume orders -o 1:2:3",),
+    ("consume orders -o 5:ten", "-o '5:ten' is no place in a log", "FROM:TO"),
+    ("consume orders -o 5:x",),
+    ("consume orders -o 9223372036854775808", "at most 9223372036854775807"),
+    ("consume orders -o @9999999999999999999999 -e", "at most 9223372036854775807"),
+    ("consume orders -o end -e", "reads nothing"),
+    ("consume orders -o yesterday", "-N for the last N records"),
+    ("consume orders -p 99999999999", "2147483647"),
+    ("doctor -b ''", "the address is empty"),
+    ("group describe ''", "the name of the group is empty", "group list"),
+    ("group reset-offsets '' orders -o 5", "the name of the group is empty", "group list"),
+    ("group reset-offsets readers orders -o 5:10", "-o '5:10' is no place in a log", "@MILLISECONDS"),
+    ("health", "`odradek cluster health` or `odradek server health`"),
+    ("kill", "`odradek chaos kill`"),
+    ("produce 'a b'", "may hold only letters"),
+    ("produce a/b",),
+    ("produce orders --acks 2", "none of all, 1, 0"),
+    ("produce orders --batch-size big",),
+    ("produce orders --count 1 --size 99999999999", "at most 2147483647"),
+    ("produce orders --count 1 -H x", "expected name=value"),
+    ("produce orders --count 1 -p 99999999999", "2147483647"),
+    ("produce orders --count 5 --input json", "it reads no input"),
+    ("produce orders --count 5 --size big", "'big' is no size"),
+    ("produce orders --cuont 3", "--count"),
+    ("produce orders --input json -k a",),
+    ("produce orders --size big",),
+    ("produce orders --tombstone -k a --count 1",),
+    ("produce orders --tombstone",),
+    ("produce orders -H x",),
+    ("produce orders -K : -k a",),
+    ("quota set --user a --user-defaults producer_byte_rate=5", "--user-defaults all others"),
+    ("quota set --user a producer_byte_rat=5", "did you mean 'producer_byte_rate'"),
+    ("quota set --user a producer_byte_rate=fast", "no number"),
+    ("quota set producer_byte_rate=5", "nobody is named"),
+    ("server config -c /nowhere/server.properties", "cannot read /nowhere/server.properties"),
+    ("server health --url ftp://here",),
+    ("server health --url=",),
+    ("server run -X node.id=1 -X listeners=nonsense", "GRPC://127.0.0.1:50051"),
+    ("server run", "node.id"),
+    ("status --watch", "`odradek cluster status`"),
+    ("topc", "topic"),
+    ("topic alter orders --add-config retention.ms=5", "there is no option --add-config", "--config"),
+    ("topic alter orders --config retention", "expected key=value"),
+    ("topic alter orders --config retention.ms=7d",),
+    ("topic alter orders --config segment.bytes=1MiB", "segment.bytes=1048576"),
+    (
+        "topic alter orders -X retention.ms=1 --delete-config retention.ms",
+        "--config and --delete-config both name retention.ms",
+        "--help",
+    ),
+    ("topic alter orders -p 99999999999", "2147483647"),
+    ("topic alter orders", "nothing to change"),
+    ("topic craete", "did you mean 'create'?"),
+    ("topic create ''", "a topic's name cannot be empty", "--help"),
+    ("topic create __consumer_offsets", "__consumer_offsets is an internal topic", "offsets.topic.num.partitions"),
+    ("topic create orders --config retention", "expected key=value"),
+    ("topic create orders --config retention.ms=7d", "retention.ms=604800000"),
+    ("topic create orders -X retention.ms=1 -X retention.ms=2", "--config: retention.ms is given twice", "once"),
+    ("topic create orders -p -1", "at least 1"),
+    ("topic create orders -p 0", "at least 1"),
+    ("topic create orders -p 99999999999", "at most 2147483647"),
+    ("topic create orders -r -1", "at least 1"),
+    ("topic create orders -r 99999999999", "at most 2147483647"),
+    ("topic create orders bills orders", "orders is named twice", "once"),
+    ("topic delete orders orders --yes", "orders is named twice", "once"),
+    ("topic delete orders", "--yes", "add --yes"),
+    ("topic elect --all orders-0", "exclude each other"),
+    ("topic elect --preferred --unclean", "exclude each other"),
+    ("topic elect --unclean", "--yes"),
+    ("topic elect orders-99999999999", "at most 2147483647"),
+    ("topic list -b ''", "the address is empty"),
+    ("topic offsets --time yesterday",),
+    ("topic reassign --broker-list 1,1",),
+    ("topic reassign --cancel --to 1", "--to is for carrying out"),
+    ("topic reassign --cancel --verify", "exclude each other"),
+    ("topic reassign --file '\u001b[31m\n'",),
+    ("topic reassign --file /nowhere/plan.json --topic orders", "--file says everything"),
+    ("topic reassign --generate", "--brokers 1,2,3"),
+    ("topic reassign --topic orders --to 1,1", "none twice"),
+    ("topic reassign --topic orders --to 99999999999", "at most 2147483647"),
+    ("topic reassign --topic orders --to one", "broker ids"),
+    ("topic reassign --topic orders", "which partitions, and to whom?"),
+    ("topic reassign --topic orders-0 --to 99999999999999", "broker id 99999999999999: at most 2147483647"),
+    ("topic reassign --verify --topic orders", "--verify --topic orders-0 --to 1,2,3"),
+    ("topic reassign", "which partitions, and to whom?"),
+    ("topic trim orders -o 1x --yes",),
+    ("topic trim orders -o beginning --yes",),
+    ("up", "`odradek cluster up`"),
+    ("user set '' --password-file a",),
+    ("user set u --password-file '\n'",),
+    ("user set u --password-file /",),
+    (f"certs client {'a' * 65}",),
+    ("log dump /nowhere/at/all", "/nowhere/at/all"),
+    ("log verify /nowhere/at/all", "/nowhere/at/all"),
+    ("log diff /nowhere/at/all /nowhere/at/all", "/nowhere/at/all"),
+    ("audit run --data /nowhere/at/all", "/nowhere/at/all"),
+    ("audit run --replica 1=/nowhere/at/all --replica 2=/nowhere/at/all", "/nowhere/at/all"),
+    ("server run -c /nowhere/at/all", "/nowhere/at/all"),
+    ("produce orders -b 127.0.0.1:1 --file /nowhere/at/all", "/nowhere/at/all", "No such file or directory"),
+    ("topic reassign -b 127.0.0.1:1 --file /nowhere/at/all", "/nowhere/at/all"),
+    ("chaos trace 1 --script /nowhere/at/all", "/nowhere/at/all"),
+    ("cluster down --data /nowhere/at/all", "/nowhere/at/all", "there is no cluster in"),
+    ("chaos restart --data /nowhere/at/all", "/nowhere/at/all"),
+    ("topic list -b localhost", "host:port"),
 ]
 
 
-@pytest.mark.parametrize("line", VALUES)
-def test_a_value_that_cannot_be_is_told_with_a_remedy(odradek: Run, line: str) -> None:
-    """What no parser of a command line knows is judged by us, in the same form."""
-    assert check(odradek, tuple(shlex.split(line))) == ""
+@pytest.mark.parametrize("row", WRONG, ids=lambda row: row[0][:60])
+def test_wrong_usage_is_told_with_a_remedy(
+    odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: tuple[str, ...]
+) -> None:
+    """What no parser of a command line knows is judged by us, in the same form, before anybody is asked.
+
+    What is named twice, or is the empty word of a variable that is not set, is asked about instead of guessed.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP", "127.0.0.1:1")
+    line, *said = row
+    assert check(odradek, tuple(shlex.split(line)), *said) == ""
+
+
+def test_a_directory_is_not_compared_with_itself(odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever name."""
+    monkeypatch.chdir(tmp_path)
+    assert check(odradek, ("log", "diff", ".", f"./../{tmp_path.name}"), ". is named twice", "other replica") == ""
 
 
 @pytest.mark.parametrize("line", ["topic list --frobnicate", "produce orders --size big", "audit run --frobnicate"])
@@ -176,7 +289,7 @@ def test_with_json_wrong_usage_is_an_object(odradek: Run, line: str) -> None:
     ],
 )
 def test_a_misspelt_key_of_the_command_config_is_told(
-    odradek: Run, tmp_path: Any, text: str, said: str, remedy: str
+    odradek: Run, tmp_path: Path, text: str, said: str, remedy: str
 ) -> None:
     """Passed over it would be a connection without TLS, or without a user."""
     (file := tmp_path / "client.properties").write_text(f"acks=all\nclient.dns.lookup=use_all_dns_ips\n{text}\n")
@@ -188,7 +301,7 @@ def test_a_misspelt_key_of_the_command_config_is_told(
 
 
 def test_the_other_protocols_port_is_named(
-    odradek: Run, odradek_bootstrap: str, kafka_bootstrap: str, tmp_path: Any
+    odradek: Run, odradek_bootstrap: str, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     """Whoever dials a listener for Kafka's clients with gRPC, or the other way, hears which one it is."""
     kafka, grpc = kafka_bootstrap.split(",")[0], odradek_bootstrap.split(",")[0]
@@ -205,7 +318,7 @@ def test_the_other_protocols_port_is_named(
 
 
 def test_what_nobody_checks_and_nothing_matches_is_said(
-    odradek: Run, odradek_bootstrap: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    odradek: Run, odradek_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user on a cluster that asks nobody who he is; an internal topic that nothing deletes."""
     monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
