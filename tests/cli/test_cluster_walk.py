@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from odradek.sync import Producer
 from odradek_broker.local.cluster import LocalCluster
 
+from tests.cli.conftest import Run
 from tests.waiting import until
 
-Run = Callable[..., Any]
-CALM = (
-    "-X",
-    "controller.quorum.fetch.timeout.ms=20000",
-)  # no controller is replaced for a pause: orders are not repeated
+CALM = ("-X", "controller.quorum.fetch.timeout.ms=20000")  # no controller is replaced for a pause: no order is repeated
+RECORDS = 600
 pytestmark = pytest.mark.cluster
 
 
 def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path, home: Path) -> None:
     """up, create, produce, consume, status, kill the leader, consume again, restart, down: each does what it says.
 
-    Brokers are children of the commands that start them; what only asks runs in this process, for its start is most of
-    what it costs.
+    What is written while the leader is killed is there once and in order. Brokers are children of the commands that
+    start them; what only asks runs in this process, for its start is most of what it costs.
     """
-    up = odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), "--json", *CALM)
+    up = odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), "--json", *CALM,
+                         "-X", "min.insync.replicas=2")  # fmt: skip
     assert up.code == 0, up
     started = json.loads(up.out)
     assert len(started["brokers"]) == 3
@@ -51,13 +49,19 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert [broker["fenced"] for broker in before["brokers"]] == [False] * 3
     leader = before["partitions"][0]["leader"]
 
-    killed = odradek("chaos", "kill", "--leader", "orders-0", "--json")
+    with Producer(started["bootstrap"]) as producer:  # raises at its end what was not acknowledged
+        for number in range(RECORDS):
+            producer.enqueue("orders", str(number), key="w", partition=0)
+            if number == RECORDS // 2:
+                killed = odradek("chaos", "kill", "--leader", "orders-0", "--json")
+    written = odradek("consume", "orders", "-o", "beginning", "-e", "-p", "0", "-f", "%k %v\n").out.splitlines()
+    assert [line for line in written if line.startswith("w ")] == [f"w {number}" for number in range(RECORDS)]
     assert json.loads(killed.out)[0]["broker"] == leader
     assert not LocalCluster.load(place).running(leader)
     more = odradek("produce", "orders", "--count", "30", "--json")
     assert json.loads(more.out)["records"] == 30, more
     whole = odradek("consume", "orders", "-o", "beginning", "-e", "-f", "%p/%o\n")
-    assert len(set(whole.out.splitlines())) == 33
+    assert len(set(whole.out.splitlines())) == 33 + RECORDS
     sick = odradek("cluster", "health", "--json")
     assert sick.code == 3
     assert any(f"broker {leader}" in problem for problem in json.loads(sick.out)["problems"])

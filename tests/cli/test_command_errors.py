@@ -156,7 +156,7 @@ def test_debug_shows_where_an_error_came_from(odradek: Run, monkeypatch: pytest.
     assert "Traceback" in odradek("topic", "list").err
 
 
-def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_path: Path) -> None:
+def test_a_taken_port_stops_a_node_with_a_sentence(odradek: Run, tmp_path: Path) -> None:
     """A node whose port somebody has ends with code 1 and names the address."""
     with socket.socket() as taken, socket.socket() as free:
         taken.bind(("127.0.0.1", 0))
@@ -164,7 +164,7 @@ def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_pat
         free.bind(("127.0.0.1", 0))
         mine, other = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
         free.close()
-        outcome = odradek_process(
+        outcome = odradek(
             "server", "run", "-X", "node.id=1", "-X", f"log.dirs={tmp_path / 'data'}",
             "-X", f"listeners=GRPC://{mine},REPLICATION://127.0.0.1:0,CONTROLLER://{other}",
         )  # fmt: skip

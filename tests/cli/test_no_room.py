@@ -5,38 +5,54 @@ A limit on the size of files stands for the full disk: the kernel refuses a writ
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any
 
 import pytest
+from odradek.cli.main import main
 from odradek.cli.terminal.failures import NO_ROOM
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.cli.room import room_needed, without_room
 from odradek_proto.command_line import CommandFailed
 
-Run = Callable[..., Any]
 ENDED = ClusterError("broker 1 ended with exit code 1", hint="read what it said")
 
 
-def test_a_cluster_that_cannot_be_laid_out_names_its_directory(shell: Run, tmp_path: Path) -> None:
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[io.StringIO]:
+    """What goes to standard error meanwhile, which is no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with redirect_stderr(io.StringIO()) as said:
+            yield said
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_cluster_that_cannot_be_laid_out_names_its_directory(tmp_path: Path) -> None:
     """`cluster.json` of nine brokers is larger than 1 KiB; afterwards the directory can be used as before."""
     place = tmp_path / "cluster"
-    outcome = shell(f"ulimit -f 1; odradek cluster up -d -n 9 --data {place}")
-    message, remedy = outcome.err.splitlines()
-    assert outcome.code == 1
+    with files_of_at_most(1024) as said:
+        code = main(["cluster", "up", "-d", "-n", "9", "--data", str(place)])
+    message, remedy = said.getvalue().splitlines()
+    assert code == 1
     assert message.startswith(f"odradek: no room for the cluster in {place} (")
     assert message.endswith(" are free): File too large")
     assert "--data DIR" in remedy
     assert [*place.iterdir()] == []
 
 
-def test_a_home_without_room_is_named_before_a_broker_starts(shell: Run, home: Path, tmp_path: Path) -> None:
+def test_a_home_without_room_is_named_before_a_broker_starts(home: Path, tmp_path: Path) -> None:
     """It is not the cluster's directory that is full, nor the output."""
-    outcome = shell(f"ulimit -f 0; odradek cluster up -d --data {tmp_path / 'cluster'}")
-    assert outcome.code == 1
-    assert outcome.err.startswith(f"odradek: cannot write to ODRADEK_HOME, {home}: File too large\n  try: set ")
+    with files_of_at_most(0) as said:
+        assert main(["cluster", "up", "-d", "--data", str(tmp_path / "cluster")]) == 1
+    assert said.getvalue().startswith(f"odradek: cannot write to ODRADEK_HOME, {home}: File too large\n  try: set ")
     assert not (tmp_path / "cluster").exists()
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import odradek
 import pytest
 from odradek.shared.kafka import METHODS
+from odradek_broker.testing import Cluster
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "client.md").read_text()
 COMING = (DOCS / "coming-from.md").read_text()
 
@@ -41,3 +45,18 @@ def test_what_other_clients_call_a_method_is_on_the_page() -> None:
         for answer in set(names.values()) - {"nothing: callbacks of a Delivery run by themselves"}:
             asked = [name for name, given in names.items() if given == answer]
             assert kind == "Admin" or any(f"`{name}" in PAGE + COMING for name in asked), (kind, asked)
+
+
+def test_the_examples_run(odradek_cluster: Cluster) -> None:
+    """As their first lines say, with a cluster that is there."""
+    odradek_cluster.create_topic("examples", partitions=2)
+    runs: tuple[tuple[str, list[str], str], ...] = (
+        ("produce_and_consume.py", [], "read greetings-"),
+        ("fast_producer.py", ["examples", "2000"], "2000 records acknowledged"),
+        ("without_asyncio.py", ["examples"], "b'from a script'"),
+    )
+    for name, arguments, words in runs:
+        command = [sys.executable, str(ROOT / "examples" / name), odradek_cluster.bootstrap, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert words in done.stdout

@@ -1,6 +1,6 @@
 """Real broker processes are killed while they are written to; what was promised must hold.
 
-All are slow; every day leaders are killed in tests/client/test_real_cluster.py. docs/guarantees.md cites the harness.
+All are slow; every day a leader is killed in tests/cli/test_cluster_walk.py. docs/guarantees.md cites the harness.
 """
 
 from __future__ import annotations
