@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Run
 from tests.waiting import until
 
-Run = Callable[..., Any]
 SHARES = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek.cli.checkup.clocks import Ahead, says_apart
 from odradek_broker.testing import Cluster
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek.cli.clusters.current import remember
@@ -22,7 +21,7 @@ from odradek_chaos.cli.places import find, remove_unless_named
 from odradek_chaos.cli.up import Up
 from odradek_proto.command_line import FINE, UNREACHABLE, CommandFailed
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 def temporary(directory: Path) -> Path:

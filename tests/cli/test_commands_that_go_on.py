@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek import Admin, NewTopic
@@ -23,10 +22,10 @@ from odradek_audit.inputs.history import ACK, SEND, History, read_events
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
 
+from tests.cli.conftest import Run
 from tests.signals import sigint_of_children
 from tests.waiting import until
 
-Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # each is a process or two, beside three brokers
 
 PATIENCE_S = 120

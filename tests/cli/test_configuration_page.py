@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 LISTENERS = "GRPC://127.0.0.1:50051,REPLICATION://127.0.0.1:50052,CONTROLLER://127.0.0.1:50061"
 DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"

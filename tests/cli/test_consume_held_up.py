@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from odradek import Producer, TopicPartition
@@ -13,7 +11,8 @@ from odradek.cli.records import reading
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.testing import Cluster
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 RECORDS = 5
 
 

@@ -6,10 +6,8 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek import BrokerDescription, ReplicaDescription
@@ -22,7 +20,8 @@ from odradek_chaos.demo.view import View
 from odradek_chaos.harness.verify import verify
 from rich.console import Console
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 KILLED = re.compile(r"kill -9: broker (\d+)")
 VALUE = b"w1/0/0"
 HISTORY = [Event(SEND, "orders", 0, VALUE), Event(ACK, "orders", 0, VALUE, offset=0)]

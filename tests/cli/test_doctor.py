@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.transport.reaching import API_VERSIONS, CORRELATION, Reached, reach
 
+from tests.cli.conftest import Run
 from tests.waiting import until
 
-Run = Callable[..., Any]
 ANSWERED_MS = 60_000  # by whoever answers at all, on a busy machine
 AFTER_A_DEATH = {
     "dead-process", "broker-down", "advertised-address", "under-replicated", "voter-silent", "no-controller",

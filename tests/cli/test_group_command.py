@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from odradek.cli.groups.view import HEADINGS, group_text
 from odradek.cli.records.member import Reader
 from odradek_broker.testing import Cluster
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 @contextmanager

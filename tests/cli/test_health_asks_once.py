@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from odradek_broker.testing import Cluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 def test_each_question_is_asked_once(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:

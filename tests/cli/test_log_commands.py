@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek_proto import formats
@@ -17,8 +16,8 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
 from tests.audit.permissions import unreadable
+from tests.cli.conftest import Run
 
-Run = Callable[..., Any]
 NAME = "00000000000000000000.log"
 META_PROPERTIES = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\nnode.id=1\n"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from odradek_proto.v1.metadata_messages import (
     TopicRecord,
 )
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 TOPIC_ID = bytes(range(16))
 RECORDS = [
     MetadataRecord(topic=TopicRecord(name="orders", topic_id=TOPIC_ID)),

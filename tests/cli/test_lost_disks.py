@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
 from odradek_proto.command_line import CommandFailed
 
+from tests.cli.conftest import Run
+
 Lay = Callable[..., LocalCluster]
-Run = Callable[..., Any]
 
 
 @pytest.fixture

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek.cli.checkup.machine import open_files
 from odradek_broker.local.cluster import LocalCluster
 from odradek_broker.process.server import FEW_OPEN_FILES, MOST_OPEN_FILES, raise_open_files_limit
 
+from tests.cli.conftest import Run
+
 resource = pytest.importorskip("resource")
-Run = Callable[..., Any]
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 ALLOWED = MOST_OPEN_FILES if HARD == resource.RLIM_INFINITY else HARD
 ENOUGH = pytest.mark.skipif(

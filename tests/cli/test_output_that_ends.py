@@ -8,16 +8,14 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
 
+from tests.cli.conftest import Run
 from tests.signals import sigint_of_children
 
-Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 PATIENCE_S = 120  # of a busy machine

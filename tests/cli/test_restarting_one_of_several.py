@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.command_line import TIMED_OUT
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 pytestmark = pytest.mark.cluster
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -23,7 +23,8 @@ from odradek_chaos.harness.workload import Ledger
 from odradek_proto.command_line import FAILED, USAGE
 from odradek_proto.transport.ports import Clock
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.cli.interrupting import listening
 from odradek_chaos.demo.story import Demo
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
+
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from odradek import Consumer, CorruptRecords, Producer
 from odradek.cli.clusters.health import one_for_each_topic, problems_of
@@ -16,9 +14,9 @@ from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster
 from odradek_proto.transport.background import background_loop
 
+from tests.cli.conftest import Run
 from tests.waiting import until
 
-Run = Callable[..., Any]
 ERROR = "(KAFKA_STORAGE_ERROR)"
 PATIENCE_S = 60
 
