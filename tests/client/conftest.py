@@ -30,6 +30,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.playing import play
 
+C = TypeVar("C")
 T = TypeVar("T")
 CREDIT = 1_000_000
 BROKER = "/odradek.v1.Broker/"
@@ -384,6 +385,10 @@ class PeerCluster:
     @property
     def bootstrap(self) -> str:
         return "broker1:50051,broker2:50051,broker3:50051"
+
+    def client(self, kind: Callable[..., C], *topics: str, **settings: Any) -> C:
+        """A producer, a consumer or an administrator's client of this cluster."""
+        return kind(self.bootstrap, *topics, clock=self.clock, network=self.network, **settings)
 
     def topic(self, name: str, partitions: int = 1, leader: int = 1) -> list[Log]:
         """Make a topic; partition n is led by the n-th broker from `leader` on."""

@@ -117,21 +117,9 @@ def controller(peers: Any) -> Controller:
     return made
 
 
-Story = Callable[[Admin], Any]
-
-
-def tell(peers: Any, story: Story) -> None:
-    async def run() -> None:
-        async with Admin(peers.bootstrap, clock=peers.clock, network=peers.network) as admin:
-            await story(admin)
-
-    peers.run(run())
-
-
-def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Controller) -> None:
+async def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Controller) -> None:
     """Names, counts, assignments and settings go there; ids and counts come back."""
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         [made] = await admin.create_topics([NewTopic("orders", configs={"a": "1"}, assignments={0: [1, 2]})])
         assert (made.name, made.partitions, made.replication_factor, len(made.topic_id)) == ("orders", 3, 2, 22)
         assert [*controller.topics["orders"].assignments[0].broker_ids] == [1, 2]
@@ -139,14 +127,11 @@ def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Con
         [entry] = await admin.describe_configs("topic", "orders")
         assert (entry.name, entry.value, entry.source) == ("b", "2", "DYNAMIC_TOPIC_CONFIG")
 
-    tell(peers, story)
 
-
-def test_reassignments_are_ordered_and_listed(peers: Any, controller: Controller) -> None:
+async def test_reassignments_are_ordered_and_listed(peers: Any, controller: Controller) -> None:
     """Each partition has its own answer, an error of its own class or none; None cancels, no replicas are a mistake."""
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         answers = await admin.alter_partition_reassignments({first: [3, 4], second: None})
         assert answers[first] is None
         assert isinstance(answers[second], broker_errors.NoReassignmentInProgress)
@@ -159,127 +144,97 @@ def test_reassignments_are_ordered_and_listed(peers: Any, controller: Controller
         assert (ongoing[second].target, ongoing[second].original) == ((3, 4), (1, 2))
         assert await admin.list_partition_reassignments([]) == {}
 
-    tell(peers, story)
 
-
-def test_an_absent_controller_is_waited_for(peers: Any, controller: Controller) -> None:
+async def test_an_absent_controller_is_waited_for(peers: Any, controller: Controller) -> None:
     """NOT_CONTROLLER says that nothing was done: the order is given again."""
     controller.not_controller = 3
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         await admin.create_topics([NewTopic("orders")])
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"] * 4
 
 
-def test_a_controller_that_has_just_resigned_is_waited_for(peers: Any, controller: Controller) -> None:
+async def test_a_controller_that_has_just_resigned_is_waited_for(peers: Any, controller: Controller) -> None:
     """It answers for the quorum as a leader that it was when the question was sent to it."""
     controller.resigned = 3
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         assert (await admin.describe_quorum()).leader_id == 2
-
-    tell(peers, story)
     assert controller.calls == ["DescribeQuorum"] * 4
 
 
-def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: Controller) -> None:
+async def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: Controller) -> None:
     """Nobody knows whether it took effect, and it says so."""
     controller.silent = True
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         with pytest.raises(RequestTimeout):
             await admin.create_topics([NewTopic("orders")], timeout=1)
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"]
 
 
-def test_an_order_whose_connection_broke_is_not_given_twice(peers: Any, controller: Controller) -> None:
+async def test_an_order_whose_connection_broke_is_not_given_twice(peers: Any, controller: Controller) -> None:
     """The broker that had it died: nobody knows whether it took effect, and no other broker gets it."""
     controller.silent = True
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         order = asyncio.get_running_loop().create_task(admin.create_topics([NewTopic("orders")]))
         await peers.until(lambda: controller.calls)
         controller.takers[0].kill()
         with pytest.raises(BrokerUnreachable) as caught:
             await order
         assert not caught.value.undelivered
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"]
 
 
-def test_an_order_that_nobody_took_goes_to_the_next_broker(peers: Any, controller: Controller) -> None:
+async def test_an_order_that_nobody_took_goes_to_the_next_broker(peers: Any, controller: Controller) -> None:
     """A machine that refuses the connection says that nobody there has the order."""
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         peers.brokers[2].kill()
         peers.brokers[3].kill()
         for number in range(5):
             await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"] * 5
 
 
-def test_orders_go_to_the_broker_that_has_just_answered(peers: Any, controller: Controller) -> None:
+async def test_orders_go_to_the_broker_that_has_just_answered(peers: Any, controller: Controller) -> None:
     """Others may be frozen meanwhile, and an order that one of these took is not given to the next one."""
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         for number in range(10):
             await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
             for broker in peers.brokers.values():
                 if broker is not controller.takers[0]:
                     broker.node.pause()
-
-    tell(peers, story)
     assert controller.takers == controller.takers[:1] * 10
 
 
-def test_a_fenced_broker_gets_no_orders(peers: Any, controller: Controller) -> None:
+async def test_a_fenced_broker_gets_no_orders(peers: Any, controller: Controller) -> None:
     """It is frozen, the metadata say so, and it is the first of the bootstrap addresses: no order waits for it."""
     peers.fenced.add(1)
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         peers.brokers[1].node.pause()
         for number in range(10):
             await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"] * 10
 
 
-def test_when_all_brokers_are_fenced_they_are_asked_all_the_same(peers: Any, controller: Controller) -> None:
+async def test_when_all_brokers_are_fenced_they_are_asked_all_the_same(peers: Any, controller: Controller) -> None:
     """The bootstrap addresses are the last resort."""
     peers.fenced.update((1, 2, 3))
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         await admin.create_topics([NewTopic("orders")], timeout=1)
-
-    tell(peers, story)
     assert controller.calls == ["CreateTopics"]
 
 
-def test_refusals_name_their_topic(peers: Any, controller: Controller) -> None:
+async def test_refusals_name_their_topic(peers: Any, controller: Controller) -> None:
     """The first is raised, the others are its notes."""
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         await admin.create_topics([NewTopic("a"), NewTopic("b")])
         with pytest.raises(BrokerError, match="a: TOPIC_ALREADY_EXISTS") as caught:
             await admin.create_topics([NewTopic("a"), NewTopic("b"), NewTopic("c")])
         assert len(caught.value.__notes__) == 1
         assert "c" in controller.topics
 
-    tell(peers, story)
 
-
-def test_elections_say_what_came_of_each(peers: Any, controller: Controller) -> None:
+async def test_elections_say_what_came_of_each(peers: Any, controller: Controller) -> None:
     """An error per partition, or None."""
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         one, two = TopicPartition("orders", 0), TopicPartition("orders", 1)
         found = await admin.elect_leaders("preferred", [one, two])
         assert found[one] is None
@@ -287,14 +242,11 @@ def test_elections_say_what_came_of_each(peers: Any, controller: Controller) -> 
         assert refused is not None
         assert refused.code is ErrorCode.ELECTION_NOT_NEEDED
 
-    tell(peers, story)
 
-
-def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> None:
+async def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> None:
     """Brokers, quorum, topics, and the replicas of every broker that answers."""
     peers.topic("orders", partitions=2)
-
-    async def story(admin: Admin) -> None:
+    async with peers.client(Admin) as admin:
         assert (await admin.describe_cluster()).brokers[0].endpoints == {"GRPC": "broker1:50051"}
         quorum = await admin.describe_quorum()
         assert (quorum.leader_id, [voter.node_id for voter in quorum.voters]) == (2, [1, 2, 3])
@@ -309,8 +261,6 @@ def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> Non
         assert sorted(described.unreachable) == [2, 3]
         assert described.unreachable[3] == "connection refused"
 
-    tell(peers, story)
-
 
 async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) -> None:
     """As other clients take them, or nearly right; one name is not a list of letters."""
@@ -323,19 +273,19 @@ async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) ->
 
     for broker in peers.brokers.values():
         broker.more_handlers = Handlers({"/odradek.v1.Broker/DeleteRecords": delete}, {})
-    async with Admin(peers.bootstrap, clock=peers.clock, network=peers.network) as client:
+    async with peers.client(Admin) as admin:
         wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
-            (client.create_topics, ["a.b"], r"'a\.b' is no NewTopic \(for example NewTopic\('a\.b', 3\)\)"),
-            (client.create_topics, "a.b", r"'a\.b' is no NewTopic"),
-            (client.delete_records, {"orders": 5}, "'orders' is no partition"),
-            (client.delete_records, {("orders", 0): 5, ("orders", 1): "all"}, "orders-1: offset 'all' is not a whole"),
-            (client.delete_topics, None, "None is no name"),
-            (client.describe_topics, [b"orders"], "b'orders' is no name"),
+            (admin.create_topics, ["a.b"], r"'a\.b' is no NewTopic \(for example NewTopic\('a\.b', 3\)\)"),
+            (admin.create_topics, "a.b", r"'a\.b' is no NewTopic"),
+            (admin.delete_records, {"orders": 5}, "'orders' is no partition"),
+            (admin.delete_records, {("orders", 0): 5, ("orders", 1): "all"}, "orders-1: offset 'all' is not a whole"),
+            (admin.delete_topics, None, "None is no name"),
+            (admin.describe_topics, [b"orders"], "b'orders' is no name"),
         ]
         for call, argument, words in wrong:
             with pytest.raises(ConfigError, match=words):
                 await call(argument)
         with pytest.raises(UnknownTopic, match=r"has no partition 7 \(it has 2, counted from 0\)"):
-            await client.delete_records({TopicPartition("orders", 0): 5, TopicPartition("orders", 7): 5})
+            await admin.delete_records({TopicPartition("orders", 0): 5, TopicPartition("orders", 7): 5})
         assert deletions == []
-        assert [topic.name for topic in await client.describe_topics("orders")] == ["orders"]
+        assert [topic.name for topic in await admin.describe_topics("orders")] == ["orders"]

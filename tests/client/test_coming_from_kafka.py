@@ -185,8 +185,8 @@ async def test_a_poll_that_seems_to_count_milliseconds_is_doubted(
     monkeypatch.setattr(odradek.Consumer, "_has_doubted", False)
     [log] = peers.topic("orders")
     log.append(encode_batch([(1_000, None, b"v", ())] * 4))
-    settings: Any = {"clock": peers.clock, "network": peers.network, "auto_offset_reset": "earliest"}
-    async with odradek.Consumer(peers.bootstrap, "orders", max_poll_records=1, **settings) as consumer:
+    settings = {"max_poll_records": 1, "auto_offset_reset": "earliest"}
+    async with peers.client(odradek.Consumer, "orders", **settings) as consumer:
         for not_doubted in (1000.0, 99):
             assert len(await consumer.poll(not_doubted)) == 1
         assert caplog.messages == []

@@ -38,14 +38,6 @@ from odradek_proto.records import (
 TP = TopicPartition("orders", 0)
 
 
-def consumer(peers: Any, *topics: str, **settings: Any) -> Consumer:
-    return Consumer(peers.bootstrap, *topics, clock=peers.clock, network=peers.network, **settings)
-
-
-def producer(peers: Any) -> Producer:
-    return Producer(peers.bootstrap, clock=peers.clock, network=peers.network)
-
-
 def fill(log: Any, *values: str) -> None:
     """One batch, appended behind the client's back."""
     code, _ = log.append(encode_batch([(1_000 + log.end + at, b"k", v.encode(), ()) for at, v in enumerate(values)]))
@@ -56,29 +48,25 @@ def values(records: list[ConsumerRecord]) -> list[str]:
     return [(record.value or b"").decode() for record in records]
 
 
-def test_a_topic_is_read_from_beginning_to_end(peers: Any) -> None:
+async def test_a_topic_is_read_from_beginning_to_end(peers: Any) -> None:
     """All partitions, each in order, and it stops where they ended when it began."""
     logs = peers.topic("orders", partitions=3)
     for number, log in enumerate(logs):
         fill(log, *[f"{number}-{at}" for at in range(100)])
         fill(log, f"{number}-100")
-
-    async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            records = []
-            async for record in reader.records(until="end"):
-                records.append(record)
-                if len(records) == 5:
-                    fill(logs[0], "too late")
-            for number in range(3):
-                own = [record for record in records if record.partition == number]
-                assert values(own) == [f"{number}-{at}" for at in range(101)]
-                assert [record.offset for record in own] == list(range(101))
-            first = records[0]
-            assert (first.topic, first.key, first.headers, first.leader_epoch) == ("orders", b"k", (), 0)
-            assert values(await reader.poll(1.0)) == ["too late"]
-
-    peers.run(story())
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
+        records = []
+        async for record in reader.records(until="end"):
+            records.append(record)
+            if len(records) == 5:
+                fill(logs[0], "too late")
+        for number in range(3):
+            own = [record for record in records if record.partition == number]
+            assert values(own) == [f"{number}-{at}" for at in range(101)]
+            assert [record.offset for record in own] == list(range(101))
+        first = records[0]
+        assert (first.topic, first.key, first.headers, first.leader_epoch) == ("orders", b"k", (), 0)
+        assert values(await reader.poll(1.0)) == ["too late"]
 
 
 def emptied(offset: int, count: int) -> bytes:
@@ -100,7 +88,7 @@ async def test_more_partitions_than_one_request_can_name_are_read(peers: Any) ->
         log.lead(1)
     for log in (logs[0], logs[-1]):
         fill(log, "one")
-    async with consumer(peers, name, auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, name, auto_offset_reset="earliest") as reader:
         read = [*await reader.poll(5.0), *await reader.poll(5.0)]
         assert sorted(record.partition for record in read) == [0, 4_199]
         peers.brokers[1].drop_streams()
@@ -115,7 +103,7 @@ async def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
     fill(log, "first")
     batch = emptied(1, 5)
     log.batches.append((read_header(batch), batch))
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values([record async for record in reader.records(until="end")]) == ["first"]
         assert await reader.position(TP) == 6
         fill(log, "next")
@@ -129,7 +117,7 @@ async def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers:
     batch[23:27] = (4).to_bytes(4, "big")  # its last offset is that of the fifth record
     batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
     log.batches.append((read_header(batch), bytes(batch)))
-    async with consumer(peers, auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
         assert values(await reader.poll(1.0)) == ["a", "b"]
         assert await reader.position(TP) == 5
@@ -150,7 +138,7 @@ async def test_a_control_batch_is_stepped_over(peers: Any) -> None:
     )
     log.batches.append((read_header(marker), marker))
     fill(log, "b")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert [record.offset for record in await reader.poll(1.0)] == [0, 2]
 
 
@@ -167,7 +155,7 @@ async def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any
         return bytes(leaves(message))
 
     broker.garbled = garbled
-    async with consumer(peers, auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
         assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
         answered.clear()
@@ -181,7 +169,7 @@ async def test_the_default_is_to_read_what_comes(peers: Any) -> None:
     """auto.offset.reset=latest: older records are not handed out."""
     [log] = peers.topic("orders")
     fill(log, "old")
-    async with consumer(peers, "orders") as reader, producer(peers) as sender:
+    async with peers.client(Consumer, "orders") as reader, peers.client(Producer) as sender:
         assert await reader.poll(0.2) == []
         await sender.send("orders", "new")
         assert values(await reader.poll(1.0)) == ["new"]
@@ -190,7 +178,7 @@ async def test_the_default_is_to_read_what_comes(peers: Any) -> None:
 async def test_records_come_without_a_pause(peers: Any) -> None:
     """A consumer that waits at the end has a record a few milliseconds after it was written."""
     peers.topic("orders")
-    async with consumer(peers, "orders") as reader, producer(peers) as sender:
+    async with peers.client(Consumer, "orders") as reader, peers.client(Producer) as sender:
         await reader.poll(0.2)
         for number in range(20):
             await sender.send("orders", str(number))
@@ -203,7 +191,7 @@ async def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
     """Not when they are fetched; seek and poll's limit go by them."""
     [log] = peers.topic("orders")
     fill(log, *"abcdefgh")
-    async with consumer(peers, auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
         assert await reader.position(TP) == 0
         assert values(await reader.poll(1.0, max_records=3)) == ["a", "b", "c"]
@@ -225,7 +213,7 @@ async def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
     """`async for` can be left and taken up again."""
     [log] = peers.topic("orders")
     fill(log, *"abcdef")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         seen: list[ConsumerRecord] = []
         while len(seen) < 6:
             async for record in reader:
@@ -239,7 +227,7 @@ async def test_paused_partitions_rest(peers: Any) -> None:
     one, two = peers.topic("orders", partitions=2)
     fill(one, "one")
     fill(two, "two")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         await reader.position(one.name)
         reader.pause(one.name)
         assert reader.paused() == [one.name]
@@ -253,7 +241,7 @@ async def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
     """The position is validated at the new leader (R-266), and reading goes on within a fraction of the election."""
     [log] = peers.topic("orders")
     fill(log, "a")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(1.0)) == ["a"]
         peers.brokers[1].kill()
         await peers.clock.sleep(300)
@@ -270,7 +258,7 @@ async def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
     """A fetch without an answer may mean that nothing is new: so somebody else is asked now and then."""
     [log] = peers.topic("orders")
     fill(log, "a")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         await reader.poll(1.0)
         peers.brokers[1].node.pause()
         await peers.clock.sleep(9_000)
@@ -289,7 +277,9 @@ def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, way: str) -
 
     async def story() -> list[str]:
         read: list[ConsumerRecord] = []
-        async with consumer(peers, "orders", auto_offset_reset="earliest", max_partition_fetch_bytes=1) as reader:
+        async with peers.client(
+            Consumer, "orders", auto_offset_reset="earliest", max_partition_fetch_bytes=1
+        ) as reader:
             if way == "records":
                 async for record in reader.records(until="end"):
                     read.append(record)
@@ -317,7 +307,7 @@ def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any) -> N
     settings: dict[str, Any] = {"max_partition_fetch_bytes": 1, "default_api_timeout_ms": 2_000}
 
     async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+        async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **settings) as reader:
             read = reader.records(until="end")
             assert (await anext(read)).value == b"a"
             log.lead(-1)
@@ -329,44 +319,40 @@ def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any) -> N
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_truncation_is_detected(peers: Any, reset: Any) -> None:
+async def test_truncation_is_detected(peers: Any, reset: Any) -> None:
     """CL-06: a new leader does not have what was read: go on where the logs part, or be told (KIP-320)."""
     [log] = peers.topic("orders")
     fill(log, "a")
     fill(log, "b")
-
-    async def story() -> None:
-        async with consumer(peers, auto_offset_reset=reset) as reader:
-            reader.assign([TP])
-            reader.seek(TP, 0)
-            assert values(await reader.poll(1.0)) == ["a", "b"]
-            log.truncate(1)
-            log.lead(2)
-            fill(log, "other")
-            peers.brokers[1].drop_streams()
-            if reset == "earliest":
-                assert values(await reader.poll(5.0)) == ["other"]
-                return
-            with pytest.raises(LogTruncated) as caught:
-                await reader.poll(5.0)
-            assert (caught.value.position, caught.value.divergent_offset, caught.value.divergent_epoch) == (2, 1, 0)
-            with pytest.raises(LogTruncated):
-                await reader.poll(5.0)
-            reader.seek(TP, 1)
+    async with peers.client(Consumer, auto_offset_reset=reset) as reader:
+        reader.assign([TP])
+        reader.seek(TP, 0)
+        assert values(await reader.poll(1.0)) == ["a", "b"]
+        log.truncate(1)
+        log.lead(2)
+        fill(log, "other")
+        peers.brokers[1].drop_streams()
+        if reset == "earliest":
             assert values(await reader.poll(5.0)) == ["other"]
-
-    peers.run(story())
+            return
+        with pytest.raises(LogTruncated) as caught:
+            await reader.poll(5.0)
+        assert (caught.value.position, caught.value.divergent_offset, caught.value.divergent_epoch) == (2, 1, 0)
+        with pytest.raises(LogTruncated):
+            await reader.poll(5.0)
+        reader.seek(TP, 1)
+        assert values(await reader.poll(5.0)) == ["other"]
 
 
 async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
     """As auto.offset.reset says."""
     [log] = peers.topic("orders")
     fill(log, "a", "b")
-    async with consumer(peers, auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
         reader.seek(TP, 99)
         assert values(await reader.poll(1.0)) == ["a", "b"]
-    async with consumer(peers, auto_offset_reset="none") as reader:
+    async with peers.client(Consumer, auto_offset_reset="none") as reader:
         reader.assign([TP])
         with pytest.raises(NoOffset):
             await reader.poll(1.0)
@@ -389,7 +375,7 @@ async def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
     [log] = peers.topic("orders")
     fill(log, "a")
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(5.0)) == ["a"]
 
 
@@ -399,7 +385,7 @@ async def test_what_is_buffered_is_bounded(peers: Any) -> None:
     for number in range(200):
         fill(log, f"{number:0500}")
     settings = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 2_000, "max_poll_records": 1}
-    async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **settings) as reader:
         assert len(await reader.poll(1.0)) == 1
         await peers.clock.sleep(1_000)
         [fetcher] = peers.brokers[1].fetchers
@@ -415,7 +401,7 @@ async def test_a_corrupt_batch_is_named(peers: Any) -> None:
         fill(log, value)
     header, data = log.batches[1]
     log.batches[1] = (header, data[:-1] + bytes([data[-1] ^ 1]))
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(1.0)) == ["a"]
         with pytest.raises(CorruptRecords, match="orders-0 from offset 1"):
             await reader.poll(1.0)
@@ -428,7 +414,7 @@ async def test_a_copy_that_stays_damaged_is_named(peers: Any) -> None:
     [log] = peers.topic("orders")
     fill(log, "a")
     peers.brokers[1].errors.extend([(log.name, ErrorCode.CORRUPT_MESSAGE)] * 100)
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         with pytest.raises(CorruptRecords, match="orders-0 from offset 0: the leader's copy is damaged"):
             await reader.poll(30.0)
 
@@ -437,11 +423,8 @@ async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None
     """Those before it are handed out; the position stays on it until somebody seeks."""
     [log] = peers.topic("orders")
     fill(log, "1", "2", "three", "4")
-    reader: Consumer[bytes | None, int] = Consumer(
-        peers.bootstrap, "orders", value_deserializer=lambda value: int(value or b""), auto_offset_reset="earliest",
-        clock=peers.clock, network=peers.network,
-    )  # fmt: skip
-    async with reader:
+    as_number = {"value_deserializer": lambda value: int(value or b"")}
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **as_number) as reader:
         assert [record.value for record in await reader.poll(1.0)] == [1, 2]
         for _ in range(2):
             with pytest.raises(SerializationError, match="orders-0 at offset 2"):
@@ -454,7 +437,7 @@ async def test_offsets_can_be_asked_for(peers: Any) -> None:
     """Beginning, end, by time, and all three ends of a log."""
     [log] = peers.topic("orders")
     fill(log, "a", "b", "c")
-    async with consumer(peers) as reader:
+    async with peers.client(Consumer) as reader:
         assert await reader.beginning_offsets([TP]) == {TP: 0}
         assert await reader.end_offsets([TP]) == {TP: 3}
         found = (await reader.offsets_for_times({TP: 1_001}))[TP]
@@ -471,7 +454,7 @@ async def test_batches_come_full_or_in_time(peers: Any) -> None:
     """With max_wait an empty list says that nothing came."""
     [log] = peers.topic("orders")
     fill(log, *"abcde")
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         sizes = [len(batch) async for batch in reader.batches(max_records=2, until="end")]
         assert sizes == [2, 2, 1]
         async for batch in reader.batches(max_wait=0.1):
@@ -482,7 +465,7 @@ async def test_batches_come_full_or_in_time(peers: Any) -> None:
 async def test_new_partitions_of_a_subscription_are_read(peers: Any) -> None:
     """Once the metadata shows them."""
     peers.topic("orders")
-    async with consumer(peers, "orders", auto_offset_reset="earliest", metadata_max_age_ms=1_000) as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest", metadata_max_age_ms=1_000) as reader:
         await reader.poll(0.1)
         assert reader.assignment() == [TP]
         _, two = peers.topic("orders", partitions=2)
@@ -493,7 +476,7 @@ async def test_new_partitions_of_a_subscription_are_read(peers: Any) -> None:
 
 async def test_what_is_not_there_is_named(peers: Any) -> None:
     """An unknown topic, a consumer that is not started, one that is closed."""
-    reader = consumer(peers, "nowhere")
+    reader = peers.client(Consumer, "nowhere")
     with pytest.raises(ClientClosed, match="not started"):
         await reader.poll()
     async with reader:
@@ -503,32 +486,28 @@ async def test_what_is_not_there_is_named(peers: Any) -> None:
         await reader.poll()
 
 
-def test_closing_wakes_who_waits(peers: Any) -> None:
+async def test_closing_wakes_who_waits(peers: Any) -> None:
     """A poll without a limit ends when the consumer is closed by another task."""
     peers.topic("orders")
+    reader = peers.client(Consumer, "orders")
+    await reader.start()
 
-    async def story() -> None:
-        reader = consumer(peers, "orders")
-        await reader.start()
+    async def read() -> None:
+        async for _ in reader:
+            pass
 
-        async def read() -> None:
-            async for _ in reader:
-                pass
-
-        task = asyncio.ensure_future(read())
-        await peers.clock.sleep(100)
-        await reader.close()
-        with pytest.raises(ClientClosed):
-            await task
-
-    peers.run(story())
+    task = asyncio.ensure_future(read())
+    await peers.clock.sleep(100)
+    await reader.close()
+    with pytest.raises(ClientClosed):
+        await task
 
 
 async def test_a_position_may_take_too_long(peers: Any) -> None:
     """Without any leader a position is not found, and says so in time."""
     [log] = peers.topic("orders")
     log.lead(-1)
-    async with consumer(peers, "orders", default_api_timeout_ms=2_000) as reader:
+    async with peers.client(Consumer, "orders", default_api_timeout_ms=2_000) as reader:
         with pytest.raises(RequestTimeout, match="no position"):
             await reader.position(TP)
 
@@ -553,7 +532,7 @@ def test_leaders_that_come_and_go_skip_and_repeat_nothing(peers_of_seed: Callabl
 
     async def story() -> None:
         settings = {"fetch_max_bytes": 2_000, "max_partition_fetch_bytes": 500}
-        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+        async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **settings) as reader:
             task = asyncio.ensure_future(faults())
             seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
             while not task.done() or sum(map(len, seen.values())) < sum(log.end for log in logs):
@@ -573,22 +552,22 @@ async def test_arguments_that_cannot_be_are_refused_with_a_remedy(peers: Any) ->
     """Before anything is asked of anybody; what other clients take in its place is among them."""
     peers.topic("orders")
     tp = TopicPartition("orders", 0)
-    async with consumer(peers, group_id="g") as reader:
+    async with peers.client(Consumer, group_id="g") as reader:
         wrong: list[tuple[Callable[[], Any], str]] = [
             (lambda: reader.subscribe("^ord.*"), r"subscribe\(pattern='\^ord\.\*'\)"),
-            (lambda: reader.subscribe([1]), "1 is no name"),  # type: ignore[list-item]
+            (lambda: reader.subscribe([1]), "1 is no name"),
             (lambda: reader.assign(cast(Any, ["orders"])), r"'orders' is no partition \(for example TopicPartition\("),
-            (lambda: reader.seek(tp, "5"), "seek: offset '5' is not a whole number"),  # type: ignore[arg-type]
+            (lambda: reader.seek(tp, "5"), "seek: offset '5' is not a whole number"),
             (lambda: reader.assign([TopicPartition("orders", 2**31)]), r"partition=2147483648\) is no partition"),
             (lambda: reader.seek(tp, 2**63), "seek: offset 9223372036854775808 is more than 64 bits hold"),
             (lambda: reader.seek(tp, -1), r"seek: offset -1 is negative \(seek_to_beginning"),
-            (lambda: reader.commit({tp: "5"}), "commit: orders-0: offset '5' is not"),  # type: ignore[dict-item]
+            (lambda: reader.commit({tp: "5"}), "commit: orders-0: offset '5' is not"),
             *(
                 (lambda each=each: reader.commit({tp: each}), "commit: orders-0: .* is no OffsetAndMetadata")
                 for each in ((), (1, None), (1, "text", 2**31), (1, "text", -1, 4))
             ),
-            (lambda: reader.commit(7), r"commit: 7 is no mapping"),  # type: ignore[arg-type]
-            (lambda: reader.offsets_for_times({tp: "now"}), "timestamp 'now' is not .* since 1970"),  # type: ignore[dict-item]
+            (lambda: reader.commit(7), r"commit: 7 is no mapping"),
+            (lambda: reader.offsets_for_times({tp: "now"}), "timestamp 'now' is not .* since 1970"),
             (lambda: reader.end_offsets(cast(Any, ["orders"])), "'orders' is no partition"),
         ]
         for call, words in wrong:

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from odradek import Consumer
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.client.test_consumer import consumer, fill, values
+from tests.client.test_consumer import fill, values
 
 Answer = Callable[[bytes, CallContext], Awaitable[bytes]]
 BROKER = "/odradek.v1.Broker/"
@@ -46,7 +47,7 @@ def test_questions_about_offsets_name_the_leader_epoch(peers: Any) -> None:
     overhear(peers.brokers[2], "OffsetsForLeaderEpoch", on_end)
 
     async def story() -> None:
-        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+        async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
             assert values(await reader.poll(5.0)) == ["a"]
             log.lead(2)
             fill(log, "b")
@@ -68,7 +69,7 @@ async def test_read_committed_is_said_where_offsets_are_asked_for(peers: Any) ->
         lambda request: said.append(pb.ListOffsetsRequest.FromString(request).read_committed),
     )
     for level in ("read_committed", "read_uncommitted"):
-        async with consumer(peers, "orders", isolation_level=level) as reader:
+        async with peers.client(Consumer, "orders", isolation_level=level) as reader:
             await reader.poll(0.5)
     assert said == [True, False]
 
@@ -78,7 +79,7 @@ async def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers:
     [log] = peers.topic("orders")
     fill(log, "a")
     overhear(peers.brokers[1], "ListOffsets", lambda _: log.lead(2))
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(5.0)) == ["a"]
 
 
@@ -100,7 +101,7 @@ async def test_which_refusals_ask_for_new_metadata(peers: Any, code: ErrorCode, 
     def asked() -> int:
         return sum(broker.calls.count("Metadata") for broker in peers.brokers.values())
 
-    async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(5.0)) == ["a"]
         before = asked()
         peers.brokers[1].errors.append((log.name, code))

@@ -25,7 +25,7 @@ def filled(peers: Any) -> list[Any]:
 
 
 def consumer(peers: Any, *topics: str) -> Consumer:
-    return Consumer(peers.bootstrap, *topics, auto_offset_reset="earliest", clock=peers.clock, network=peers.network)
+    return peers.client(Consumer, *topics, auto_offset_reset="earliest")  # type: ignore[no-any-return]
 
 
 async def test_offsets_are_told_of_every_partition_that_can_be_asked(peers: Any) -> None:

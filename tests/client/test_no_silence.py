@@ -19,10 +19,6 @@ from odradek_proto.errors import ErrorCode
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def made(peers: Any, kind: Any, *topics: str, **settings: Any) -> Any:
-    return kind(peers.bootstrap, *topics, clock=peers.clock, network=peers.network, **settings)
-
-
 # --- clients that are dropped --------------------------------------------------------------------------------------
 
 
@@ -31,7 +27,7 @@ def test_a_dropped_producer_tells_how_many_records_it_holds(peers: Any) -> None:
     peers.topic("orders")
 
     async def story() -> list[warnings.WarningMessage]:
-        sender = made(peers, Producer)
+        sender = peers.client(Producer)
         await sender.start()
         for number in range(50):
             await sender.enqueue("orders", str(number))
@@ -52,7 +48,7 @@ def test_a_close_that_is_cancelled_tells_how_many_records_it_gives_up(peers: Any
     peers.topic("orders")
 
     async def story() -> None:
-        sender = made(peers, Producer)
+        sender = peers.client(Producer)
         await sender.start()
         peers.brokers[1].holding = True
         for number in range(50):
@@ -85,14 +81,14 @@ def test_a_dropped_client_that_loses_nothing_is_a_resource_warning_alone(peers: 
     async def story() -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            client = made(peers, kind)
+            client = peers.client(kind)
             del client
-            client = made(peers, kind)
+            client = peers.client(kind)
             async with client:
                 pass
             del client
             assert caught == []
-            client = made(peers, kind)
+            client = peers.client(kind)
             await client.start()
             if kind is Producer:
                 await client.send("orders", "a")
@@ -109,28 +105,26 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "odradek"]
 
 
-def test_an_outage_is_logged_when_it_begins_and_when_it_ends(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    peers: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """47 seconds without a broker: two lines of the producer and two of the consumer, with partition and cause."""
     caplog.set_level(logging.INFO, "odradek")
     peers.topic("orders")
-
-    async def story() -> None:
-        async with made(peers, Producer) as sender, made(peers, Consumer, "orders") as reader:
-            await sender.send("orders", "before")
-            await reader.poll(1)
-            for broker in peers.brokers.values():
-                broker.kill()
-            delivery = await sender.enqueue("orders", "meanwhile")
-            await peers.clock.sleep(47_000)
-            assert [level for level, _ in lines(caplog)] == ["WARNING", "WARNING"]
-            for broker in peers.brokers.values():
-                broker.start()
-            await delivery
-            await peers.until(lambda: len(lines(caplog)) == 4)
-            await sender.send("orders", "after")
-            await peers.clock.sleep(5_000)
-
-    peers.run(story())
+    async with peers.client(Producer) as sender, peers.client(Consumer, "orders") as reader:
+        await sender.send("orders", "before")
+        await reader.poll(1)
+        for broker in peers.brokers.values():
+            broker.kill()
+        delivery = await sender.enqueue("orders", "meanwhile")
+        await peers.clock.sleep(47_000)
+        assert [level for level, _ in lines(caplog)] == ["WARNING", "WARNING"]
+        for broker in peers.brokers.values():
+            broker.start()
+        await delivery
+        await peers.until(lambda: len(lines(caplog)) == 4)
+        await sender.send("orders", "after")
+        await peers.clock.sleep(5_000)
     told = lines(caplog)
     assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO", "INFO"]
     for nothing, (_, begun), (_, ended) in zip(
@@ -148,7 +142,7 @@ async def test_a_consumer_that_is_closed_says_and_asks_nothing_more(
     peers.topic("orders")
     broker = peers.brokers[1]
     broker.errors += [(ZERO, ErrorCode.KAFKA_STORAGE_ERROR)] * 1_000
-    async with made(peers, Consumer, "orders", auto_offset_reset="earliest") as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert await reader.poll(5) == []
         left = len(broker.errors)
         assert left < 999
@@ -163,7 +157,7 @@ async def test_a_failover_is_no_outage(peers: Any, caplog: pytest.LogCaptureFixt
     """Who leads next is known within a second: nothing is logged."""
     caplog.set_level(logging.INFO, "odradek")
     [log] = peers.topic("orders")
-    async with made(peers, Producer) as sender, made(peers, Consumer, "orders") as reader:
+    async with peers.client(Producer) as sender, peers.client(Consumer, "orders") as reader:
         await sender.send("orders", "before")
         await reader.poll(1)
         peers.brokers[1].kill()
@@ -180,7 +174,7 @@ async def test_records_that_were_given_up_do_not_end_an_outage(peers: Any, caplo
     """It ends when something is acknowledged again."""
     caplog.set_level(logging.INFO, "odradek")
     [log] = peers.topic("orders")
-    async with made(peers, Producer, delivery_timeout_ms=5_000) as sender:
+    async with peers.client(Producer, delivery_timeout_ms=5_000) as sender:
         await sender.send("orders", "before")
         log.lead(-1)
         with pytest.raises(DeliveryTimeout):
@@ -197,7 +191,7 @@ async def test_a_frozen_broker_is_named(peers: Any, caplog: pytest.LogCaptureFix
     """It breaks nothing and refuses nothing: what is known is that it does not answer."""
     caplog.set_level(logging.INFO, "odradek")
     peers.topic("orders")
-    async with made(peers, Producer) as sender:
+    async with peers.client(Producer) as sender:
         await sender.send("orders", "before")
         peers.brokers[1].holding = True
         delivery = await sender.enqueue("orders", "held")
@@ -255,52 +249,47 @@ def test_what_passes_soon_is_not_logged() -> None:
     assert look(outages, {}, 2_500) == []
 
 
-def test_a_group_whose_topic_does_not_exist_tells_the_log(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_group_whose_topic_does_not_exist_tells_the_log(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
     """As Java's consumer it goes on, since the topic may be made later; the log names it, and says when it is there."""
     caplog.set_level(logging.INFO, "odradek")
 
     def lines() -> list[tuple[int, str]]:
         return [(r.levelno, r.getMessage()) for r in caplog.records if r.getMessage().startswith("ordres: ")]
 
-    async def story() -> None:
-        peers.topic("orders")
-        async with made(peers, Consumer, "orders", "ordres", group_id="g") as reader:
-            assert await reader.poll(10.0) == []
-            [(level, text)] = lines()
-            assert level == logging.WARNING
-            assert text.startswith("ordres: nothing is read for 2.")
-            assert text.endswith("there is no topic 'ordres' (" + HINTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + ")")
-            assert await reader.poll(80.0) == []
-            assert len(lines()) == 2  # a minute later
-            peers.topic("ordres")
-            await reader.poll(5.0)
-            [(level, text)] = lines()[2:]
-            assert level == logging.INFO
-            assert text.startswith("ordres: goes on after ")
-
-    peers.run(story())
+    peers.topic("orders")
+    async with peers.client(Consumer, "orders", "ordres", group_id="g") as reader:
+        assert await reader.poll(10.0) == []
+        [(level, text)] = lines()
+        assert level == logging.WARNING
+        assert text.startswith("ordres: nothing is read for 2.")
+        assert text.endswith("there is no topic 'ordres' (" + HINTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + ")")
+        assert await reader.poll(80.0) == []
+        assert len(lines()) == 2  # a minute later
+        peers.topic("ordres")
+        await reader.poll(5.0)
+        [(level, text)] = lines()[2:]
+        assert level == logging.INFO
+        assert text.startswith("ordres: goes on after ")
 
 
 @pytest.mark.parametrize("change", ["unsubscribe", "subscribe", "pause"])
-def test_what_is_no_longer_asked_for_does_not_go_on(peers: Any, caplog: pytest.LogCaptureFixture, change: str) -> None:
+async def test_what_is_no_longer_asked_for_does_not_go_on(
+    peers: Any, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
     """Neither a topic that does not exist, nor a partition that nobody leads."""
     caplog.set_level(logging.INFO, "odradek")
-
-    async def story() -> None:
-        [log] = peers.topic("orders")
-        topics, group = (["orders"], {}) if change == "pause" else (["ordres"], {"group_id": "g"})
-        log.lead(-1)
-        async with made(peers, Consumer, *topics, **group) as reader:
-            assert await reader.poll(10.0) == []
-            assert len([text for _, text in lines(caplog) if "nothing is read" in text]) == 1
-            if change == "unsubscribe":
-                reader.unsubscribe()
-            elif change == "subscribe":
-                log.lead(2)
-                reader.subscribe(["orders"])
-            else:
-                reader.pause(ZERO)
-            await peers.clock.sleep(10_000)
-            assert [text for _, text in lines(caplog) if "goes on" in text] == []
-
-    peers.run(story())
+    [log] = peers.topic("orders")
+    topics, group = (["orders"], {}) if change == "pause" else (["ordres"], {"group_id": "g"})
+    log.lead(-1)
+    async with peers.client(Consumer, *topics, **group) as reader:
+        assert await reader.poll(10.0) == []
+        assert len([text for _, text in lines(caplog) if "nothing is read" in text]) == 1
+        if change == "unsubscribe":
+            reader.unsubscribe()
+        elif change == "subscribe":
+            log.lead(2)
+            reader.subscribe(["orders"])
+        else:
+            reader.pause(ZERO)
+        await peers.clock.sleep(10_000)
+        assert [text for _, text in lines(caplog) if "goes on" in text] == []

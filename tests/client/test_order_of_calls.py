@@ -19,7 +19,7 @@ class Calls:
     """Tasks that send numbered records to `orders`; a number is given when `send` or `enqueue` is called."""
 
     def __init__(self, peers: Any, **settings: Any) -> None:
-        self.producer: Producer = Producer(peers.bootstrap, clock=peers.clock, network=peers.network, **settings)
+        self.producer: Producer = peers.client(Producer, **settings)
         self.tasks: list[asyncio.Future[Any]] = []
         self.numbers = 0
 
@@ -46,62 +46,51 @@ def values(log: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("one_way_ms", [1, 20, 70])
-def test_calls_before_during_and_after_the_first_metadata(peers: Any, one_way_ms: int) -> None:
+async def test_calls_before_during_and_after_the_first_metadata(peers: Any, one_way_ms: int) -> None:
     """A call that finds a refresh under way does not wait for the next one, with those after it passing by."""
     [log] = peers.topic("orders")
     slow(peers, one_way_ms)
     calls = Calls(peers)
-
-    async def story() -> None:
-        async with calls.producer:
-            for moment in range(300):
-                calls.begin()
-                if moment % 3 == 0:
-                    calls.tasks.append(asyncio.ensure_future(calls.enqueue()))
-                await peers.clock.sleep(1)
-            await calls.end()
-
-    peers.run(story())
+    async with calls.producer:
+        for moment in range(300):
+            calls.begin()
+            if moment % 3 == 0:
+                calls.tasks.append(asyncio.ensure_future(calls.enqueue()))
+            await peers.clock.sleep(1)
+        await calls.end()
     assert values(log) == calls.in_order()
 
 
-def test_calls_for_a_topic_that_is_made_late(peers: Any) -> None:
+async def test_calls_for_a_topic_that_is_made_late(peers: Any) -> None:
     """Refreshes that show no such topic come and go meanwhile."""
     calls = Calls(peers)
-
-    async def story() -> None:
-        async with calls.producer:
-            for moment in range(900):
-                if moment == 400:
-                    peers.topic("orders")
-                calls.begin()
-                await peers.clock.sleep(1)
-            await calls.end()
-
-    peers.run(story())
+    async with calls.producer:
+        for moment in range(900):
+            if moment == 400:
+                peers.topic("orders")
+            calls.begin()
+            await peers.clock.sleep(1)
+        await calls.end()
     [log] = peers.logs.values()
     assert values(log) == calls.in_order()
 
 
 @pytest.mark.parametrize("waits", [1, 5])
-def test_a_call_that_finds_the_topic_known_waits_behind_those_that_did_not(peers: Any, waits: int) -> None:
+async def test_a_call_that_finds_the_topic_known_waits_behind_those_that_did_not(peers: Any, waits: int) -> None:
     """It is made in the turn of the loop in which the others have not gone on yet."""
     [log] = peers.topic("orders")
     calls = Calls(peers)
 
-    async def story() -> None:
-        async def late() -> None:
-            await calls.producer.partitions_for("orders")
-            assert calls.numbers == waits
-            await calls.send()
+    async def late() -> None:
+        await calls.producer.partitions_for("orders")
+        assert calls.numbers == waits
+        await calls.send()
 
-        async with calls.producer:
-            first = asyncio.ensure_future(late())
-            for _ in range(waits):
-                calls.begin()
-            await asyncio.gather(first, *calls.tasks)
-
-    peers.run(story())
+    async with calls.producer:
+        first = asyncio.ensure_future(late())
+        for _ in range(waits):
+            calls.begin()
+        await asyncio.gather(first, *calls.tasks)
     assert values(log) == calls.in_order()
 
 
@@ -174,7 +163,11 @@ async def test_calls_that_wait_for_room(peers: Any) -> None:
 async def test_whoever_waits_as_the_producer_gives_up_hears_of_it_at_once(peers: Any) -> None:
     """For room in the buffer or for a topic, each call in the row; nothing is taken, and no task goes on."""
     [log] = peers.topic("bills")
-    sender = Producer(peers.bootstrap, buffer_memory=1_000, batch_size=200, clock=peers.clock, network=peers.network)
+    sender = peers.client(
+        Producer,
+        buffer_memory=1_000,
+        batch_size=200,
+    )
     await sender.start()
     await sender.send("bills", b"first")
     peers.brokers[1].holding = True

@@ -28,10 +28,8 @@ async def test_many_consumers_get_their_first_records_from_slow_brokers(peers: A
     [log] = peers.topic("orders")
     log.append(encode_batch([(1_000, None, b"v", ())]))
     clients = [
-        Consumer(peers.bootstrap, "orders", auto_offset_reset="earliest", bootstrap_timeout_ms=60_000,
-                 clock=peers.clock, network=peers.network)
-        for _ in range(MANY)
-    ]  # fmt: skip
+        peers.client(Consumer, "orders", auto_offset_reset="earliest", bootstrap_timeout_ms=60_000) for _ in range(MANY)
+    ]
     await asyncio.gather(*[client.start() for client in clients])
     slow(peers, one_way_ms)
     first = await asyncio.gather(*[client.poll(120) for client in clients])
@@ -43,11 +41,7 @@ async def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any) ->
     """From its first question to the acknowledgement, every round takes three seconds."""
     [log] = peers.topic("orders")
     slow(peers, 1_500)
-    sender = Producer(
-        peers.bootstrap, bootstrap_timeout_ms=60_000, unknown_topic_timeout_ms=60_000,
-        clock=peers.clock, network=peers.network,
-    )  # fmt: skip
-    async with sender:
+    async with peers.client(Producer, bootstrap_timeout_ms=60_000, unknown_topic_timeout_ms=60_000) as sender:
         await sender.send("orders", "a")
     assert log.values() == [b"a"]
 
@@ -55,15 +49,7 @@ async def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any) ->
 async def test_a_call_of_a_producer_blocks_no_longer_than_max_block_ms(peers: Any) -> None:
     """Not for a topic that silent brokers do not describe, and not for the buffer when it has waited for a topic."""
     peers.topic("orders")
-    sender = Producer(
-        peers.bootstrap,
-        max_block_ms=3_000,
-        buffer_memory=1_000,
-        batch_size=200,
-        clock=peers.clock,
-        network=peers.network,
-    )
-    async with sender:
+    async with peers.client(Producer, max_block_ms=3_000, buffer_memory=1_000, batch_size=200) as sender:
         await sender.send("orders", "first")
         for broker in peers.brokers.values():
             broker.node.pause()
@@ -108,9 +94,7 @@ def test_a_reader_gets_on_soon_after_an_opening_was_lost_with_a_machine(peers_of
     log.append(encode_batch([(1_000, None, b"before", ())]))
 
     async def story() -> None:
-        async with Consumer(
-            peers.bootstrap, "orders", auto_offset_reset="earliest", clock=peers.clock, network=peers.network
-        ) as reader:
+        async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
             assert [record.value for record in await reader.poll(1)] == [b"before"]
             peers.brokers[1].kill()
             assert await reader.poll(20) == []

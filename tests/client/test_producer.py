@@ -24,14 +24,10 @@ from odradek_proto.compression import Codec
 from odradek_proto.errors import ErrorCode
 
 
-def producer(peers: Any, **settings: Any) -> Producer:
-    return Producer(peers.bootstrap, clock=peers.clock, network=peers.network, **settings)
-
-
 async def test_send_returns_where_the_record_is(peers: Any) -> None:
     """Topic, partition, offset and timestamp, once the leader has it."""
     [log] = peers.topic("orders")
-    async with producer(peers) as sender:
+    async with peers.client(Producer) as sender:
         first = await sender.send("orders", "a", key=b"k", headers={"h": b"1"}, timestamp=7)
         second = await sender.send("orders", b"b")
         assert (first.topic, first.partition, first.offset, first.timestamp) == ("orders", 0, 0, 7)
@@ -39,31 +35,23 @@ async def test_send_returns_where_the_record_is(peers: Any) -> None:
     assert log.values() == [b"a", b"b"]
 
 
-def test_what_is_enqueued_travels_together(peers: Any) -> None:
+async def test_what_is_enqueued_travels_together(peers: Any) -> None:
     """A thousand records are a few batches, in order, on one stream."""
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with producer(peers) as sender:
-            deliveries = await sender.enqueue_many("orders", [f"{number:04}" for number in range(5_000)])
-            offsets = [(await delivery).offset for delivery in deliveries]
-            assert offsets == list(range(5_000))
-
-    peers.run(story())
+    async with peers.client(Producer) as sender:
+        deliveries = await sender.enqueue_many("orders", [f"{number:04}" for number in range(5_000)])
+        offsets = [(await delivery).offset for delivery in deliveries]
+        assert offsets == list(range(5_000))
     assert log.values() == [b"%04d" % number for number in range(5_000)]
     assert len(log.batches) < 10
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed(peers: Any, codec: Any) -> None:
+async def test_batches_are_compressed(peers: Any, codec: Any) -> None:
     """With each of Kafka's codecs."""
     [log] = peers.topic("orders")
-
-    async def story() -> None:
-        async with producer(peers, compression_type=codec) as sender:
-            await asyncio.gather(*[sender.send("orders", b"x" * 100) for _ in range(20)])
-
-    peers.run(story())
+    async with peers.client(Producer, compression_type=codec) as sender:
+        await asyncio.gather(*[sender.send("orders", b"x" * 100) for _ in range(20)])
     assert {header.codec for header, _ in log.batches} == {Codec[codec.upper()]}
     assert log.values() == [b"x" * 100] * 20
 
@@ -73,7 +61,7 @@ def test_a_killed_leader_costs_little_more_than_its_election(peers: Any) -> None
     [log] = peers.topic("orders")
 
     async def story() -> int:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             await sender.send("orders", "0")
             peers.brokers[1].kill()
             began = peers.clock.now_ms()
@@ -92,7 +80,7 @@ async def test_lost_answers_do_not_duplicate(peers: Any) -> None:
     """The stream breaks with five batches written and unanswered; the retries are recognised (CL-07)."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-    async with producer(peers, batch_size=100) as sender:
+    async with peers.client(Producer, batch_size=100) as sender:
         await sender.send("orders", "first")
         broker.holding = True
         deliveries = await sender.enqueue_many("orders", [f"{number:050}" for number in range(8)])
@@ -109,7 +97,7 @@ def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
     [log] = peers.topic("orders")
 
     async def story() -> int:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             await sender.send("orders", "a")
             peers.brokers[1].node.pause()
             began = peers.clock.now_ms()
@@ -131,8 +119,8 @@ def test_retriable_answers_are_retried(peers: Any, code: ErrorCode) -> None:
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
 
     async def story() -> int:
-        async with producer(peers) as sender:
-            return (await sender.send("orders", "a")).offset
+        async with peers.client(Producer) as sender:
+            return int((await sender.send("orders", "a")).offset)
 
     assert peers.run(story()) == 0
     assert log.values() == [b"a"]
@@ -142,7 +130,7 @@ async def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
     """As the class of its code, and only for its own batch."""
     [log] = peers.topic("orders")
     peers.brokers[1].errors.append((log.name, ErrorCode.MESSAGE_TOO_LARGE))
-    async with producer(peers) as sender:
+    async with peers.client(Producer) as sender:
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
             await sender.send("orders", "a")
         assert (caught.value.retriable, caught.value.fatal) == (False, False)
@@ -155,7 +143,7 @@ async def test_delivery_timeout_says_what_went_wrong_last(peers: Any) -> None:
     """And that the record may be written."""
     [log] = peers.topic("orders")
     peers.brokers[1].errors.extend([(log.name, ErrorCode.REQUEST_TIMED_OUT)] * 1_000)
-    async with producer(peers, delivery_timeout_ms=2_000) as sender:
+    async with peers.client(Producer, delivery_timeout_ms=2_000) as sender:
         began = peers.clock.now_ms()
         with pytest.raises(DeliveryTimeout, match="REQUEST_TIMED_OUT") as caught:
             await sender.send("orders", "a")
@@ -170,7 +158,7 @@ def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
     peers.brokers[2].errors.append((two.name, ErrorCode.INVALID_RECORD))
 
     async def story() -> None:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             await sender.enqueue("orders", "forgotten", partition=0)
             awaited = await sender.enqueue("orders", "awaited", partition=1)
             with pytest.raises(BrokerError):
@@ -192,7 +180,7 @@ def test_what_a_callback_raises_goes_to_the_exception_handler(peers: Any) -> Non
         raise ValueError("of the callback")
 
     async def story() -> None:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             one = await sender.enqueue("orders", "a", partition=partition)
             one.add_done_callback(fail)
             one.add_done_callback(told.append)
@@ -212,7 +200,7 @@ async def test_a_callback_hears_of_its_record(peers: Any) -> None:
     one, two = peers.topic("orders", partitions=2)
     peers.brokers[2].errors.append((two.name, ErrorCode.INVALID_RECORD))
     told: list[object] = []
-    async with producer(peers) as sender:
+    async with peers.client(Producer) as sender:
         fine = await sender.enqueue("orders", "a", partition=one.name.partition)
         fine.add_done_callback(lambda delivery: told.append(delivery.result().offset))
         refused = await sender.enqueue("orders", "b", partition=two.name.partition)
@@ -230,7 +218,7 @@ async def test_a_callback_hears_of_its_record(peers: Any) -> None:
 async def test_leaving_flushes(peers: Any) -> None:
     """Records that linger are sent before the producer ends."""
     [log] = peers.topic("orders")
-    async with producer(peers, linger_ms=60_000) as sender:
+    async with peers.client(Producer, linger_ms=60_000) as sender:
         await sender.enqueue_many("orders", ["a", "b"])
     assert log.values() == [b"a", b"b"]
 
@@ -238,7 +226,7 @@ async def test_leaving_flushes(peers: Any) -> None:
 async def test_closing_does_not_wait_for_ever(peers: Any) -> None:
     """After the timeout of `close` what is left is reported as not acknowledged."""
     peers.topic("orders")
-    sender = producer(peers)
+    sender = peers.client(Producer)
     await sender.start()
     peers.brokers[1].holding = True
     await sender.enqueue("orders", "a")
@@ -253,7 +241,7 @@ async def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
     """And gives up after its timeout, without losing anything."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-    async with producer(peers, linger_ms=60_000) as sender:
+    async with peers.client(Producer, linger_ms=60_000) as sender:
         broker.holding = True
         await sender.enqueue("orders", "a")
         with pytest.raises(RequestTimeout):
@@ -267,7 +255,7 @@ async def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
     """enqueue waits for room, in turn, and raises BufferFull after max.block.ms."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-    async with producer(peers, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
+    async with peers.client(Producer, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
         await sender.send("orders", "first")
         broker.holding = True
         await sender.enqueue_many("orders", ["x" * 90] * 10)
@@ -284,7 +272,7 @@ async def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
 async def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
     """Too large, not bytes, to a topic or a partition that is not there."""
     peers.topic("orders", partitions=2)
-    async with producer(peers, max_request_size=1_000) as sender:
+    async with peers.client(Producer, max_request_size=1_000) as sender:
         refused: list[tuple[type[OdradekError], Any, dict[str, Any]]] = [
             (RecordTooLarge, "x" * 1_000, {}),
             (SerializationError, 7, {}),
@@ -300,12 +288,10 @@ async def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
 async def test_serializers_make_bytes(peers: Any) -> None:
     """Of keys and values; what they raise names the value."""
     [log] = peers.topic("orders")
-    sender: Producer[int, float] = Producer(
-        peers.bootstrap,
+    sender: Producer[int, float] = peers.client(
+        Producer,
         key_serializer=lambda key: b"%d" % key,
         value_serializer=lambda value: str(1 / value).encode(),
-        clock=peers.clock,
-        network=peers.network,
     )
     async with sender:
         await sender.send("orders", 4.0, key=3)
@@ -328,7 +314,7 @@ async def test_a_cancelled_send_harms_nobody(peers: Any) -> None:
     """The record may still be written; the others in its batch get their answers."""
     [log] = peers.topic("orders")
     broker = peers.brokers[1]
-    async with producer(peers) as sender:
+    async with peers.client(Producer) as sender:
         await sender.send("orders", "first")
         broker.holding = True
         one, two = (asyncio.ensure_future(sender.send("orders", value)) for value in "ab")
@@ -368,7 +354,7 @@ def test_leaders_that_come_and_go_lose_and_duplicate_nothing(peers_of_seed: Any,
                 await peers.clock.sleep(rng.randrange(1, 10))
 
     async def story() -> None:
-        async with producer(peers, batch_size=100) as sender:
+        async with peers.client(Producer, batch_size=100) as sender:
             await asyncio.gather(faults(), *[write(sender, partition) for partition in range(4)])
 
     peers.run(story())
@@ -382,7 +368,7 @@ async def test_a_producer_whose_tasks_were_cancelled_sends_what_it_took_when_it_
     """As `asyncio.run` cancels all tasks of its loop, while a worker of the application leaves its `async with`."""
     [log] = peers.topic("orders")
     before = asyncio.all_tasks()
-    async with producer(peers) as sender:
+    async with peers.client(Producer) as sender:
         await sender.send("orders", "first")
         peers.brokers[1].holding = True
         await sender.enqueue("orders", "on the wire")

@@ -15,10 +15,6 @@ from odradek_proto.records import encode_batch
 LATEST_TIMESTAMP = (1 << 63) - 1
 
 
-def producer(peers: Any, **settings: Any) -> Producer:
-    return Producer(peers.bootstrap, clock=peers.clock, network=peers.network, **settings)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -37,7 +33,7 @@ def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, wrong: An
     [log] = peers.topic("orders")
 
     async def story() -> None:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             for _ in range(2):
                 with pytest.raises(SerializationError):
                     await sender.send("orders", "bad", **wrong)
@@ -52,7 +48,7 @@ def test_a_record_of_a_batch_that_cannot_be_encoded_fails_alone(peers: Any) -> N
     [log] = peers.topic("orders")
 
     async def story() -> None:
-        async with producer(peers, linger_ms=5) as sender:
+        async with peers.client(Producer, linger_ms=5) as sender:
             first = await sender.enqueue("orders", "a", timestamp=-1)
             second = await sender.enqueue("orders", "b", timestamp=LATEST_TIMESTAMP)
             for delivery in (first, second):
@@ -80,8 +76,10 @@ async def test_records_of_a_codec_that_is_not_installed_are_named(peers: Any, mo
     for codec in (Codec.NONE, Codec.LZ4, Codec.NONE):
         log.append(encode_batch([(1_000, None, codec.name.encode(), ())], codec=codec))
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
-    async with Consumer(
-        peers.bootstrap, "orders", auto_offset_reset="earliest", clock=peers.clock, network=peers.network
+    async with peers.client(
+        Consumer,
+        "orders",
+        auto_offset_reset="earliest",
     ) as reader:
         assert [record.value for record in await reader.poll(1.0)] == [b"NONE"]
         with pytest.raises(SerializationError, match=r"orders-0 from offset 1: lz4 needs lz4 \(pip install 'odradek"):
@@ -121,7 +119,7 @@ def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Cal
     peers.topic("orders", partitions=2)
 
     async def story() -> None:
-        sender = producer(peers, linger_ms=10, acks="all")
+        sender = peers.client(Producer, linger_ms=10, acks="all")
         await sender.start()
         await sender.send("orders", "0", partition=0)
         breaks(sender)
@@ -142,7 +140,7 @@ def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any) -
     [log] = peers.topic("orders")
 
     async def story() -> None:
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             await sender.send("orders", "0")
             peers.brokers[log.leader].garbage = 1
             await sender.send("orders", "1")
@@ -176,8 +174,7 @@ def test_a_consumer_that_fails_inside_says_so(peers: Any, breaks: Callable[[Any]
     peers.topic("orders")
 
     async def story() -> None:
-        settings: Any = {"auto_offset_reset": "earliest", "clock": peers.clock, "network": peers.network}
-        async with producer(peers) as sender, Consumer(peers.bootstrap, **settings) as reader:
+        async with peers.client(Producer) as sender, peers.client(Consumer, auto_offset_reset="earliest") as reader:
             await sender.send("orders", "0")
             reader.assign([TopicPartition("orders", 0)])
             assert len(await reader.poll(1)) == 1
@@ -197,10 +194,9 @@ def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any) -
     [log] = peers.topic("orders")
 
     async def story() -> None:
-        settings: Any = {"auto_offset_reset": "earliest", "clock": peers.clock, "network": peers.network}
-        async with producer(peers) as sender:
+        async with peers.client(Producer) as sender:
             await sender.send("orders", "0")
-        async with Consumer(peers.bootstrap, **settings) as reader:
+        async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
             reader.assign([TopicPartition("orders", 0)])
             peers.brokers[log.leader].garbage = 3
             assert [record.value for record in await reader.poll(5)] == [b"0"]

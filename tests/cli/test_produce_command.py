@@ -1,13 +1,68 @@
-"""`odradek produce` and `consume` look for their topic: one that the cluster knows is waited for, and no other."""
+"""`odradek produce`: its rate, records that are given up, and the topic that it looks for (as `consume` does)."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from array import array
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from odradek import DeliveryTimeout, Producer
 from odradek.cli.records import produce
+from odradek.cli.records.outgoing import Portion
+from odradek.cli.records.sending import OnTheWay, Sending
+from odradek.cli.terminal.screen import Screen
 from odradek.shared.errors import UnknownTopic
 from odradek_proto.command_line import FAILED, CommandFailed
+
+LONG_AGO_S = -1_000_000.0
+
+
+async def nothing() -> AsyncIterator[Portion]:
+    """A source that has ended."""
+    no_portions: tuple[Portion, ...] = ()
+    for portion in no_portions:
+        yield portion
+
+
+def test_the_time_before_the_first_record_is_no_part_of_the_rate() -> None:
+    """The command asks for the partitions of the topic first, which a busy cluster may take seconds for."""
+    producer: Producer[Any, Any] = Producer("127.0.0.1:1")
+    sending = Sending(producer, "orders", Screen(quiet=True))
+    sending.sent.started = LONG_AGO_S
+    asyncio.run(sending.run(nothing()))
+    assert sending.sent.started > LONG_AGO_S
+
+
+RECORDS = 2_000
+
+
+class GivenUp:
+    """What is known of a record that was not acknowledged in time, and how often somebody asked."""
+
+    asked = 0
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> DeliveryTimeout:
+        GivenUp.asked += 1
+        return DeliveryTimeout("orders-0: not acknowledged within 1000 ms", maybe_written=True)
+
+
+def test_the_others_are_not_looked_at_for_each_of_them() -> None:
+    """With a hundred thousand on their way it took minutes, in which neither Ctrl-C nor SIGTERM was heard."""
+    producer: Producer[Any, Any] = Producer("127.0.0.1:1")
+    sending: Any = Sending(producer, "orders", Screen(quiet=True))
+    delivery: Any = GivenUp()
+    for number in range(RECORDS):  # each in a batch of its own
+        sending._on_way[number] = OnTheWay(delivery, array("d", [time.perf_counter()]), 1)
+    sending._count_done()
+    assert sending.sent.failed == sending.sent.maybe_written == RECORDS
+    assert sending._hopeless is not None
+    assert RECORDS <= GivenUp.asked <= 3 * RECORDS
 
 
 class Asked:

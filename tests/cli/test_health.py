@@ -1,18 +1,23 @@
-"""`odradek doctor` and `cluster health` about a broker that runs and cannot open the directory of one partition."""
+"""`odradek doctor` and `cluster health` about replicas that cannot be used, full disks and clocks; what they ask."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
 from odradek import Consumer, CorruptRecords, Producer
+from odradek.cli.checkup.clocks import Ahead, says_apart
 from odradek.cli.clusters.health import one_for_each_topic, problems_of
 from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster
 from odradek_proto.transport.background import background_loop
+from odradek_proto.transport.grpc_network import GrpcNetwork
 
 from tests.cli.conftest import Run
 from tests.waiting import until
@@ -168,3 +173,59 @@ def test_what_is_the_same_of_many_partitions_is_one_sentence() -> None:
         "orders-3: under-replicated, not in sync: [2]",
         *problems_of(orders, [2]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("clocks", "said"),
+    [
+        ({}, ""),
+        ({1: Ahead(90_000, 1)}, ""),
+        ({1: Ahead(90_000, 1), 2: Ahead(90_400, 1)}, ""),
+        ({1: Ahead(0, 1), 2: Ahead(2_600, 400)}, "the clock of broker 2 is 2.6 s ahead of that of broker 1: "),
+        ({1: Ahead(0, 300), 2: Ahead(2_600, 400)}, ""),
+        ({1: Ahead(100, 1), 2: Ahead(-9_900, 1), 3: Ahead(0, 1)}, "the clock of broker 1 is 10.0 s ahead"),
+    ],
+)  # fmt: skip
+def test_clocks_of_brokers_are_compared_with_each_other(clocks: dict[int, Ahead], said: str) -> None:
+    """This machine's may be wrong; what round trips may explain is not said."""
+    assert "".join(says_apart(clocks)).startswith(said)
+    assert bool(says_apart(clocks)) is bool(said)
+
+
+def test_health_names_a_broker_whose_clock_is_ahead(
+    odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As metadata responses have it."""
+    with Cluster(3, directory=tmp_path / "cluster") as cluster:
+        assert odradek("cluster", "health", "-b", cluster.bootstrap).code == 0
+        node = cluster._cluster._member(2).node
+        assert node is not None
+        clock = node._clock
+        real = clock.wall_ms
+        monkeypatch.setattr(clock, "wall_ms", lambda: real() + 3_600_000)
+        sick = odradek("cluster", "health", "--json", "-b", cluster.bootstrap)
+        assert sick.code == 3
+        (problem,) = json.loads(sick.out)["problems"]
+        assert problem.startswith("the clock of broker 2 is 3600.")
+
+
+def test_each_question_is_asked_once(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for what the cluster knows, once each broker for its replicas; nobody is asked for what is not shown."""
+    asked: Counter[str] = Counter()
+    call = GrpcNetwork.call
+
+    async def counted(self: GrpcNetwork, address: str, method: str, *rest: Any, **options: Any) -> bytes:
+        asked[method.rpartition("/")[2]] += 1
+        return await call(self, address, method, *rest, **options)
+
+    with Cluster(1) as cluster:
+        cluster.create_topic("orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(GrpcNetwork, "call", counted)
+            outcome = odradek("cluster", "health", "-b", cluster.bootstrap)
+    assert outcome.code == 0, outcome
+    assert asked == {
+        "Metadata": 4,
+        "ListOffsets": 1,
+        "DescribeReplicas": 1,
+    }  # two of them are the clients' own, before the first question
