@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin
-from odradek.cli.clusters import commands as cluster
+from odradek.cli.clusters import asking
 from odradek.cli.clusters.current import remember
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto import command_line
@@ -140,8 +140,8 @@ def test_a_deadline_does_not_hide_that_nobody_listens(odradek: Run, monkeypatch:
 
     The client is given a small share of a long time, not most of a short one: whoever is late by seconds tells it, too.
     """
-    monkeypatch.setattr(cluster, "LOOKING_MOST_MS", 600_000)
-    monkeypatch.setattr(cluster, "LOOKING_SHARE", 0.01)
+    monkeypatch.setattr(asking, "LOOKING_MOST_MS", 600_000)
+    monkeypatch.setattr(asking, "LOOKING_SHARE", 0.01)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -333,10 +333,10 @@ def test_why_there_was_no_answer_in_time_is_asked_on_the_same_loop(
     odradek_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC's poller speaks to the loop before it, when there is a second one, and a traceback is printed."""
-    monkeypatch.setattr(cluster, "LOOKING_MOST_MS", 1)
+    monkeypatch.setattr(asking, "LOOKING_MOST_MS", 1)
     loops: list[object] = []
     asked: list[str] = []
-    who = cluster._who_is_silent
+    who = asking._who_is_silent
 
     async def never(admin: Admin) -> None:
         loops.append(asyncio.get_running_loop())
@@ -347,9 +347,9 @@ def test_why_there_was_no_answer_in_time_is_asked_on_the_same_loop(
         asked.append(await who(servers))
         return "somebody"
 
-    monkeypatch.setattr(cluster, "_who_is_silent", who_is_silent)
+    monkeypatch.setattr(asking, "_who_is_silent", who_is_silent)
     with pytest.raises(command_line.CommandFailed, match=r"not done after 0\.2 seconds: somebody"):
-        cluster.ask(odradek_bootstrap, 0.2, never)
+        asking.ask(odradek_bootstrap, 0.2, never)
     assert (asked, len(set(loops))) == ([""], 1)
 
 

@@ -21,7 +21,7 @@ from odradek import (
     RemoteReplicaDescription,
     ReplicaDescription,
 )
-from odradek.cli.clusters import commands, status
+from odradek.cli.clusters import asking, status
 from odradek.cli.clusters.status import ClusterStatus, PartitionStatus, at_one_moment, gather_status
 from odradek.cli.clusters.view import replica_cell, status_text
 from odradek.cli.main import main
@@ -134,10 +134,10 @@ def test_an_order_that_nobody_decides_about_says_so(monkeypatch: pytest.MonkeyPa
     """Who it is that does not answer; not where no broker had time to tell."""
     monkeypatch.setattr(odradek, "Admin", Undecided, raising=False)
     monkeypatch.setattr(Undecided, "busy", busy)
-    monkeypatch.setattr(commands, "LOOKING_MOST_MS", 1)
+    monkeypatch.setattr(asking, "LOOKING_MOST_MS", 1)
     monkeypatch.setattr(status, "QUORUM_ANSWER_S", 0.1)
     with pytest.raises(CommandFailed, match="not done after") as failed:
-        commands.ask("127.0.0.1:1", 0.1, lambda admin: admin.describe_quorum())
+        asking.ask("127.0.0.1:1", 0.1, lambda admin: admin.describe_quorum())
     assert failed.value.exit_code == TIMED_OUT
     assert ("controller 3 has not answered for 0.1 s" in str(failed.value)) is not busy
 

@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from odradek_proto.command_line import FINDINGS, FINE, TIMED_OUT, CommandFailed
+from odradek_proto.command_line import FINDINGS, FINE
 
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.clusters.current import bootstrap_servers
-from odradek.cli.terminal.grouping import SCREEN, QuietScreen, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
-from odradek.cli.terminal.running import run, within
+from odradek.cli.terminal.options import LARGEST_INT32
+from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen, as_line, can_move_cursor
 
 if TYPE_CHECKING:
     from odradek import Admin
 
-R = TypeVar("R")
 WATCH_PAUSE_S = 0.5
 SAMPLE_S = 0.8  # of one look while somebody watches: he hears within a second that nobody answers
-LOOKING_MOST_MS = 5_000  # bootstrap.timeout.ms, the client's default
-LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
-
-
-def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:
-    """Run one question to the cluster with an admin client of its own.
-
-    The client gives up before the deadline does: it can say why no broker was reached. Both begin when all is loaded.
-    """
-    servers = bootstrap_servers(bootstrap)
-    from odradek import Admin
-    from odradek.shared.security import network_for
-
-    looking_ms = LOOKING_MOST_MS
-    if timeout is not None:
-        looking_ms = max(1, min(looking_ms, int(timeout * 1000 * LOOKING_SHARE)))
-
-    async def work() -> R:
-        network = network_for()
-        try:
-            async with Admin(servers, bootstrap_timeout_ms=looking_ms, network=network) as admin:
-                return await question(admin)
-        finally:
-            await network.close()
-
-    async def explained() -> R:
-        try:
-            return await within(work(), timeout)
-        except CommandFailed as error:
-            if error.exit_code != TIMED_OUT or looking_ms < LOOKING_MOST_MS:
-                raise
-            if not (known := await _who_is_silent(servers)):
-                raise
-            hint = "nothing is decided until a majority of the controllers runs: `odradek doctor` says which are down"
-            raise CommandFailed(f"{error}: {known}", hint=hint, exit_code=TIMED_OUT) from None
-
-    return run(explained())
-
-
-async def _who_is_silent(servers: str) -> str:
-    """What is known of the active controller, which an order waits for; "" if it answers, or if all are too busy."""
-    import asyncio
-
-    from odradek import Admin, OdradekError
-    from odradek.cli.clusters.status import QUORUM_ANSWER_S, no_controller
-
-    try:
-        async with Admin(servers, bootstrap_timeout_ms=round(QUORUM_ANSWER_S * 1000)) as admin:
-            await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)
-            try:
-                await asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S)
-            except TimeoutError:
-                cluster = await asyncio.wait_for(admin.describe_cluster(), QUORUM_ANSWER_S)  # not too busy for that
-                return no_controller(cluster.controller_id, QUORUM_ANSWER_S)
-    except (OdradekError, TimeoutError):
-        pass
-    return ""
 
 
 def status(
@@ -84,9 +25,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C; --json: an object a line.")
     ] = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show leaders, in-sync replicas, log ends.
 
@@ -97,9 +36,9 @@ def status(
     from odradek.cli.clusters.view import status_text
 
     if watch:
-        run(_watch(bootstrap_servers(bootstrap), topics, screen))
+        run(_watch(bootstrap_servers(screen.bootstrap), topics, screen))
         return
-    found = ask(bootstrap, timeout, lambda admin: gather_status(admin, topics))
+    found = screen.ask(lambda admin: gather_status(admin, topics))
     screen.show(found.as_json(), lambda: status_text(found, every_partition=bool(topics)))
     raise typer.Exit(FINE if found.decides else FINDINGS)
 
@@ -141,12 +80,10 @@ async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None
 
 
 def describe(
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """List the brokers: addresses, epochs, state."""
-    found = ask(bootstrap, timeout, lambda admin: admin.describe_cluster())
+    found = screen.ask(lambda admin: admin.describe_cluster())
     rows = [
         {
             "broker": broker.broker_id,
@@ -164,15 +101,13 @@ def describe(
 
 
 def quorum(
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show the metadata quorum.
 
     Its leader and epoch, and how far voters and observers are.
     """
-    found = ask(bootstrap, timeout, lambda admin: admin.describe_quorum())
+    found = screen.ask(lambda admin: admin.describe_quorum())
     members = [
         {
             "node": member.node_id,
@@ -205,9 +140,7 @@ def quorum(
 
 
 def health(
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Check that all is replicated (exit 3 if not).
 
@@ -215,7 +148,7 @@ def health(
     """
     from odradek.cli.clusters.health import check_health
 
-    found: dict[str, Any] = ask(bootstrap, timeout, check_health)
+    found: dict[str, Any] = screen.ask(check_health)
     if screen.for_people:
         if not screen.quiet:
             screen.show_rows(found["brokers"], {"broker": "BROKER", "address": "ADDRESS", "state": "STATE",
@@ -229,14 +162,12 @@ def health(
 
 def unregister(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=LARGEST_INT32, help="Its id.")],
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Forget a broker that is gone for good.
 
     It must have stopped, and its replicas must be elsewhere (`odradek topic reassign`). Should it start again, it
     registers as a new one.
     """
-    ask(bootstrap, timeout, lambda admin: admin.unregister_broker(broker))
+    screen.ask(lambda admin: admin.unregister_broker(broker))
     screen.show({"broker": broker, "unregistered": True}, lambda: f"broker {broker} unregistered")

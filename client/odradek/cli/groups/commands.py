@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from odradek_proto.words import noun
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.groups.reset import reset_offsets
 from odradek.cli.groups.view import described, group_text
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.grouping import CommandGroup
+from odradek.cli.terminal.options import Yes
 from odradek.cli.terminal.parsing import check_group
 
 if TYPE_CHECKING:
@@ -35,12 +35,10 @@ def list_groups(
     kind: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic ones, or only consumer (KIP-848).")
     ] = None,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """List all groups with their state."""
-    found = ask(bootstrap, timeout, lambda admin: admin.list_consumer_groups(states=state or (), types=kind or ()))
+    found = screen.ask(lambda admin: admin.list_consumer_groups(states=state or (), types=kind or ()))
     rows = [
         {"group": each.group_id, "type": each.type, "state": each.state, "protocol_type": each.protocol_type}
         for each in found
@@ -53,9 +51,7 @@ def list_groups(
 @app.command("describe")
 def describe(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show members, and for each partition what is committed, where it ends, and the lag between them.
 
@@ -66,9 +62,9 @@ def describe(
         check_group(each)
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
-        return [await described(admin, bootstrap, each) for each in groups]
+        return [await described(admin, screen.bootstrap, each) for each in groups]
 
-    found = ask(bootstrap, timeout, work)
+    found = screen.ask(work)
     if screen.for_people:
         print("\n\n".join(map(group_text, found)))
     else:
@@ -79,18 +75,13 @@ def describe(
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Delete groups without members, with all that they have committed. Elsewhere than on a terminal it needs --yes."""
     if not yes:
         confirm("deleting groups", f"deletes {', '.join(groups)} with all committed offsets", groups[0])
-    ask(bootstrap, timeout, lambda admin: admin.delete_consumer_groups(groups))
-    if screen.for_people:
-        screen.say(f"deleted {', '.join(groups)}")
-    else:
-        screen.show_rows([{"group": each} for each in groups], {})
+    screen.ask(lambda admin: admin.delete_consumer_groups(groups))
+    screen.done(f"deleted {', '.join(groups)}", [{"group": each} for each in groups])
 
 
 @app.command("delete-offsets")
@@ -98,9 +89,7 @@ def delete_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Whose.")],
     words: Annotated[list[str], typer.Argument(metavar="TOPIC[-PARTITION]...", help="Of what.")],
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Forget what a group has committed for topics that its members do not read."""
     from odradek.cli.groups.view import chosen
@@ -113,8 +102,6 @@ def delete_offsets(
         await admin.delete_consumer_group_offsets(group, partitions)
         return partitions
 
-    gone = ask(bootstrap, timeout, work)
-    if screen.for_people:
-        screen.say(f"forgot {len(gone)} {noun(len(gone), 'partition')} of {group}")
-    else:
-        screen.show_rows([{"topic": tp.topic, "partition": tp.partition} for tp in gone], {})
+    gone = screen.ask(work)
+    said = f"forgot {len(gone)} {noun(len(gone), 'partition')} of {group}"
+    screen.done(said, [{"topic": tp.topic, "partition": tp.partition} for tp in gone])

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking
 from odradek.cli.groups.view import chosen
-from odradek.cli.terminal.grouping import SCREEN, QuietScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import Start, check_group, parse_start
 from odradek.cli.topics.offsets import places
 
@@ -39,9 +37,7 @@ def reset_offsets(
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Move what a group has committed. Shows what it would do; --execute does it, for a group without members.
 
@@ -57,7 +53,7 @@ def reset_offsets(
     place = None if offset is None else parse_start(offset)
 
     async def work(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
-        rows, notes = await _plan(admin, bootstrap, group, words, place, shift)
+        rows, notes = await _plan(admin, screen.bootstrap, group, words, place, shift)
         if execute:
             from odradek_proto.topics import TopicPartition
 
@@ -65,7 +61,7 @@ def reset_offsets(
             await admin.alter_consumer_group_offsets(group, moved)
         return rows, notes
 
-    rows, notes = ask(bootstrap, timeout, work)
+    rows, notes = screen.ask(work)
     screen.show_rows(rows, HEADINGS)
     for note in notes:
         screen.say(note)

@@ -12,21 +12,7 @@ from odradek_proto.command_line import FAILED, FINE, INTERRUPTED
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.current import bootstrap_servers
-from odradek.cli.records.produce import (
-    DELIVERY_TIMEOUT_S,
-    Acks,
-    BatchSize,
-    CodecName,
-    Compression,
-    DeliveryTimeout,
-    Linger,
-    Partition,
-    Rate,
-    Whose,
-    partitions_of,
-    producer_settings,
-    send,
-)
+from odradek.cli.records.produce import SENDER, Partition, Sender, partitions_of, send
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
 from odradek.cli.terminal.options import Bootstrap, seconds
 from odradek.cli.terminal.parsing import check_topic_name, parse_size
@@ -59,12 +45,7 @@ def produce(
     for_seconds: Seconds = None,
     size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the values.")] = "100",
     partition: Partition = None,
-    acks: Whose = Acks.ALL,
-    rate: Rate = 0,
-    compression: CodecName = Compression.NONE,
-    linger: Linger = 0,
-    batch_size: BatchSize = "16KiB",
-    delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
+    sender: Sender = SENDER,
     bootstrap: Bootstrap = None,
     screen: QuietScreen = SCREEN,
 ) -> None:
@@ -77,11 +58,11 @@ def produce(
 
     check_topic_name(topic)
     limit = DEFAULT_COUNT if count is None and for_seconds is None else count or 0
-    settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout)
+    settings = sender.settings()
     source: AsyncIterator[Portion] = generated_records(limit, parse_size(size), (), partition)
     if for_seconds is not None:
         source = until(for_seconds, source)
-    sent = run(send(bootstrap_servers(bootstrap), topic, screen, source, settings, rate=rate, total=limit))
+    sent = run(send(bootstrap_servers(bootstrap), topic, screen, source, settings, rate=sender.rate, total=limit))
     _show(screen, sent.summary(), "written")
     raise typer.Exit(FAILED if sent.failed or sent.unknown else INTERRUPTED if sent.interrupted else FINE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -77,19 +78,48 @@ Partition = Annotated[
     int | None,
     typer.Option("-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Write to this partition only."),
 ]
+Create = Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")]
 Whose = Annotated[
     Acks, typer.Option("--acks", help="Acknowledgement to wait for: all in-sync replicas, the leader, or none.")
 ]
-Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")]
-CodecName = Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")]
-Linger = Annotated[
-    float,
-    typer.Option("--linger", metavar="MS", min=0, max=MOST_SECONDS * 1000, help="Wait so long for a batch to fill."),
-]
-BatchSize = Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")]
-Create = Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")]
 DeliveryTimeout = Annotated[float, seconds("--timeout", "Give a record up after so long.", least=0.1)]
 DELIVERY_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Options that say how records are sent."""
+
+    acks: Whose = Acks.ALL
+    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")] = 0
+    compression: Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")] = Compression.NONE
+    linger: Annotated[
+        float,
+        typer.Option(
+            "--linger", metavar="MS", min=0, max=MOST_SECONDS * 1000, help="Wait so long for a batch to fill."
+        ),
+    ] = 0
+    batch_size: Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")] = "16KiB"
+    delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S
+
+    def settings(self, *, create: bool = False) -> Mapping[str, object]:
+        """What the producer is given, beside the addresses."""
+        from odradek.cli.terminal.parsing import parse_size
+
+        batch_bytes = parse_size(self.batch_size)
+        return {
+            "acks": self.acks.value,
+            "linger_ms": self.linger,
+            "batch_size": batch_bytes,
+            "buffer_memory": max(WAITING_BYTES, WAITING_BATCHES * batch_bytes),
+            "compression_type": self.compression.value,
+            "delivery_timeout_ms": int(self.delivery_timeout * 1000),
+            "allow_auto_create_topics": create,
+            "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
+        }
+
+
+SENDER = Sender()
 
 
 @app.command()
@@ -104,13 +134,8 @@ def produce(
     count: Count = None,
     size: Size = "100",
     partition: Partition = None,
-    acks: Whose = Acks.ALL,
-    rate: Rate = 0,
-    compression: CodecName = Compression.NONE,
-    linger: Linger = 0,
-    batch_size: BatchSize = "16KiB",
     create: Create = False,
-    delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
+    sender: Sender = SENDER,
     bootstrap: Bootstrap = None,
     screen: QuietScreen = SCREEN,
 ) -> None:
@@ -129,7 +154,7 @@ def produce(
 
     _check(topic, key_separator)
     _check_source(key, key_separator, input_format, file is not None, tombstone=tombstone, counted=count is not None)
-    settings = producer_settings(acks, linger, parse_size(batch_size), compression, delivery_timeout, create=create)
+    settings = sender.settings(create=create)
     fixed, bytes_each = parse_headers(headers or ()), parse_size(size)
     servers = bootstrap_servers(bootstrap)
 
@@ -150,25 +175,9 @@ def produce(
         opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
         if file is None and count is None and not tombstone and sys.stdin.isatty():
             screen.say(f"type lines for {topic}; Ctrl-D ends")
-        sent = run(send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
+        sent = run(send(servers, topic, screen, source(opened), settings, rate=sender.rate, total=count or 0))
     _sum_up(sent, screen)
     raise typer.Exit(FAILED if sent.failed or sent.unknown else INTERRUPTED if sent.interrupted else FINE)
-
-
-def producer_settings(
-    acks: Acks, linger_ms: float, batch_bytes: int, codec: Compression, delivery_s: float, *, create: bool = False
-) -> Mapping[str, object]:
-    """What a producer of a command is given, beside the addresses."""
-    return {
-        "acks": acks.value,
-        "linger_ms": linger_ms,
-        "batch_size": batch_bytes,
-        "buffer_memory": max(WAITING_BYTES, WAITING_BATCHES * batch_bytes),
-        "compression_type": codec.value,
-        "delivery_timeout_ms": int(delivery_s * 1000),
-        "allow_auto_create_topics": create,
-        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
-    }
 
 
 def _check(topic: str, key_separator: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,10 +11,9 @@ from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.security.acl_words import ANY_NAME, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek_proto.words import noun
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
+from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
@@ -24,16 +24,37 @@ app = CommandGroup("ACLs: list, add and remove them.")
 WORDS = {operation.name.lower().replace("_", "-"): operation for operation in Operation if operation != Operation.ANY}
 
 Principal = Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Who; User:* is everybody.")]
-Operations = Annotated[
-    list[str] | None,
-    typer.Option("--operation", metavar="WORD", help=f"One of {', '.join(WORDS)}. May be repeated. [default: all]"),
-]
 Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic; * is every topic.")]
 Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="A consumer group.")]
-OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="All whose names begin so.")]
-Host = Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="From where. [default: anywhere]")]
-Deny = Annotated[bool, typer.Option("--deny", help="Forbid it: that wins over whatever allows it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Options that say what ACLs are to be made, or removed."""
+
+    principal: Principal = None
+    operation: Annotated[
+        list[str] | None,
+        typer.Option("--operation", metavar="WORD", help=f"One of {', '.join(WORDS)}. May be repeated. [default: all]"),
+    ] = None
+    topic: Topic = None
+    group: Group = None
+    cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="All whose names begin so.")] = False
+    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="From where. [default: anywhere]")] = (
+        None
+    )
+    deny: Annotated[bool, typer.Option("--deny", help="Forbid it: that wins over whatever allows it.")] = False
+
+    def resource(self) -> tuple[ResourceType, str, PatternType]:
+        kind = PatternType.PREFIXED if self.prefixed else PatternType.LITERAL
+        return *_resource(self.topic, self.group, self.cluster), kind
+
+    def permission(self) -> Permission:
+        return Permission.DENY if self.deny else Permission.ALLOW
+
+
+PATTERN = Pattern()
 
 
 @app.command("list")
@@ -41,9 +62,7 @@ def list_acls(
     principal: Principal = None,
     topic: Topic = None,
     group: Group = None,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """List ACLs: all, or those that speak of a principal, a topic or a group, by whichever pattern."""
     from odradek.administration.acls import AclFilter
@@ -51,45 +70,25 @@ def list_acls(
     kind, name = _resource(topic, group, False) if topic or group else (ResourceType.ANY, None)
     pattern = PatternType.ANY if name is None else PatternType.MATCH
     wanted = AclFilter(kind, name, pattern, principal)
-    found, screen = ask(bootstrap, timeout, lambda admin: admin.describe_acls(wanted)), screen
+    found = screen.ask(lambda admin: admin.describe_acls(wanted))
     _show(found, screen)
     if not found:
         screen.say("no ACLs")
 
 
 @app.command("add")
-def add(
-    principal: Principal = None,
-    operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    host: Host = None,
-    deny: Deny = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> None:
+def add(wanted: Pattern = PATTERN, screen: QuietAsking = ASKING) -> None:
     """Let a principal do something with a resource, or forbid it."""
-    kind, name = _resource(topic, group, cluster)
+    resource, principal = wanted.resource(), wanted.principal
     if principal is None:
         raise CommandFailed("nobody is named", hint="--principal User:NAME", exit_code=USAGE)
     from odradek_proto.security.acls import Acl
 
     acls = [
-        Acl(
-            kind,
-            name,
-            PatternType.PREFIXED if prefixed else PatternType.LITERAL,
-            principal,
-            host or ANY_NAME,
-            each,
-            Permission.DENY if deny else Permission.ALLOW,
-        )
-        for each in _operations(operation) or [Operation.ALL]
+        Acl(*resource, principal, wanted.host or ANY_NAME, each, wanted.permission())
+        for each in _operations(wanted.operation) or [Operation.ALL]
     ]
-    ask(bootstrap, timeout, lambda admin: admin.create_acls(acls))
+    screen.ask(lambda admin: admin.create_acls(acls))
     if screen.for_people:
         screen.say(f"{len(acls)} {noun(len(acls), 'ACL')} added")
     else:
@@ -97,29 +96,14 @@ def add(
 
 
 @app.command("remove")
-def remove(
-    principal: Principal = None,
-    operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    host: Host = None,
-    deny: Deny = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> None:
+def remove(wanted: Pattern = PATTERN, screen: ToAsking = ASKING) -> None:
     """Remove what allows it, or with --deny what forbids it; prints what was removed."""
     from odradek.administration.acls import AclFilter
 
-    kind, name = _resource(topic, group, cluster)
-    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    permission = Permission.DENY if deny else Permission.ALLOW
     gone: list[Acl] = []
-    for each in _operations(operation) or [Operation.ANY]:
-        wanted = AclFilter(kind, name, pattern, principal, host, each, permission)
-        gone += ask(bootstrap, timeout, lambda admin, wanted=wanted: admin.delete_acls(wanted))  # type: ignore[misc]
+    for each in _operations(wanted.operation) or [Operation.ANY]:
+        found = AclFilter(*wanted.resource(), wanted.principal, wanted.host, each, wanted.permission())
+        gone += screen.ask(lambda admin, found=found: admin.delete_acls(found))  # type: ignore[misc]
     _show(gone, screen)
     if not gone:
         screen.say("no ACL is so: nothing was removed (`odradek acl list` shows those that there are)")

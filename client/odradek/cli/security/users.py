@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed, read_small
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.grouping import CommandGroup
+from odradek.cli.terminal.options import Yes
 
 UNCHECKED = (
     "nobody checks it: this cluster took the command without asking who gives it; `odradek cluster up --secure` starts "
@@ -33,12 +32,10 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User
 
 @app.command("list")
 def list_users(
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """List users and the mechanisms that each may use."""
-    found = ask(bootstrap, timeout, lambda admin: admin.describe_user_scram_credentials())
+    found = screen.ask(lambda admin: admin.describe_user_scram_credentials())
     rows = [{"user": name, "mechanisms": list(credentials)} for name, credentials in found.items()]
     screen.show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
     screen.say("" if rows else "no users")
@@ -51,14 +48,12 @@ def set_password(
         Path | None,
         typer.Option("--password-file", metavar="FILE", help="Its first line is the password; - is standard input."),
     ] = None,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Make a user, or change the password of one. Without a file the password is asked for."""
     password = _password(name, password_file)
-    ask(bootstrap, timeout, lambda admin: admin.upsert_user_scram_credentials(name, password))
-    _done({"user": name, "set": True}, f"user {name} can authenticate with this password", screen)
+    screen.ask(lambda admin: admin.upsert_user_scram_credentials(name, password))
+    screen.done(f"user {name} can authenticate with this password", [{"user": name, "set": True}])
     if not _talks_with_sasl():
         screen.say(UNCHECKED)
 
@@ -67,9 +62,7 @@ def set_password(
 def delete(
     name: Name,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Delete a user's credentials; connections that are open go on.
 
@@ -77,12 +70,8 @@ def delete(
     """
     if not yes:
         confirm("deleting a user", f"deletes the credentials of {name}{_itself(name)}", name)
-    ask(bootstrap, timeout, lambda admin: admin.delete_user_scram_credentials(name))
-    _done(
-        {"user": name, "deleted": True},
-        f"user {name}{_itself(name)} can authenticate no more",
-        screen,
-    )
+    screen.ask(lambda admin: admin.delete_user_scram_credentials(name))
+    screen.done(f"user {name}{_itself(name)} can authenticate no more", [{"user": name, "deleted": True}])
 
 
 def _talks_with_sasl() -> bool:
@@ -97,13 +86,6 @@ def _itself(name: str) -> str:
 
     security = default_security()
     return ", as whom this command authenticates," if security.sasl and security.sasl_username == name else ""
-
-
-def _done(row: dict[str, object], sentence: str, screen: Screen) -> None:
-    if screen.for_people:
-        screen.say(sentence)
-    else:
-        screen.show_rows([row], {})
 
 
 def _password(name: str, file: Path | None) -> str:

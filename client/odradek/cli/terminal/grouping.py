@@ -1,12 +1,16 @@
-"""A group of commands. A command that prints takes a `Screen`; the options that make one are added to it here."""
+"""A group of commands. A command that prints takes a `Screen`; the options that make one are added to it here.
+
+So are those of a dataclass whose fields are options: what several commands have in common is one parameter of each.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from inspect import Parameter
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 from odradek_proto.command_line import OutputFormat
@@ -16,8 +20,9 @@ from odradek.cli.terminal.screen import Screen
 
 C = TypeVar("C", bound=Callable[..., Any])
 OPTIONS: Final = {"output": (Output, OutputFormat.TABLE), "as_json": (Json, False)}
+QUIET_OPTIONS: Final = {**OPTIONS, "quiet": (Quiet, False)}
 ToScreen = Annotated[Screen, OPTIONS]
-QuietScreen = Annotated[Screen, {**OPTIONS, "quiet": (Quiet, False)}]
+QuietScreen = Annotated[Screen, QUIET_OPTIONS]
 SCREEN: Final = Screen()  # what a command's parameter is set to: `screen: ToScreen = SCREEN`
 
 
@@ -43,21 +48,35 @@ def _after(register: Callable[[Callable[..., Any]], object]) -> Callable[[C], C]
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same command, with the options of a screen in place of the screen."""
-    parameters = list(inspect.signature(command, eval_str=True).parameters.values())
-    place = next((place for place, each in enumerate(parameters) if each.default is SCREEN), None)
-    if place is None:
+    """The same command, with the options of a screen in place of the screen, and likewise of every dataclass."""
+    given_as = {each.name: each for each in inspect.signature(command, eval_str=True).parameters.values()}
+    made = {name: options for name, each in given_as.items() if (options := _options_of(each)) is not None}
+    if not made:
         return command
-    screen = parameters[place]
-    options = screen.annotation.__metadata__[0]
-    parameters[place : place + 1] = [
-        Parameter(name, screen.kind, default=default, annotation=kind) for name, (kind, default) in options.items()
-    ]
+    parameters: list[Parameter] = []
+    for name, each in given_as.items():
+        parameters += [each] if name not in made else [
+            Parameter(option, each.kind, default=default, annotation=kind)
+            for option, (kind, default) in made[name].items()
+        ]  # fmt: skip
 
     @functools.wraps(command)
     def run(**given: Any) -> Any:
-        return command(**{screen.name: Screen(**{name: given.pop(name) for name in options})}, **given)
+        for name, options in made.items():
+            given[name] = type(given_as[name].default)(**{option: given.pop(option) for option in options})
+        return command(**given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _options_of(parameter: Parameter) -> Mapping[str, tuple[Any, object]] | None:
+    """Each option with its annotation and default; None of a parameter that is an option itself."""
+    if isinstance(parameter.default, Screen):
+        options: Mapping[str, tuple[Any, object]] = parameter.annotation.__metadata__[0]
+        return options
+    if not is_dataclass(parameter.default):
+        return None
+    hints = get_type_hints(type(parameter.default), include_extras=True)
+    return {field.name: (hints[field.name], field.default) for field in fields(parameter.default)}

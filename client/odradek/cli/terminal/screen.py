@@ -46,6 +46,13 @@ class Screen:
         else:
             print(as_line(data) if self.output is OutputFormat.JSONL else json.dumps(data, indent=2, default=str))
 
+    def done(self, sentence: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """What was done: a sentence for people, data for programs."""
+        if self.for_people:
+            self.say(sentence)
+        else:
+            self.show_rows(rows, {})
+
     def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
         """Many objects: a table with these columns (key to heading), a JSON array, or JSON lines with all keys."""
         if self.for_people:

@@ -9,10 +9,9 @@ from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek_proto.words import noun
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.grouping import SCREEN, QuietScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
+from odradek.cli.terminal.options import LARGEST_INT32
 from odradek.cli.terminal.parsing import parse_settings
 from odradek.cli.topics.min_isr import warnings_for_topic
 from odradek.cli.topics.settling import wait_for_leaders
@@ -38,9 +37,7 @@ def alter(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether the settings could be.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Change settings while the topic is used, or add partitions.
 
@@ -64,9 +61,9 @@ def alter(
             await admin.incremental_alter_configs("topic", name, set=values, unset=unset, validate_only=dry_run)
             warnings.extend(await warnings_for_topic(admin, name, values))
         if partitions is not None:
-            await admin.create_partitions(name, partitions, timeout=timeout)
+            await admin.create_partitions(name, partitions, timeout=screen.timeout)
 
-    ask(bootstrap, timeout, work)
+    screen.ask(work)
     screen.say_each(warnings)
     if screen.for_people:
         changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} is the default again" for key in unset]
@@ -76,4 +73,4 @@ def alter(
         changed = {"topic": name, "set": values, "unset": unset, "partitions": partitions, "dry_run": dry_run}
         screen.show(changed, str)
     if partitions is not None:
-        wait_for_leaders(bootstrap, screen, {name: partitions}, timeout)
+        wait_for_leaders(screen.bootstrap, screen, {name: partitions}, screen.timeout)

@@ -8,8 +8,8 @@ import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 
-from odradek.cli.clusters.commands import ask
-from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking, ask
+from odradek.cli.terminal.grouping import SCREEN, CommandGroup, ToScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Timeout
 from odradek.cli.terminal.parsing import bounded, check_new_topics, parse_settings
 from odradek.cli.terminal.screen import Screen
@@ -48,9 +48,7 @@ def create(
         bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be created.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Create topics.
 
@@ -81,7 +79,7 @@ def create(
                 settings,
             )
             try:
-                created = (await admin.create_topics([wanted], timeout=timeout, validate_only=dry_run))[0]
+                created = (await admin.create_topics([wanted], timeout=screen.timeout, validate_only=dry_run))[0]
             except broker_errors.TopicAlreadyExists:
                 if not if_not_exists:
                     raise
@@ -91,7 +89,7 @@ def create(
                          "replication_factor": created.replication_factor})  # fmt: skip
 
     try:
-        ask(bootstrap, timeout, work)
+        screen.ask(work)
     except Exception:
         if rows:  # those stay, whatever became of the next one
             _show_created(screen, rows, dry_run, min_isr)
@@ -100,7 +98,7 @@ def create(
         raise
     _show_created(screen, rows, dry_run, min_isr)
     made = {} if dry_run else {row["topic"]: row["partitions"] for row in rows}
-    wait_for_leaders(bootstrap, screen, made, timeout)
+    wait_for_leaders(screen.bootstrap, screen, made, screen.timeout)
 
 
 def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool, min_isr: str) -> None:
@@ -170,9 +168,7 @@ def describe(
         ),
     ] = False,
     configs: Annotated[bool, typer.Option("--configs", help="Settings of the topics instead.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show partitions with leader, replicas and in-sync replicas; or settings."""
 
@@ -181,7 +177,7 @@ def describe(
         needed = topics if configs or under_min_isr else []
         return topics, {topic.name: await admin.describe_configs("topic", topic.name) for topic in needed}
 
-    topics, settings = ask(bootstrap, timeout, work)
+    topics, settings = screen.ask(work)
     if configs:
         rows = [
             {"topic": topic, "name": entry.name, "value": entry.value, "source": entry.source}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITHOUT_UNITS
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout
+from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.parsing import parse_settings
 from odradek.cli.topics.min_isr import warnings_for_brokers, warnings_for_topic
 
@@ -21,30 +21,56 @@ if TYPE_CHECKING:
 
 app = CommandGroup("Show and change the settings of topics, brokers and groups.")
 
-OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
-OfBroker = Annotated[
-    str | None,
-    typer.Option("--broker", metavar="ID|default", help="The settings of this broker; default: set for all brokers."),
-]
-OfGroup = Annotated[str | None, typer.Option("--group", metavar="NAME", help="The settings of this group alone.")]
 WORDS = {"topic": "topic", "broker": "broker", "broker-logger": "loggers of broker", "group": "group"}
-OfLogger = Annotated[
-    str | None, typer.Option("--broker-logger", metavar="ID", help="The levels of this broker's loggers.")
-]
 HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Options that say whose settings are meant."""
+
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")] = None
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", metavar="ID|default", help="The settings of this broker; default: set for all brokers."
+        ),
+    ] = None
+    broker_logger: Annotated[
+        str | None, typer.Option("--broker-logger", metavar="ID", help="The levels of this broker's loggers.")
+    ] = None
+    group: Annotated[str | None, typer.Option("--group", metavar="NAME", help="The settings of this group alone.")] = (
+        None
+    )
+
+    def kind_and_name(self) -> tuple[ResourceType, str]:
+        """Which settings are meant. Raises `CommandFailed` (2)."""
+        if (self.topic, self.broker, self.broker_logger, self.group).count(None) != 3:
+            hint = "--topic NAME, or --broker ID, or --broker default, or --broker-logger ID, or --group NAME"
+            raise CommandFailed("whose settings?", hint=hint, exit_code=USAGE)
+        if self.topic is not None:
+            return "topic", self.topic
+        if self.group is not None:
+            return "group", self.group
+        if (logger := self.broker_logger) is not None:
+            if not logger.isdecimal():
+                raise CommandFailed(f"--broker-logger {logger!r}: a broker's id", exit_code=USAGE)
+            return "broker-logger", logger
+        broker = self.broker or ""
+        if broker != "default" and not broker.isdecimal():
+            raise CommandFailed(f"--broker {broker!r}: a broker's id, or default", exit_code=USAGE)
+        return "broker", "" if broker == "default" else broker
+
+
+NOTHING_NAMED = Resource()
 
 
 @app.command("describe")
 def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these settings.")] = None,
-    topic: OfTopic = None,
-    broker: OfBroker = None,
-    broker_logger: OfLogger = None,
-    group: OfGroup = None,
+    resource: Resource = NOTHING_NAMED,
     everything: Annotated[bool, typer.Option("--all", help="Settings at their default, too.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show what holds, and where it comes from.
 
@@ -52,8 +78,8 @@ def describe(
     (one broker), DYNAMIC_DEFAULT_BROKER_CONFIG (all brokers), STATIC_BROKER_CONFIG (its file or environment),
     DEFAULT_CONFIG. The synonyms are what would hold in a value's place; JSON has them, too.
     """
-    kind, name = _resource(topic, broker, broker_logger, group)
-    entries = ask(bootstrap, timeout, lambda admin: _entries(admin, kind, name))
+    kind, name = resource.kind_and_name()
+    entries = screen.ask(lambda admin: _entries(admin, kind, name))
     known = {entry.name for entry in entries}
     for wanted in names or ():
         if wanted not in known:
@@ -72,17 +98,12 @@ def alter(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=f"Set these. {WITHOUT_UNITS}")
     ] = None,
-    topic: OfTopic = None,
-    broker: OfBroker = None,
-    broker_logger: OfLogger = None,
-    group: OfGroup = None,
+    resource: Resource = NOTHING_NAMED,
     delete: Annotated[
         list[str] | None, typer.Option("--delete", metavar="KEY", help="Take a value away. May be repeated.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be.")] = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
 
@@ -90,7 +111,7 @@ def alter(
     consumer.session.timeout.ms and consumer.heartbeat.interval.ms. Levels of loggers
     (odradek.quorum=DEBUG) hold until the broker ends; deleted, a logger goes by the one above it.
     """
-    kind, name = _resource(topic, broker, broker_logger, group)
+    kind, name = resource.kind_and_name()
     values, unset = parse_settings(settings or [], "KEY=VALUE"), list(delete or [])
     if not values and not unset:
         raise CommandFailed("nothing to change", hint="KEY=VALUE, or --delete KEY", exit_code=USAGE)
@@ -105,7 +126,7 @@ def alter(
         elif kind == "broker":
             warnings.extend(await warnings_for_brokers(admin, values))
 
-    ask(bootstrap, timeout, work)
+    screen.ask(work)
     screen.say_each(warnings)
     if not screen.for_people:
         changed = {"resource": kind, "name": name or "default", "set": values, "unset": unset, "dry_run": dry_run}
@@ -114,25 +135,6 @@ def alter(
     changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} taken away" for key in unset]
     where = f"{WORDS[kind]} {name}" if name else "all brokers"
     screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
-
-
-def _resource(topic: str | None, broker: str | None, logger: str | None, group: str | None) -> tuple[ResourceType, str]:
-    """Which settings are meant. Raises `CommandFailed` (2)."""
-    if (topic, broker, logger, group).count(None) != 3:
-        hint = "--topic NAME, or --broker ID, or --broker default, or --broker-logger ID, or --group NAME"
-        raise CommandFailed("whose settings?", hint=hint, exit_code=USAGE)
-    if topic is not None:
-        return "topic", topic
-    if group is not None:
-        return "group", group
-    if logger is not None:
-        if not logger.isdecimal():
-            raise CommandFailed(f"--broker-logger {logger!r}: a broker's id", exit_code=USAGE)
-        return "broker-logger", logger
-    assert broker is not None
-    if broker != "default" and not broker.isdecimal():
-        raise CommandFailed(f"--broker {broker!r}: a broker's id, or default", exit_code=USAGE)
-    return "broker", "" if broker == "default" else broker
 
 
 async def _check(admin: Admin, kind: ResourceType, name: str) -> None:

@@ -8,11 +8,10 @@ import typer
 from odradek_proto.command_line import CommandFailed
 from odradek_proto.words import noun
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, QuietAsking
 from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.grouping import SCREEN, QuietScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.options import Yes
 from odradek.cli.terminal.parsing import refuse_twice
 
 if TYPE_CHECKING:
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: QuietScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: QuietAsking = ASKING,
 ) -> None:
     """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
     refuse_twice(names)
@@ -41,14 +38,11 @@ def delete(
                     f"{topic.name} is an internal topic: consumer groups keep their offsets in it",
                     hint="nothing deletes it; `odradek topic list --internal` shows such topics",
                 )
-        await admin.delete_topics(names, timeout=timeout)
+        await admin.delete_topics(names, timeout=screen.timeout)
         return found
 
-    deleted = ask(bootstrap, timeout, work)
-    if screen.for_people:
-        screen.say(f"deleted {', '.join(names)}")
-    else:
-        screen.show_rows([{"topic": topic.name, "topic_id": topic.topic_id} for topic in deleted], {})
+    deleted = screen.ask(work)
+    screen.done(f"deleted {', '.join(names)}", [{"topic": topic.name, "topic_id": topic.topic_id} for topic in deleted])
 
 
 async def named_topics(admin: Admin, names: list[str] | None) -> list[TopicDescription]:

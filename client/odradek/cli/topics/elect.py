@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, ToAsking
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.grouping import SCREEN, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.options import Yes
 from odradek.cli.terminal.parsing import parse_partition
 from odradek.cli.topics.plan import select
 
@@ -36,9 +35,7 @@ def elect(
         bool, typer.Option("--unclean", help="Let a replica lead that is not in sync: records may be lost.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Give leadership back to the preferred replica.
 
@@ -56,7 +53,7 @@ def elect(
         named = [*chosen, *select(topics, await admin.describe_topics())] if topics else chosen
         return await admin.elect_leaders("unclean" if unclean else "preferred", named or None)
 
-    found = ask(bootstrap, timeout, work)
+    found = screen.ask(work)
     rows = [
         {"partition": str(partition), "result": _words(partition, error)} for partition, error in sorted(found.items())
     ]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ASKING, ToAsking
 from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.grouping import SCREEN, ToScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Timeout, Yes
+from odradek.cli.terminal.options import Yes
 from odradek.cli.terminal.parsing import Start, parse_start, parse_time
 from odradek.cli.topics.plan import select
 
@@ -37,9 +36,7 @@ def offsets(
         str | None,
         typer.Option("--time", metavar="TIME", help="The first offset at or after this time, too (ISO or ms)."),
     ] = None,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Show where logs begin and end: log start offset, high watermark and log end offset, as the leaders know them.
 
@@ -51,7 +48,7 @@ def offsets(
         chosen = await _chosen(admin, words)
         rows = await _ends(admin, chosen)
         if time_ms is not None:
-            at_time = await listed(bootstrap, chosen, [time_ms])
+            at_time = await listed(screen.bootstrap, chosen, [time_ms])
             for tp, row in rows.items():
                 answer = at_time[tp][time_ms]
                 row["offset"] = row["timestamp"] = None
@@ -59,7 +56,7 @@ def offsets(
                     row["offset"], row["timestamp"] = answer.offset, answer.timestamp
         return list(rows.values())
 
-    rows = ask(bootstrap, timeout, work)
+    rows = screen.ask(work)
     screen.show_rows(rows, HEADINGS if time is None else HEADINGS | TIME_HEADINGS)
     silent = [f"{row['topic']}-{row['partition']}" for row in rows if row["log_end_offset"] is None]
     if silent:
@@ -77,9 +74,7 @@ def trim(
         ),
     ],
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    screen: ToScreen = SCREEN,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    screen: ToAsking = ASKING,
 ) -> None:
     """Delete the oldest records of partitions (DeleteRecords). It asks on a terminal; elsewhere it needs --yes.
 
@@ -93,15 +88,15 @@ def trim(
         confirm("deleting records", f"deletes records of {', '.join(words)} below {offset}", words[0])
 
     async def look(admin: Admin) -> dict[TopicPartition, int]:
-        return await _below(bootstrap, await _chosen(admin, words), place)
+        return await _below(screen.bootstrap, await _chosen(admin, words), place)
 
-    below = [*ask(bootstrap, timeout, look).items()]
+    below = [*screen.ask(look).items()]
     moved: dict[TopicPartition, int] = {}
     for at in range(0, len(below), TRIMMED_AT_ONCE):  # each portion has its time
         if at:
             screen.say(f"{at} of {len(below)} partitions")
         portion = dict(below[at : at + TRIMMED_AT_ONCE])
-        moved |= ask(bootstrap, timeout, methodcaller("delete_records", portion))
+        moved |= screen.ask(methodcaller("delete_records", portion))
     rows = [{"topic": tp.topic, "partition": tp.partition, "log_start_offset": at} for tp, at in moved.items()]
     screen.show_rows(rows, {key: HEADINGS[key] for key in ("topic", "partition", "log_start_offset")})
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ask
 from odradek.cli.terminal.grouping import SCREEN, QuietScreen
 from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, seconds
 from odradek.cli.terminal.screen import Screen

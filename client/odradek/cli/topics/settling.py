@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.cli.clusters.commands import ask
+from odradek.cli.clusters.asking import ask
 from odradek.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
