@@ -27,6 +27,12 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+"""Runs the words of a command, or for `shell` a line; `code` says how it has to end."""
+
+
+def ended(outcome: Outcome, code: int | None) -> Outcome:
+    assert code in (None, outcome.code), outcome
+    return outcome
 
 
 @pytest.fixture
@@ -53,10 +59,10 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def odradek(home: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run a command line in this process."""
 
-    def run(*words: str) -> Outcome:
+    def run(*words: str, code: int | None = None) -> Outcome:
         capfd.readouterr()
-        code = main(list(words))
-        return Outcome(code, *capfd.readouterr())
+        found = main(list(words))
+        return ended(Outcome(found, *capfd.readouterr()), code)
 
     return run
 
@@ -91,7 +97,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 def odradek_process(home: Path) -> Run:
     """Run a command line as a process of its own, with a text on its standard input."""
 
-    def run(*words: str, text: str = "") -> Outcome:
+    def run(*words: str, text: str = "", code: int | None = None) -> Outcome:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "odradek.cli.main", *words],
@@ -104,7 +110,7 @@ def odradek_process(home: Path) -> Run:
             )
         except subprocess.TimeoutExpired as error:
             pytest.fail(f"`odradek {' '.join(words)}` was not done: out {error.stdout!r}, err {error.stderr!r}")
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return ended(Outcome(done.returncode, done.stdout, done.stderr), code)
 
     return run
 
@@ -114,7 +120,7 @@ def shell(home: Path) -> Run:
     """Run a line of bash in which `odradek` is this one; the code is that of the first command of a pipe."""
     odradek = f'odradek() {{ {sys.executable} -m odradek.cli.main "$@"; }}\n'
 
-    def run(line: str) -> Outcome:
+    def run(line: str, code: int | None = None) -> Outcome:
         done = subprocess.run(
             ["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"],
             capture_output=True,
@@ -123,6 +129,6 @@ def shell(home: Path) -> Run:
             env={**os.environ, "ODRADEK_HOME": str(home)},
             check=False,
         )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return ended(Outcome(done.returncode, done.stdout, done.stderr), code)
 
     return run

@@ -50,8 +50,7 @@ def test_a_temporary_cluster_goes_when_it_goes_down(odradek: Run, tmp_path: Path
         place = temporary(tmp_path / "odradek-1")
         (link := tmp_path / "link").unlink(missing_ok=True)
         link.symlink_to(place)
-        outcome = odradek("cluster", "down", "--data", str(tmp_path / name))
-        assert outcome.code == 0, outcome
+        outcome = odradek("cluster", "down", "--data", str(tmp_path / name), code=0)
         assert "was removed" in outcome.out
         assert not records(place)
         shutil.rmtree(place, ignore_errors=True)
@@ -66,13 +65,13 @@ def test_a_cluster_that_was_stopped_before_is_not_taken_for_the_one_that_went_do
     for place in (other, earlier, later):
         remember(place)
     assert f"the data in {later} was removed" in odradek("cluster", "down", "--yes").out
-    assert odradek("cluster", "stop", "--data", str(earlier)).code == 0
+    odradek("cluster", "stop", "--data", str(earlier), code=0)
     for words in (("cluster", "down", "--yes"), ("cluster", "stop"), ("topic", "list"), ("audit", "live")):
         outcome = odradek(*words)
         assert (outcome.code, "was named" in outcome.err) == (UNREACHABLE, True), outcome
     assert records(earlier) == 3
     assert str(earlier) in odradek("cluster", "list").out
-    assert odradek("cluster", "down", "--data", str(earlier), "--yes").code == 0
+    odradek("cluster", "down", "--data", str(earlier), "--yes", code=0)
     assert not earlier.exists()
 
 
@@ -86,7 +85,7 @@ def test_the_addresses_of_a_stopped_cluster_with_topics_are_kept_for_it(
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
 
     def addresses(place: Path) -> set[str]:
-        assert odradek("cluster", "up", "-d", "--data", str(place)).code == 0
+        odradek("cluster", "up", "-d", "--data", str(place), code=0)
         remember(place)
         cluster = LocalCluster.load(place)
         return {*cluster.bootstrap.split(","), *cluster.kafka_bootstrap.split(",")}
@@ -108,8 +107,7 @@ def test_what_was_temporary_elsewhere_stays(
     place = way(temporary(tmp_path / "odradek-1"), tmp_path / "keepme")
     if saved:
         find(place).save()
-    outcome = odradek("cluster", "down", "--data", str(place))
-    assert outcome.code == 0, outcome
+    outcome = odradek("cluster", "down", "--data", str(place), code=0)
     assert f"the data is in {place}" in outcome.out
     assert records(place) == 3
     removed = odradek("cluster", "down", "--data", str(place), "--remove")
@@ -125,7 +123,7 @@ def test_a_directory_that_was_named_to_up_stays(
     place = temporary(tmp_path / "odradek-1")
     if moved:
         place = place.rename(tmp_path / "keepme")
-    assert odradek("cluster", "up", "-d", "--data", str(place)).code == 0
+    odradek("cluster", "up", "-d", "--data", str(place), code=0)
     assert not LocalCluster.load(place).temporary
     assert f"the data is in {place}" in odradek("cluster", "down", "--data", str(place)).out
     assert records(place) == 3
@@ -168,8 +166,7 @@ def test_a_broken_cluster_file_is_explained(
     file.parent.mkdir()
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     for words in ("cluster up -d", "cluster down", "chaos restart") if text == "{}" else ("cluster down",):
-        outcome = odradek(*words.split(), "--data", str(file.parent))
-        assert outcome.code == 1, outcome
+        outcome = odradek(*words.split(), "--data", str(file.parent), code=1)
         message, remedy = outcome.err.splitlines()
         assert message == f"odradek: {file} {said}"
         assert remedy.startswith("  try: put it back from a copy")
@@ -188,8 +185,7 @@ def test_a_directory_that_cannot_be_written_is_explained(
         raise OSError(number, os.strerror(number), str(self.directory / "cluster.json.1"))
 
     monkeypatch.setattr(LocalCluster, "save", refuse)
-    outcome = odradek("cluster", "up", "-d", "--data", str(place))
-    assert outcome.code == 1
+    outcome = odradek("cluster", "up", "-d", "--data", str(place), code=1)
     message, remedy = outcome.err.splitlines()
     assert message == f"odradek: the cluster's files in {place} cannot be written: {os.strerror(number)}"
     assert remedy.startswith("  try: ")
@@ -206,8 +202,7 @@ def test_no_cluster_is_laid_out_inside_another_one(
     outer = temporary(tmp_path / "c1")
     (tmp_path / "link").symlink_to(outer)
     place = (tmp_path / "link" if by_link else outer) / below
-    outcome = odradek(*words.split(), "--data", str(place))
-    assert outcome.code == 2, outcome
+    outcome = odradek(*words.split(), "--data", str(place), code=2)
     message, remedy = outcome.err.splitlines()
     assert message == f"odradek: {place} lies inside of the cluster in {outer.resolve()}"
     assert remedy.startswith("  try: name a directory outside of it with --data")
@@ -218,8 +213,7 @@ def test_no_cluster_is_laid_out_inside_a_brokers_directory(odradek: Run, nothing
     """Of a broker, too, that no `cluster up` has made."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text("node.id=1\n")
-    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "data" / "sub"))
-    assert outcome.code == 2, outcome
+    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "data" / "sub"), code=2)
     assert f"{tmp_path / 'data' / 'sub'} lies inside of the log directory {tmp_path / 'data'}" in outcome.err
 
 
@@ -229,8 +223,8 @@ def test_a_cluster_that_is_inside_another_one_already_can_be_used(
     """Its records are not locked up, and a directory beside another cluster's is no directory inside of it."""
     temporary(tmp_path / "c1")
     inner = temporary(tmp_path / "c1" / "sub")
-    assert odradek("cluster", "up", "-d", "--data", str(inner)).code == 0
-    assert odradek("cluster", "up", "-d", "--data", str(tmp_path / "c2")).code == 0
+    odradek("cluster", "up", "-d", "--data", str(inner), code=0)
+    odradek("cluster", "up", "-d", "--data", str(tmp_path / "c2"), code=0)
     assert json.loads((inner / "cluster.json").read_text())["temporary"] is False
 
 
@@ -269,8 +263,7 @@ def test_a_start_that_cannot_begin_leaves_no_temporary_directory(
     (places := tmp_path / "places").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(places))
     monkeypatch.setattr(LocalCluster, which, refuse)
-    outcome = odradek("cluster", "up", "-d")
-    assert outcome.code == 1
+    outcome = odradek("cluster", "up", "-d", code=1)
     assert "no room for the cluster in " in outcome.err
     assert [*places.iterdir()] == []
 

@@ -32,13 +32,11 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert len(started["brokers"]) == 3
     assert (home / "current").read_text().strip() == str(place)
 
-    assert odradek("topic", "create", "orders", "-p", "3").code == 0
-    again = odradek("topic", "create", "orders")
-    assert again.code == 1
+    odradek("topic", "create", "orders", "-p", "3", code=0)
+    again = odradek("topic", "create", "orders", code=1)
     assert "TOPIC_ALREADY_EXISTS" in again.err
 
-    produced = odradek_process("produce", "orders", "-K", ":", "--json", text="a:1\nb:2\nc:3\n")
-    assert produced.code == 0, produced
+    produced = odradek_process("produce", "orders", "-K", ":", "--json", text="a:1\nb:2\nc:3\n", code=0)
     assert json.loads(produced.out)["records"] == 3
     read = odradek("consume", "orders", "-o", "beginning", "-e", "-J")
     assert sorted((row["key"], row["value"]) for row in map(json.loads, read.out.splitlines())) == [
@@ -63,8 +61,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert json.loads(more.out)["records"] == 30, more
     whole = odradek("consume", "orders", "-o", "beginning", "-e", "-f", "%p/%o\n")
     assert len(set(whole.out.splitlines())) == 33 + RECORDS
-    sick = odradek("cluster", "health", "--json")
-    assert sick.code == 3
+    sick = odradek("cluster", "health", "--json", code=3)
     assert any(f"broker {leader}" in problem for problem in json.loads(sick.out)["problems"])
 
     back = odradek_process("chaos", "restart", "--wait", "--json")
@@ -72,11 +69,9 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     logs = [str(place / f"broker-{number}") for number in (1, 2, 3)]
     until(lambda: odradek("log", "verify", *logs), lambda verified: verified.code == 0)  # they are written to meanwhile
 
-    wrong = odradek("consume", "ordrs", "-e", "-o", "beginning")
-    assert wrong.code == 1
+    wrong = odradek("consume", "ordrs", "-e", "-o", "beginning", code=1)
     assert "did you mean 'orders'?" in wrong.err
-    deleted = odradek("topic", "delete", "orders", "--yes", "--json")
-    assert deleted.code == 0, deleted
+    deleted = odradek("topic", "delete", "orders", "--yes", "--json", code=0)
     assert [row["topic"] for row in json.loads(deleted.out)] == ["orders"]
     until(lambda: odradek("topic", "list", "-q"), lambda listed: listed == (0, "", ""))  # whoever is asked has heard it
 
@@ -84,7 +79,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert json.loads(down.out)["killed"] == []
     cluster = LocalCluster.load(place)
     assert not any(cluster.running(number) for number in cluster.nodes)
-    assert odradek("topic", "list").code == 4
+    odradek("topic", "list", code=4)
 
 
 def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
@@ -104,7 +99,7 @@ def test_the_cluster_before_is_the_default_again(
 ) -> None:
     """A second cluster says how the first is named from now on; when it goes down the first is meant again."""
     second = tmp_path / "second one"
-    assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
+    odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place), code=0)
     try:
         up = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(second))
         assert f"The cluster in {place} runs on and is the default no longer:" in up.err
@@ -117,7 +112,7 @@ def test_the_cluster_before_is_the_default_again(
         LocalCluster.load(second).kill_all()
     described = odradek("cluster", "describe", "--json")
     assert [row["address"] for row in json.loads(described.out)] == [LocalCluster.load(place).bootstrap]
-    assert odradek("cluster", "down").code == 0
+    odradek("cluster", "down", code=0)
     assert not (home / "current").exists()
 
 
@@ -131,7 +126,7 @@ def test_a_stopped_cluster_is_found_again_before_an_empty_one_is_made(
     first = json.loads(odradek_process(*up).out)
     cluster = LocalCluster.load(Path(first["directory"]))
     try:
-        assert odradek_process("produce", "-q", "orders", "--create", text="hello\n").code == 0
+        odradek_process("produce", "-q", "orders", "--create", text="hello\n", code=0)
         cluster.kill_all()
         assert "`odradek cluster up`" in odradek("topic", "list").err
         again = odradek_process(*up)
@@ -142,13 +137,13 @@ def test_a_stopped_cluster_is_found_again_before_an_empty_one_is_made(
         assert odradek("consume", "orders", "-o", "beginning", "-e").out == "hello\n"
         refused = odradek("cluster", "down")
         assert (refused.code, "topic orders cannot be undone" in refused.err) == (2, True)
-        assert odradek("cluster", "status").code == 0
-        assert odradek("cluster", "stop").code == 0
-        assert odradek("cluster", "up", "-d", "-n", "3").code == 2
+        odradek("cluster", "status", code=0)
+        odradek("cluster", "stop", code=0)
+        odradek("cluster", "up", "-d", "-n", "3", code=2)
         (row,) = json.loads(odradek("cluster", "list", "--json").out)
         assert (row["directory"], row["state"], row["topics"]) == (first["directory"], "stopped", ["orders"])
         assert row["kafka_bootstrap"] == first["kafka_bootstrap"]
-        assert odradek("cluster", "down", "--yes").code == 0
+        odradek("cluster", "down", "--yes", code=0)
         assert [*places.iterdir()] == []
         assert odradek("cluster", "list", "--json").out == "[]\n"
     finally:
@@ -162,17 +157,15 @@ def test_the_one_that_was_named_is_waited_for(odradek: Run, odradek_process: Run
 
     How long the others are waited for is said by `--timeout`.
     """
-    assert odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place)).code == 0
+    odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), code=0)
     for number in ("2", "3"):
-        assert odradek("chaos", "kill", "--broker", number).code == 0
-    restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait", "--timeout", "90")
-    assert restarted.code == 0, restarted
+        odradek("chaos", "kill", "--broker", number, code=0)
+    restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait", "--timeout", "90", code=0)
     started, down = restarted.err.splitlines()
     assert started.startswith("started broker 2 (pid ")
     assert down == "broker 3 is down since before; `odradek chaos restart --broker 3` starts it"
     cluster = LocalCluster.load(place)
     assert (cluster.running(2), cluster.running(3)) == (True, False)
-    too_soon = odradek_process("chaos", "restart", "--wait", "--timeout", "0.001")
-    assert too_soon.code == TIMED_OUT
+    too_soon = odradek_process("chaos", "restart", "--wait", "--timeout", "0.001", code=TIMED_OUT)
     assert "the brokers are not ready after 0.001 s" in too_soon.err
     assert LocalCluster.load(place).running(3)

@@ -46,8 +46,7 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
     odradek: Run, nothing_starts: None, places: Path, setting: str, remedy: str
 ) -> None:
     """Given to all of them alike no controller is ever elected: no start that fails after a minute, but code 2."""
-    outcome = odradek("cluster", "up", "-X", setting)
-    assert outcome.code == command_line.USAGE, outcome
+    outcome = odradek("cluster", "up", "-X", setting, code=command_line.USAGE)
     sentence, hint = outcome.err.splitlines()
     assert f"-X {setting.partition('=')[0].strip()}: `odradek cluster up` sets it for each broker" in sentence
     assert remedy in hint
@@ -60,8 +59,7 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
 )
 def test_no_cluster_is_known(odradek: Run, words: tuple[str, ...]) -> None:
     """Without an address and without a remembered cluster, a command says how to get one."""
-    outcome = odradek(*words)
-    assert outcome.code == command_line.UNREACHABLE
+    outcome = odradek(*words, code=command_line.UNREACHABLE)
     assert "odradek cluster up" in outcome.err
 
 
@@ -70,8 +68,7 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
     home.mkdir()
     (home / "current").write_text("/nowhere/at/all\n")
     for words in ("topic list", "cluster down", "chaos restart"):
-        outcome = odradek(*words.split())
-        assert outcome.code == command_line.UNREACHABLE, words
+        outcome = odradek(*words.split(), code=command_line.UNREACHABLE)
         assert "odradek: the cluster that was started last, in /nowhere/at/all, is gone\n" in outcome.err
 
 
@@ -97,8 +94,7 @@ def test_a_broken_file_of_the_remembered_cluster_is_explained(
     remember(tmp_path)
     (file := tmp_path / "cluster.json").write_bytes(content)
     for words in ("topic list", "consume orders", "cluster health") if content == b"{}" else ("topic list",):
-        outcome = odradek(*words.split())
-        assert outcome.code == command_line.FAILED, outcome
+        outcome = odradek(*words.split(), code=command_line.FAILED)
         message, remedy = outcome.err.splitlines()
         assert message == f"odradek: {file} {said}"
         assert remedy.startswith("  try: put it back from a copy, or name a broker with -b HOST:PORT")
@@ -110,8 +106,7 @@ def test_a_file_of_the_remembered_cluster_that_cannot_be_read_is_explained(
     """It is there, so the cluster is not called gone."""
     remember(tmp_path)
     (file := tmp_path / "cluster.json").mkdir()
-    outcome = odradek("topic", "list")
-    assert outcome.code == command_line.FAILED, outcome
+    outcome = odradek("topic", "list", code=command_line.FAILED)
     assert outcome.err.startswith(f"odradek: {file} cannot be read: Is a directory\n  try: make it readable")
 
 
@@ -119,8 +114,7 @@ def test_a_pointer_of_any_bytes_ends_no_command_in_a_traceback(odradek: Run, hom
     """What is no path is passed over; a path that is no text is a path."""
     home.mkdir()
     (home / "current").write_bytes(b"a\0b\n/nowhere/\xff\n")
-    outcome = odradek("topic", "list")
-    assert outcome.code == command_line.UNREACHABLE, outcome
+    outcome = odradek("topic", "list", code=command_line.UNREACHABLE)
     assert outcome.err.startswith("odradek: the cluster that was started last, in /nowhere/")
     assert "is gone\n" in outcome.err
 
@@ -186,8 +180,7 @@ def test_a_start_that_fails_leaves_the_logs_that_it_names(
 ) -> None:
     """Also those of a temporary directory, with how to remove it; the brokers do not stay."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    outcome = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "0.001")
-    assert outcome.code == command_line.TIMED_OUT
+    outcome = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "0.001", code=command_line.TIMED_OUT)
     said, _, removal = outcome.err.rpartition("; ")
     named = Path(said.rpartition("what they say: ")[2])
     assert named.is_file(), outcome.err
@@ -201,8 +194,7 @@ def test_a_home_that_cannot_be_written_is_named_before_a_broker_starts(
     """Brokers whose place nobody could remember are not started; the variable and the remedy are named."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "file" / "home"))
-    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "cluster"))
-    assert outcome.code == command_line.FAILED
+    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "cluster"), code=command_line.FAILED)
     assert "cannot write to ODRADEK_HOME, " in outcome.err
     assert "set ODRADEK_HOME to a directory of yours" in outcome.err
     assert not (tmp_path / "cluster").exists()
@@ -286,8 +278,7 @@ def test_what_listens_and_is_no_broker_is_told_in_plain_words(odradek: Run, clos
 @pytest.mark.parametrize("words", ASKS_THE_CLUSTER_OF_THIS_MACHINE)
 def test_no_cluster_was_started_here(odradek: Run, words: str) -> None:
     """The same code when there is no cluster of this machine."""
-    outcome = odradek(*words.split())
-    assert outcome.code == command_line.UNREACHABLE, outcome
+    outcome = odradek(*words.split(), code=command_line.UNREACHABLE)
     assert "odradek cluster up" in outcome.err
 
 
@@ -323,8 +314,7 @@ def test_a_closed_output_is_no_failure(shell: Run, words: str, rest: str) -> Non
 
 def test_a_closed_output_hides_no_error(shell: Run) -> None:
     """A command that fails says so on standard error, and by its code, also without a standard output."""
-    done = shell("odradek topic list >&-")
-    assert done.code == command_line.UNREACHABLE
+    done = shell("odradek topic list >&-", code=command_line.UNREACHABLE)
     assert "no cluster was named" in done.err
     assert "Traceback" not in done.err
 
@@ -369,8 +359,7 @@ def test_no_file_is_waited_for_that_never_ends(odradek: Run, tmp_path: Path, wor
     """A pipe into which nobody writes, and a device without end."""
     os.mkfifo(pipe := tmp_path / "pipe")
     for endless in (pipe, "/dev/zero"):
-        outcome = odradek(*words.split(), str(endless))
-        assert outcome.code == code, outcome
+        outcome = odradek(*words.split(), str(endless), code=code)
         said = outcome.out + outcome.err
         assert str(endless) in said
         assert "try: " in said
@@ -401,7 +390,6 @@ def test_a_link_to_itself_is_no_replica(odradek: Run, tmp_path: Path) -> None:
     outcome = odradek("log", "diff", str(loop), str(tmp_path))
     assert (outcome.code, outcome.err.splitlines()[0]) == (command_line.USAGE, f"odradek: there is nothing at {loop}")
     for words in (("--out", "/dev/null"), ("--out", str(tmp_path / "out"), "--with", "not-there")):
-        outcome = odradek("audit", "package", *words)
-        assert outcome.code == 1
+        outcome = odradek("audit", "package", *words, code=1)
         assert "Errno" not in outcome.err
         assert "  try: " in outcome.err

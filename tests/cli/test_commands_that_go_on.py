@@ -147,7 +147,7 @@ def producing_without_end(odradek: Run, home: Path) -> Iterator[subprocess.Popen
     """A produce that has begun, and takes a batch in every turn of its loop: some of its records are always open."""
     producing = started(home, "produce", "orders", "--count", "0", "--json")
     try:
-        assert odradek("consume", "orders", "-o", "end", "-c", "2000").code == 0
+        odradek("consume", "orders", "-o", "end", "-c", "2000", code=0)
         yield producing
     finally:
         producing.kill()
@@ -216,7 +216,7 @@ def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
     history = tmp_path / "history.jsonl"
     writing = started(home, "chaos", "write", "orders", "--count", "100000000", "--history", str(history), "--json")
     try:
-        assert odradek("consume", "orders", "-o", "end", "-c", "2000").code == 0
+        odradek("consume", "orders", "-o", "end", "-c", "2000", code=0)
         with all_frozen(cluster):
             writing.send_signal(signal.SIGTERM)
             said(writing, WAITS)
@@ -243,8 +243,7 @@ def test_a_workload_writes_down_what_was_promised(
 ) -> None:
     """Each record with the acks that it went with; only those of acks=all are owed to anybody."""
     words = ["chaos", "write", "orders", "--count", "300", "--acks", acks, "--history", str(tmp_path / "history")]
-    outcome = odradek(*words)
-    assert outcome.code == 0, outcome.err
+    outcome = odradek(*words, code=0)
     assert said_of_it in outcome.out
     events = [*read_events(tmp_path / "history")]
     assert Counter(event.type for event in events) == {SEND: 300, ACK: 300}
@@ -257,8 +256,7 @@ def test_a_workload_writes_down_what_was_promised(
 def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odradek: Run, tmp_path: Path) -> None:
     """Its number is named, what the command can do about it, and how many were written before it."""
     (lines := tmp_path / "lines").write_bytes(b"one\n" + b"x" * 1_100_000 + b"\nthree\n")
-    outcome = odradek("produce", "orders", "--file", str(lines), "--json")
-    assert outcome.code == 1
+    outcome = odradek("produce", "orders", "--file", str(lines), "--json", code=1)
     counted = json.loads(outcome.out)
     assert counted["records"] == 1
     assert counted["ended_by"].startswith("record number 2 is too large: a record of 11000")
@@ -277,7 +275,7 @@ def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odrade
 def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster, odradek: Run, home: Path) -> None:
     """With code 1 soon after the first record was given up; it takes no more of a source without end."""
     producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", "6", "--json")
-    assert odradek("consume", "orders", "-o", "end", "-c", "40").code == 0
+    odradek("consume", "orders", "-o", "end", "-c", "40", code=0)
     for broker in cluster.nodes:
         cluster.pause(broker)
     try:
@@ -296,11 +294,11 @@ def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster,
 
 def test_a_produce_that_is_held_up_says_by_what(odradek: Run, odradek_process: Run, place: Path, home: Path) -> None:
     """In its news, while the records wait for a broker that is gone."""
-    assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
-    assert odradek("topic", "create", "orders", "-r", "1").code == 0
+    odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place), code=0)
+    odradek("topic", "create", "orders", "-r", "1", code=0)
     producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", str(PATIENCE_S))
     try:
-        assert odradek("consume", "orders", "-o", "beginning", "-c", "20").code == 0
+        odradek("consume", "orders", "-o", "beginning", "-c", "20", code=0)
         cluster = LocalCluster.load(place)
         cluster.kill(1)
         wanted = f"held up: broker 1 at {cluster.bootstrap}: connection refused"
@@ -319,9 +317,9 @@ def test_a_consumer_goes_on_when_its_only_broker_was_away(
     odradek: Run, odradek_process: Run, place: Path, home: Path
 ) -> None:
     """It says what it waits for, reads on after the restart, and ends on Ctrl-C as before."""
-    assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
-    assert odradek("topic", "create", "orders", "-r", "1", "-p", "1").code == 0
-    assert odradek("produce", "orders", "--count", "1").code == 0
+    odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place), code=0)
+    odradek("topic", "create", "orders", "-r", "1", "-p", "1", code=0)
+    odradek("produce", "orders", "--count", "1", code=0)
     consuming = started(home, "consume", "orders", "-o", "beginning")
     try:
         assert consuming.stdout is not None
@@ -329,8 +327,8 @@ def test_a_consumer_goes_on_when_its_only_broker_was_away(
         assert consuming.stdout.readline().startswith("0 ")
         LocalCluster.load(place).kill(1)
         assert consuming.stderr.readline().startswith("held up: orders-0: ")
-        assert odradek("chaos", "restart", "--broker", "1", "--wait").code == 0
-        assert odradek("produce", "orders", "--count", "2").code == 0
+        odradek("chaos", "restart", "--broker", "1", "--wait", code=0)
+        odradek("produce", "orders", "--count", "2", code=0)
         assert [consuming.stdout.readline().split()[0] for _ in range(2)] == ["0", "1"]
         interrupt(consuming)
     finally:
@@ -382,7 +380,7 @@ def test_a_watched_status_moves_no_cursor_that_is_not_there(
 
 def test_a_frozen_broker_is_named_and_only_a_frozen_one_is_thawed(cluster: LocalCluster, odradek: Run) -> None:
     """Before anybody has missed it; afterwards all is healthy again, and there is nobody left to be thawed."""
-    assert odradek("chaos", "pause", "--broker", "1").code == 0
+    odradek("chaos", "pause", "--broker", "1", code=0)
     until(
         lambda: odradek("cluster", "status").out.splitlines(),
         lambda status: status and "broker 1 does not answer" in status[0],

@@ -47,8 +47,7 @@ def test_the_final_settings_are_shown_with_their_sources(odradek: Run, tmp_path:
     """File, environment and command line, the later winning, each named."""
     file = tmp_path / "server.properties"
     file.write_text(f"node.id=4\nlisteners={LISTENERS}\nnum.partitions=7\nlog.retention.hours=1\nnum.io.threads=8\n")
-    outcome = odradek("server", "config", "-c", str(file), "-X", "num.partitions=9", "--json")
-    assert outcome.code == 0
+    outcome = odradek("server", "config", "-c", str(file), "-X", "num.partitions=9", "--json", code=0)
     answer = json.loads(outcome.out)
     found = {row["name"]: (row["value"], row["source"]) for row in answer["settings"]}
     assert found["node.id"] == ("4", str(file))
@@ -61,6 +60,5 @@ def test_the_final_settings_are_shown_with_their_sources(odradek: Run, tmp_path:
 def test_settings_that_a_server_would_refuse_are_not_shown_as_sound(odradek: Run) -> None:
     """What `server run` checks last, the listener of a node that is a quorum of its own, is checked here as well."""
     for command in ("run", "config"):
-        outcome = odradek("server", command, "-X", "node.id=1")
-        assert outcome.code == 2, command
+        outcome = odradek("server", command, "-X", "node.id=1", code=2)
         assert "the CONTROLLER listener needs a port of its own, not 0" in outcome.err

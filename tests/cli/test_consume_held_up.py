@@ -92,8 +92,7 @@ def test_a_partition_is_read_as_soon_as_it_has_a_leader_again(
             cluster.start(target)
 
     monkeypatch.setattr(Screen, "say", say)
-    outcome = odradek("consume", name, "--from-beginning", "-e", "-b", cluster.bootstrap)
-    assert outcome.code == 0
+    outcome = odradek("consume", name, "--from-beginning", "-e", "-b", cluster.bootstrap, code=0)
     assert sorted(outcome.out.split()) == sorted(f"{part}-{number}" for part in range(3) for number in range(RECORDS))
     assert next(text for text in told if text.startswith("held up: ")).startswith(f"held up: {name}-1: ")
 

@@ -127,8 +127,7 @@ def test_the_demo_survives_on_real_processes(odradek_process: Run, place: Path) 
 
     The death is noticed by a connection that breaks or is refused, long before a session would be over.
     """
-    outcome = odradek_process("demo", "--seed", "3", "--json", "--data", str(place))
-    assert outcome.code == 0, outcome
+    outcome = odradek_process("demo", "--seed", "3", "--json", "--data", str(place), code=0)
     facts = json.loads(outcome.out)
     assert facts["verdict"] == "survived"
     assert facts["acknowledged"] == facts["read"] > 1000

@@ -44,7 +44,7 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
 ) -> None:
     """Members, committed offsets and lag; a reset only with --execute and without members."""
     topic = odradek_topic
-    assert odradek("produce", topic, "--count", "10", "-q").code == 0
+    odradek("produce", topic, "--count", "10", "-q", code=0)
     with (
         classic_member(kafka_bootstrap, "old", topic),
         odradek_sync_member(bootstrap, "new", topic) as member,
@@ -63,22 +63,22 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
         assert "lag 7" in odradek("group", "describe", "new").out.splitlines()[0]
         refused = odradek("group", "reset-offsets", "new", "-o", "beginning", "--execute")
         assert (refused.code, "NON_EMPTY_GROUP" in refused.err) == (1, True)
-        assert odradek("group", "delete", "new", "--yes").code == 1
+        odradek("group", "delete", "new", "--yes", code=1)
         member.unsubscribe()
     for group in ("old", "new"):
         shown = json.loads(odradek("group", "reset-offsets", group, "-o", "-4", "--json").out)
         assert [(row["committed"] in (1, 3), row["new"]) for row in shown] == [(True, 6)]
         assert json.loads(odradek("group", "describe", group, "--json").out)[0]["partitions"][0]["lag"] > 4
-        assert odradek("group", "reset-offsets", group, "-o", "-4", "--execute", "-q").code == 0
-        assert odradek("group", "reset-offsets", group, "--shift-by", "-2", "--execute", "-q").code == 0
+        odradek("group", "reset-offsets", group, "-o", "-4", "--execute", "-q", code=0)
+        odradek("group", "reset-offsets", group, "--shift-by", "-2", "--execute", "-q", code=0)
         assert json.loads(odradek("group", "describe", group, "--json").out)[0]["partitions"][0]["committed"] == 4
-    assert odradek("group", "delete-offsets", "old", topic, "--yes", "-q").code == 0
+    odradek("group", "delete-offsets", "old", topic, "--yes", "-q", code=0)
     assert json.loads(odradek("group", "describe", "old", "--json").out)[0]["partitions"] == []
     assert "no offset is committed" in odradek("group", "describe", "old").out
-    assert odradek("group", "delete", "old", "new", "--yes", "-q").code == 0
+    odradek("group", "delete", "old", "new", "--yes", "-q", code=0)
     missing = odradek("group", "describe", "old")
     assert (missing.code, "GROUP_ID_NOT_FOUND" in missing.err) == (1, True)
-    assert odradek("group", "reset-offsets", "made", f"{topic}/0", "-o", "7", "--execute", "-q").code == 0
+    odradek("group", "reset-offsets", "made", f"{topic}/0", "-o", "7", "--execute", "-q", code=0)
     assert json.loads(odradek("group", "describe", "made", "--json").out)[0]["state"] == "Empty"
 
 
@@ -106,13 +106,13 @@ def test_a_command_goes_on_where_its_group_was(
 ) -> None:
     """What was printed is committed; an expression is resolved by the coordinator."""
     topic = odradek_topic
-    assert odradek("produce", topic, "--count", "10", "-q").code == 0
+    odradek("produce", topic, "--count", "10", "-q", code=0)
     shown = ["consume", topic, "-G", "readers", "-o", "beginning", "-f", r"%o\n"]
     assert odradek(*shown, "-c", "4").out.split() == ["0", "1", "2", "3"]
     assert odradek(*shown, "-e").out.split() == ["4", "5", "6", "7", "8", "9"]
     by_pattern = ["consume", f"^{topic[:-1]}", *shown[2:]]
     assert odradek(*by_pattern, "-e").out == ""
-    assert odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q").code == 0
+    odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q", code=0)
     assert odradek(*by_pattern, "-e").out.split() == ["8", "9"]
 
     batches = Reader.batches
@@ -124,7 +124,7 @@ def test_a_command_goes_on_where_its_group_was(
                 signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(Reader, "batches", told_to_end)
-    assert odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q").code == 0
+    odradek("group", "reset-offsets", "readers", "-o", "8", "--execute", "-q", code=0)
     ended = odradek(*shown)
     assert (ended.code, ended.out.split()) == (130, ["8", "9"])
     (described,) = json.loads(odradek("group", "describe", "readers", "--json").out)

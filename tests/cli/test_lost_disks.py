@@ -107,12 +107,10 @@ def test_who_starts_brokers_is_told_before_the_first_one_starts(
 ) -> None:
     """One lost disk is said, and the brokers start; of two nothing is started."""
     cluster = lay(3, [3])
-    told = odradek(*words.split(), "--data", str(cluster.directory))
-    assert told.code == 0, told
+    told = odradek(*words.split(), "--data", str(cluster.directory), code=0)
     assert "broker 3 has run before, but its data directory " in told.err
     shutil.rmtree(cluster.nodes[2].log_directory)
-    refused = odradek(*words.split(), "--data", str(cluster.directory))
-    assert refused.code == 1, refused
+    refused = odradek(*words.split(), "--data", str(cluster.directory), code=1)
     message, remedy = refused.err.splitlines()
     assert message.startswith("odradek: brokers 2, 3 ran before, and nothing of it is in ")
     assert remedy.startswith("  try: put back a copy of one of their directories")

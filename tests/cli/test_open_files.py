@@ -83,8 +83,7 @@ def test_a_system_that_refuses_its_hard_limit_is_asked_for_less(
 def test_a_broker_raises_its_limit_at_its_start(shell: Run, place: Path) -> None:
     """Started by a shell with a low soft limit, as most have; its log says what it did."""
     wanted = min(ALLOWED, MOST_OPEN_FILES)
-    outcome = shell(f"ulimit -Sn 512; odradek cluster up -d -n 1 --timeout 90 --data {place}")
-    assert outcome.code == 0, outcome
+    shell(f"ulimit -Sn 512; odradek cluster up -d -n 1 --timeout 90 --data {place}", code=0)
     pid = LocalCluster.load(place).nodes[1].pid
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (wanted, HARD)
     assert f"odradek.server: may open {wanted} files and connections, not 512: the hard limit" in "".join(

@@ -32,8 +32,7 @@ def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> Non
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
     """Where they are cannot be printed: that is an error, which says that they run."""
-    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} >/dev/full")
-    assert outcome.code == 1
+    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} >/dev/full", code=1)
     assert "the brokers run, but that could not be printed: No space left on device" in outcome.err
     assert "Traceback" not in outcome.err
     assert LocalCluster.load(place).running(1)
@@ -41,16 +40,15 @@ def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
 
 def test_what_was_done_is_said_when_the_rest_is_not(odradek: Run, shell: Run, home: Path, place: Path) -> None:
     """Pipes that close, topics of which one cannot be made, a workload that is interrupted."""
-    assert shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place}").code == 0
-    partly = odradek("topic", "create", "a.b", "a_b", "c")
-    assert partly.code == 1
+    shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place}", code=0)
+    partly = odradek("topic", "create", "a.b", "a_b", "c", code=1)
     assert "a.b created" in partly.err.splitlines()[0]
     assert partly.err.splitlines()[1] == "not tried: c"
     assert "collides with 'a.b'" in partly.err.splitlines()[2]
     refused = odradek("topic", "elect", "nope-0").out.splitlines()[1]
     assert refused.split()[:2] == ["nope-0", "UNKNOWN_TOPIC_OR_PARTITION:"]
 
-    assert odradek("produce", "a.b", "--count", "20000").code == 0
+    odradek("produce", "a.b", "--count", "20000", code=0)
     for words in ("topic list | true", "consume a.b -o beginning | head -1", "cluster status --watch | head -3"):
         outcome = shell(f"odradek {words}")
         assert (outcome.code, outcome.err) == (0, ""), words

@@ -83,8 +83,7 @@ class ProducerWithoutAnswers(Generic[K, V]):
 def test_a_third_ctrl_c_keeps_produce_from_no_summary(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is unknown is counted, and the code is 1, although somebody is impatient while the producer is closed."""
     monkeypatch.setattr(client, "Producer", ProducerWithoutAnswers, raising=False)
-    outcome = odradek("produce", "orders", "--count", "0", "-b", "127.0.0.1:1")
-    assert outcome.code == FAILED, outcome
+    outcome = odradek("produce", "orders", "--count", "0", "-b", "127.0.0.1:1", code=FAILED)
     assert "stopping: 2 records are on their way" in outcome.err
     assert "3 records were not acknowledged yet; they may be written or not" in outcome.err
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # until the process has ended
@@ -127,8 +126,7 @@ def test_a_write_that_is_given_up_sums_up(odradek: Run, tmp_path: Path) -> None:
     """Nobody acknowledges anything: it says what is on its way, and at its end that nobody knows what became of it."""
     history = tmp_path / "history"
     words = ("chaos", "write", "orders", "--history", str(history), "--timeout", "7", "-b", "127.0.0.1:1")
-    outcome = odradek(*words, "--json")
-    assert outcome.code == FAILED, outcome
+    outcome = odradek(*words, "--json", code=FAILED)
     assert (
         outcome.err
         == "stopping: 3 records are on their way, for --timeout at most; a second Ctrl-C does not wait for them\n"
@@ -152,8 +150,7 @@ def test_a_write_tells_people_what_is_unknown(odradek: Run) -> None:
 
 def test_a_history_that_cannot_be_written_is_refused_at_once(odradek: Run, tmp_path: Path) -> None:
     """Before a cluster is looked for, by its name, with what to do."""
-    outcome = odradek("chaos", "write", "orders", "--history", str(tmp_path), "-b", "127.0.0.1:1")
-    assert outcome.code == USAGE
+    outcome = odradek("chaos", "write", "orders", "--history", str(tmp_path), "-b", "127.0.0.1:1", code=USAGE)
     assert outcome.err == f"odradek: --history {tmp_path}: Is a directory\n  try: give a file that can be written\n"
 
 

@@ -95,7 +95,7 @@ def test_a_demo_that_is_told_again_waits_for_no_broker(
                 assert child.wait(600) == -signal.SIGKILL
 
     monkeypatch.setattr(Demo, "run", begin)
-    assert odradek("demo", "--seed", "1").code == 130
+    odradek("demo", "--seed", "1", code=130)
     assert nothing_stays(clusters, places)
 
 
@@ -110,7 +110,7 @@ def test_a_demo_that_is_told_to_end_before_it_begins_starts_nothing(
         return create(*words, **named)
 
     monkeypatch.setattr(LocalCluster, "create", told)
-    assert odradek("demo", "--seed", "1").code == 130
+    odradek("demo", "--seed", "1", code=130)
     assert clusters == []
     assert [*places.iterdir()] == []
 
@@ -125,7 +125,7 @@ def test_a_cluster_that_is_told_again_leaves_nothing(
         await asyncio.Event().wait()
 
     monkeypatch.setattr("odradek_chaos.harness.waiting.wait_until_ready", told)
-    assert odradek("cluster", "up").code == 130
+    odradek("cluster", "up", code=130)
     assert nothing_stays(clusters, places)
 
 

@@ -161,7 +161,7 @@ def test_new_partitions_are_waited_for_as_long_as_one_more_gets_its_leader(
         monkeypatch.setenv("ODRADEK_BOOTSTRAP", ",".join(lively))
         monkeypatch.setattr("odradek.Admin", partial(Admin, request_timeout_ms=3_000))  # may ask the frozen one first
         if words.startswith("alter"):
-            assert odradek("topic", "create", "orders", "-p", "1", "-r", "1").code == 0
+            odradek("topic", "create", "orders", "-p", "1", "-r", "1", code=0)
         cluster.freeze(frozen)
         said: list[str] = []
 
@@ -272,18 +272,17 @@ def test_quotas_are_set_listed_and_removed(odradek: Run, odradek_bootstrap: str)
         odradek("quota", "set", "--user", "carol", "producer_byte_rate=1048576", "request_percentage=12.5", *at).code
         == 0
     )
-    assert odradek("quota", "set", "--user", "carol", "--client-defaults", "consumer_byte_rate=5", *at).code == 0
+    odradek("quota", "set", "--user", "carol", "--client-defaults", "consumer_byte_rate=5", *at, code=0)
     listed = json.loads(odradek("quota", "list", "--user", "carol", "--json", *at).out)
     assert listed == [
         {"user": "carol", "client_id": None, "quota": "producer_byte_rate", "value": 1048576},
         {"user": "carol", "client_id": None, "quota": "request_percentage", "value": 12.5},
         {"user": "carol", "client_id": "<default>", "quota": "consumer_byte_rate", "value": 5},
     ]
-    assert odradek("quota", "remove", "--user", "carol", *at).code == 0
-    assert odradek("quota", "remove", "--user", "carol", "--client-defaults", "consumer_byte_rate", *at).code == 0
+    odradek("quota", "remove", "--user", "carol", *at, code=0)
+    odradek("quota", "remove", "--user", "carol", "--client-defaults", "consumer_byte_rate", *at, code=0)
     assert json.loads(odradek("quota", "list", "--user", "carol", "--json", *at).out) == []
-    refused = odradek("quota", "set", "--user", "carol", "producer_byte_rate=0.5", *at)
-    assert refused.code == 1
+    refused = odradek("quota", "set", "--user", "carol", "producer_byte_rate=0.5", *at, code=1)
     assert "whole bytes a second" in refused.err
 
 

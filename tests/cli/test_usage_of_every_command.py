@@ -293,8 +293,7 @@ def test_a_misspelt_key_of_the_command_config_is_told(
 ) -> None:
     """Passed over it would be a connection without TLS, or without a user."""
     (file := tmp_path / "client.properties").write_text(f"acks=all\nclient.dns.lookup=use_all_dns_ips\n{text}\n")
-    outcome = odradek("--command-config", str(file), "topic", "list", "-b", "127.0.0.1:1")
-    assert outcome.code == USAGE, outcome
+    outcome = odradek("--command-config", str(file), "topic", "list", "-b", "127.0.0.1:1", code=USAGE)
     sentence, hint = outcome.err.splitlines()[-2:]
     assert said in sentence
     assert remedy in hint
@@ -312,8 +311,7 @@ def test_the_other_protocols_port_is_named(
         outcome = odradek(*words)
         assert (outcome.code, said in outcome.err) == (UNREACHABLE, True), outcome
         assert "`odradek cluster list`" in outcome.err
-    examined = odradek("doctor", "-b", kafka, "--json")
-    assert examined.code == UNREACHABLE
+    examined = odradek("doctor", "-b", kafka, "--json", code=UNREACHABLE)
     assert "is a listener for Kafka's clients" in examined.out
 
 
@@ -324,4 +322,4 @@ def test_what_nobody_checks_and_nothing_matches_is_said(
     monkeypatch.setenv("ODRADEK_BOOTSTRAP", odradek_bootstrap)
     (tmp_path / "password").write_text("secret\n")
     assert "nobody checks it" in odradek("user", "set", "me", "--password-file", str(tmp_path / "password")).err
-    assert odradek("user", "delete", "me", "--yes").code == 0
+    odradek("user", "delete", "me", "--yes", code=0)

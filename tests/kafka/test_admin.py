@@ -26,6 +26,12 @@ TOPIC = ConfigResource.Type.TOPIC
 
 
 @pytest.fixture
+def address(kafka_bootstrap: str) -> str:
+    """One broker's."""
+    return kafka_bootstrap.partition(",")[0]
+
+
+@pytest.fixture
 def admin(kafka_bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka_bootstrap})
 
@@ -72,12 +78,11 @@ def test_topics_are_created_grown_described_and_deleted(admin: AdminClient, topi
     assert error_of(admin.delete_topics([topic])) == "UNKNOWN_TOPIC_OR_PART"
 
 
-def test_a_topic_that_is_named_twice_is_not_deleted(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+def test_a_topic_that_is_named_twice_is_not_deleted(odradek_cluster: Cluster, address: str, topic: str) -> None:
     """INVALID_REQUEST for it, as in Kafka; the others of the request are deleted."""
     names = [f"{topic}-{letter}" for letter in "abc"]
     for name in names:
         odradek_cluster.create_topic(name, partitions=1)
-    address = kafka_bootstrap.partition(",")[0]
     described = ask(address, 75, 0, {"topics": [{"name": names[1]}], "response_partition_limit": 9, "cursor": None})
     by_id = {"name": None, "topic_id": described["topics"][0]["topic_id"]}
     unknown = {"name": None, "topic_id": bytes([7] * 16)}
@@ -180,12 +185,11 @@ def test_producers_and_transactions_are_described(
 
 
 def test_the_cluster_and_its_quorum_are_described(
-    admin: AdminClient, odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+    admin: AdminClient, odradek_cluster: Cluster, address: str, odradek_topic: str
 ) -> None:
     """Brokers by the addresses of this listener; the quorum's leader is the controller; sizes of replicas."""
     cluster = admin.describe_cluster().result(PATIENCE_S)
     assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == odradek_cluster.kafka_addresses
-    address = kafka_bootstrap.partition(",")[0]
     quorum = ask(
         address, 55, 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
     )
@@ -197,11 +201,8 @@ def test_the_cluster_and_its_quorum_are_described(
     assert ask(address, 60, 2, {"endpoint_type": 2})["error_code"] == 114  # MISMATCHED_ENDPOINT_TYPE
 
 
-def test_a_replica_moves_to_no_other_directory(
-    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
-) -> None:
+def test_a_replica_moves_to_no_other_directory(odradek_cluster: Cluster, address: str, odradek_topic: str) -> None:
     """There is one: who moves a replica there has nothing to do, and each other case has Kafka's code."""
-    address = kafka_bootstrap.partition(",")[0]
     (directory,) = ask(address, 35, 4, {"topics": None})["results"]
     here = {"name": odradek_topic, "partitions": [0, 1]}
     asked = [
@@ -228,9 +229,8 @@ def test_a_replica_moves_to_no_other_directory(
     assert partition["error_code"] == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def test_resources_that_may_have_configs_are_listed(kafka_bootstrap: str, odradek_topic: str) -> None:
+def test_resources_that_may_have_configs_are_listed(address: str, odradek_topic: str) -> None:
     """All types, or those that are named; version 0 asks for client metrics alone (KIP-1142)."""
-    address = kafka_bootstrap.partition(",")[0]
 
     def listed(*types: int) -> list[tuple[int, str]]:
         found = ask(address, 74, 1, {"resource_types": list(types)})
@@ -248,10 +248,9 @@ def test_resources_that_may_have_configs_are_listed(kafka_bootstrap: str, odrade
     assert ask(address, 74, 0, {})["config_resources"] == []
 
 
-def test_a_topic_is_described_by_its_id(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+def test_a_topic_is_described_by_its_id(odradek_cluster: Cluster, address: str, topic: str) -> None:
     """Java's admin client writes an empty name beside the id, others none; an id wins over a name, as in Kafka."""
     odradek_cluster.create_topic(topic, partitions=2)
-    address = kafka_bootstrap.partition(",")[0]
     (known,) = ask(address, 3, 12, {"topics": [{"name": topic}]})["topics"]
     for name in ("", None, "another"):
         (told,) = ask(address, 3, 12, {"topics": [{"topic_id": known["topic_id"], "name": name}]})["topics"]
@@ -278,9 +277,8 @@ def test_whoever_asks_is_told_what_it_may_do(admin: AdminClient, kafka_bootstrap
         assert found == [{*OPERATIONS[kind]} if asked else set() for kind in kinds]
 
 
-def test_features_and_voters_stay_as_they_are(kafka_bootstrap: str) -> None:
+def test_features_and_voters_stay_as_they_are(address: str) -> None:
     """A feature's own level is taken, any other fails the whole request; voters are refused as with kraft.version 0."""
-    address = kafka_bootstrap.partition(",")[0]
 
     def updated(version: int, **levels: int) -> dict[str, Any]:
         updates = [{"feature": name.replace("_", "."), "max_version_level": level} for name, level in levels.items()]
@@ -324,12 +322,9 @@ def test_a_group_has_configs_of_its_own(odradek_cluster: Cluster, kafka_bootstra
         assert time.monotonic() < end, "the coordinator does not go by it"
 
 
-def test_leaders_are_elected_and_partitions_reassigned(
-    odradek_cluster: Cluster, kafka_bootstrap: str, topic: str
-) -> None:
+def test_leaders_are_elected_and_partitions_reassigned(odradek_cluster: Cluster, address: str, topic: str) -> None:
     """Kafka's tool asks to take back throttles, too, that nobody has set."""
     odradek_cluster.create_topic(topic, replication_factor=2)
-    address = kafka_bootstrap.partition(",")[0]
     partitions = [{"topic": topic, "partitions": [0]}]
     elected = ask(address, 43, 2, {"election_type": 0, "topic_partitions": partitions})
     assert elected["replica_election_results"][0]["partition_result"][0]["error_code"] == 84  # ELECTION_NOT_NEEDED

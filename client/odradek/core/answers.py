@@ -7,67 +7,50 @@ from typing import Protocol
 
 
 class ProduceAnswer(Protocol):
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def error_message(self) -> str: ...
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def log_append_time_ms(self) -> int: ...
-    @property
-    def current_leader_id(self) -> int: ...
-    @property
-    def current_leader_epoch(self) -> int: ...
+    error_code: int
+    error_message: str
+    base_offset: int
+    log_append_time_ms: int
+    current_leader_id: int
+    current_leader_epoch: int
 
 
 class FetchedPartition(Protocol):
-    @property
-    def fetch_offset(self) -> int: ...
-    @property
-    def request_leader_epoch(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
+    fetch_offset: int
+    request_leader_epoch: int
+    high_watermark: int
+    log_start_offset: int
 
 
 class PartitionMetadata(Protocol):
-    @property
-    def partition(self) -> int: ...
-    @property
-    def leader_id(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
+    partition: int
+    leader_id: int
+    leader_epoch: int
 
 
 class TopicMetadata(Protocol):
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def topic_id(self) -> bytes: ...
+    error_code: int
+    topic: str
+    topic_id: bytes
+
     @property
     def partitions(self) -> Sequence[PartitionMetadata]: ...
 
 
 class BrokerMetadata(Protocol):
-    @property
-    def broker_id(self) -> int: ...
+    broker_id: int
+
     @property
     def endpoints(self) -> Mapping[str, str]: ...
-    @property
-    def fenced(self) -> bool: ...
+
+    fenced: bool
 
 
 class Metadata(Protocol):
-    @property
-    def cluster_id(self) -> str: ...
-    @property
-    def controller_id(self) -> int: ...
-    @property
-    def listener(self) -> str: ...
+    cluster_id: str
+    controller_id: int
+    listener: str
+
     @property
     def brokers(self) -> Sequence[BrokerMetadata]: ...
     @property
