@@ -10,6 +10,7 @@ from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import Effect, Finished
 from odradek.core.sender import Sender
 from odradek.shared.config import ProducerConfig, build
+from odradek.shared.errors import BrokerUnreachable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
@@ -67,6 +68,20 @@ class Bench:
         batches, effects = self.sender.drain(broker, self.now, room, credit)
         self.take(effects)
         return batches
+
+    def drain_after(self, ms: int) -> list[Batch]:
+        self.wait(ms)
+        return self.drain()
+
+    def sent(self, *values: str) -> list[Batch]:
+        """A full batch for each record, on the wire."""
+        batches = [self.put(value) for value in values]
+        self.drain()
+        return batches
+
+    def break_stream(self) -> None:
+        """Its answers are lost."""
+        self.take(self.sender.on_stream_broken(1, self.now, BrokerUnreachable("gone")))
 
     def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> None:
         answer = pb.ProduceAnswer(error_code=code, **{"base_offset": 5, "log_append_time_ms": -1, **fields})

@@ -8,7 +8,7 @@ import pytest
 from odradek.core.batches import Batch
 from odradek.core.send_effects import DropStream, RefreshMetadata
 from odradek.core.sequences import Sequences
-from odradek.shared.errors import BootstrapError, BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
+from odradek.shared.errors import BootstrapError, BrokerError, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
@@ -43,8 +43,7 @@ def test_linger_delays_a_batch_until_it_is_due_or_full() -> None:
     batch = bench.put("a", full=False)
     assert bench.drain() == []
     assert bench.sender.next_deadline_ms(bench.now) == bench.now + 5
-    bench.wait(5)
-    assert bench.drain() == [batch]
+    assert bench.drain_after(5) == [batch]
     full = bench.put("b", full=True)
     assert bench.drain() == [full]
 
@@ -87,13 +86,11 @@ def test_retries_keep_order_and_sequence() -> None:
 def test_out_of_order_answers_do_not_bump() -> None:
     """CL-08: a later batch is refused because an earlier one was, and is heard of first; it is only tried again."""
     bench = Bench()
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
+    one, two = bench.sent("a", "b")
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert not bench.sender.sequences.needs_producer_id
     bench.answer(one, base_offset=10)
-    bench.wait(100)
-    assert sequences(bench.drain()) == [1]
+    assert sequences(bench.drain_after(100)) == [1]
     bench.answer(two, base_offset=11)
     assert [batch.base_offset for batch in bench.finished] == [10, 11]
 
@@ -101,15 +98,12 @@ def test_out_of_order_answers_do_not_bump() -> None:
 def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
     """CL-09: the batch right after the last acknowledged one is out of order: renumber from 0 under a new epoch."""
     bench = Bench()
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.answer(one)
-    two, three = bench.put("b"), bench.put("c")
-    bench.drain()
+    two, three = bench.sent("b", "c")
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.sender.sequences.needs_producer_id
-    bench.wait(100)
-    assert bench.drain() == [], "nothing goes while the third is on the wire under the old epoch"
+    assert bench.drain_after(100) == [], "nothing goes while the third is on the wire under the old epoch"
     bench.answer(three, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.drain() == [], "nothing goes without the new epoch"
     bench.sender.sequences.on_producer_id(77, 1)
@@ -123,21 +117,18 @@ def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
 def test_who_is_overtaken_by_a_larger_epoch_leaves_the_producer_id() -> None:
     """R-240: a stranger who writes under it with the largest epoch would hold the producer up for ever."""
     bench = Bench()
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.INVALID_PRODUCER_EPOCH)
     sequences = bench.sender.sequences
     assert sequences.needs_producer_id
     assert (sequences.producer_id, sequences.producer_epoch) == (-1, -1), "what the next id is asked for with"
-    bench.wait(100)
-    assert bench.drain() == []
+    assert bench.drain_after(100) == []
     sequences.on_producer_id(78, 0)
     assert bench.drain() == [batch]
     header = read_header(batch.encoded)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (78, 0, 0)
 
 
-LOST = BrokerUnreachable("gone")
 GAPS = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -150,11 +141,9 @@ def test_a_batch_that_may_be_written_is_not_sent_under_another_epoch(code: Error
     """R-249: its answer was lost, and a broker that has forgotten it takes its repetition for a gap. So the records may
     be in the log, and the caller is told; the broker would not recognise them under a new epoch."""
     bench = Bench()
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
-    bench.take(bench.sender.on_stream_broken(1, bench.now, LOST))
-    bench.wait(100)
-    assert bench.drain() == [one, two]
+    one, two = bench.sent("a", "b")
+    bench.break_stream()
+    assert bench.drain_after(100) == [one, two]
     third = bench.put("c")
     bench.answer(one, code)
     assert isinstance(one.error, BrokerError)
@@ -163,40 +152,34 @@ def test_a_batch_that_may_be_written_is_not_sent_under_another_epoch(code: Error
     assert not bench.sender.sequences.needs_producer_id
     bench.answer(two)
     assert not bench.sender.sequences.needs_producer_id, "what was known of the first is known by the second"
-    bench.wait(100)
-    assert sequences(bench.drain()) == [2]
+    assert sequences(bench.drain_after(100)) == [2]
     assert (two.error, third.done) == (None, False)
 
 
 def test_what_was_never_sent_goes_on_behind_batches_that_may_be_written() -> None:
     """The broker knows none of them any more: they fail, and the next begins a new epoch."""
     bench = Bench()
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
-    bench.take(bench.sender.on_stream_broken(1, bench.now, LOST))
-    bench.wait(100)
-    bench.drain()
+    one, two = bench.sent("a", "b")
+    bench.break_stream()
+    bench.drain_after(100)
     third = bench.put("c")
     bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.finished == [one, two]
     bench.sender.sequences.on_producer_id(77, 1)
-    bench.wait(100)
-    assert bench.drain() == [third]
+    assert bench.drain_after(100) == [third]
     assert (sequences([third]), read_header(third.encoded).producer_epoch) == ([0], 1)
 
 
 def test_a_new_epoch_leaves_out_who_may_be_written() -> None:
     """R-249: the first was refused before it was written, so it goes again. The answer to the second was lost."""
     bench = Bench()
-    one, two, third = bench.put("a"), bench.put("b"), bench.put("c")
-    bench.drain()
+    one, two, third = bench.sent("a", "b", "c")
     bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    bench.take(bench.sender.on_stream_broken(1, bench.now, LOST))
+    bench.break_stream()
     bench.sender.sequences.on_producer_id(77, 1)
-    bench.wait(100)
-    assert bench.drain() == [one]
+    assert bench.drain_after(100) == [one]
     assert sequences([one]) == [0]
     bench.answer(one)
     assert bench.drain() == [third]
@@ -208,12 +191,10 @@ def test_a_new_epoch_leaves_out_who_may_be_written() -> None:
 def test_an_error_for_good_says_that_an_earlier_attempt_may_have_written() -> None:
     """R-15: the broker refused the repetition, and nobody knows what became of the first."""
     bench = Bench()
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
+    one, two = bench.sent("a", "b")
     bench.answer(two, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    bench.take(bench.sender.on_stream_broken(1, bench.now, LOST))
-    bench.wait(100)
-    bench.drain()
+    bench.break_stream()
+    bench.drain_after(100)
     bench.answer(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert [batch.error.maybe_written for batch in (one, two) if batch.error] == [True, False]
 
@@ -221,8 +202,7 @@ def test_an_error_for_good_says_that_an_earlier_attempt_may_have_written() -> No
 def test_a_duplicate_is_a_success_without_an_offset() -> None:
     """CL-10: DUPLICATE_SEQUENCE_NUMBER says that the record is there, not where."""
     bench = Bench()
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset=-1)
     assert bench.finished == [batch]
     assert batch.error is None
@@ -231,11 +211,9 @@ def test_a_duplicate_is_a_success_without_an_offset() -> None:
 
 def sent_until_the_first_expires(bench: Bench) -> tuple[Batch, Batch]:
     """Two batches half a second apart, of which none is answered within the second that there is."""
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.now += 500
-    two = bench.put("b")
-    bench.drain()
+    [two] = bench.sent("b")
     bench.wait(500)
     return one, two
 
@@ -258,8 +236,7 @@ def test_an_expired_batch_is_resolved_by_those_after_it() -> None:
 def test_an_expired_batch_that_left_a_hole_bumps_the_epoch() -> None:
     """The broker never got the expired batch: what comes next starts a new epoch."""
     bench = Bench(delivery_timeout_ms=1_000)
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.wait(1_000)
     bench.answer(one, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert bench.sender.sequences.needs_producer_id
@@ -272,23 +249,20 @@ def test_an_expired_batch_that_left_a_hole_bumps_the_epoch() -> None:
 def test_an_error_that_cannot_be_retried_ends_one_batch_only() -> None:
     """The batch fails with the broker's error, the next one goes on under a new epoch."""
     bench = Bench()
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
+    one, two = bench.sent("a", "b")
     bench.answer(one, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(one.error, BrokerError)
     assert one.error.code is ErrorCode.MESSAGE_TOO_LARGE
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.sender.sequences.on_producer_id(77, 1)
-    bench.wait(100)
-    assert bench.drain() == [two]
+    assert bench.drain_after(100) == [two]
     assert sequences([two]) == [0]
 
 
 def test_a_new_leader_gets_the_batches_at_once() -> None:
     """A refused batch does not sit out its pause when metadata names another leader."""
     bench = Bench()
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=-1)
     assert any(isinstance(effect, RefreshMetadata) for effect in bench.other)
     assert bench.drain(broker=2) == []
@@ -300,8 +274,7 @@ def test_a_new_leader_gets_the_batches_at_once() -> None:
 def test_a_hint_of_the_new_leader_is_used_at_once() -> None:
     """KIP-951: NOT_LEADER_OR_FOLLOWER with the new leader needs no metadata."""
     bench = Bench()
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=3, current_leader_epoch=9)
     assert bench.drain(broker=3) == [batch]
 
@@ -311,22 +284,19 @@ def test_a_broken_stream_returns_its_batches_in_order() -> None:
     bench = Bench()
     sent = [bench.put(str(number)) for number in range(3)]
     bench.drain()
-    bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
-    bench.wait(100)
-    assert bench.drain() == sent
+    bench.break_stream()
+    assert bench.drain_after(100) == sent
     assert sequences(sent) == [0, 1, 2]
 
 
 def again_at_a_new_leader(bench: Bench) -> None:
-    batch = bench.put("before")
-    bench.drain()
+    [batch] = bench.sent("before")
     bench.answer(batch)
     bench.lead(2)
 
 
 def again_after_an_election(bench: Bench) -> None:
-    batch = bench.put("before")
-    bench.drain()
+    [batch] = bench.sent("before")
     bench.answer(batch)
     bench.lead(1)
 
@@ -366,8 +336,7 @@ def test_a_leader_that_may_not_know_the_producer_gets_one_batch_at_a_time(unknow
 def test_an_answer_of_the_last_leader_does_not_speak_for_the_next() -> None:
     """It was on its way while the partition got another leader."""
     bench = Bench()
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.lead(2)
     bench.answer(one)
     two = bench.put("b")
@@ -391,8 +360,7 @@ def test_retries_are_bounded_by_number_too() -> None:
     bench = Bench(retries=1)
     batch = bench.put("a")
     for _ in range(2):
-        bench.wait(1_000)
-        assert bench.drain() == [batch]
+        assert bench.drain_after(1_000) == [batch]
         bench.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert isinstance(batch.error, BrokerError)
 
@@ -408,8 +376,7 @@ def test_retries_are_bounded_by_number_too() -> None:
 def test_a_timeout_says_whether_the_record_may_be_written(code: ErrorCode, maybe: bool) -> None:
     """R-15: only NOT_ENOUGH_REPLICAS says that nothing was written."""
     bench = Bench(delivery_timeout_ms=1_000)
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, code)
     bench.wait(1_000)
     assert isinstance(batch.error, DeliveryTimeout)
@@ -444,8 +411,7 @@ def test_nobody_reached_is_one_text_in_whatever_order_the_brokers_were_asked() -
 def test_a_timeout_counts_its_attempts() -> None:
     """One is not "1 attempts"."""
     bench = Bench(delivery_timeout_ms=1_000, retry_backoff_ms=100)
-    batch = bench.put("a")
-    bench.drain()
+    [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.REQUEST_TIMED_OUT)
     bench.wait(1_000)
     assert isinstance(batch.error, DeliveryTimeout)
@@ -512,8 +478,7 @@ def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one() -> None:
     """R-249: another partition had the hole. Here the broker would take 0 of the new epoch, and refuse the rest of the
     old one, which is still on its way."""
     bench = Bench()
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.sender.sequences.on_producer_id(77, 1)
     two = bench.put("b")
     assert bench.drain() == []
@@ -526,15 +491,12 @@ def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one() -> None:
 def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch() -> None:
     """R-249: the new epoch came soon. What is on the wire may have been written, or goes again behind the others."""
     bench = Bench()
-    two, three = bench.put("b"), bench.put("c")
-    bench.drain()
+    two, three = bench.sent("b", "c")
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.sender.sequences.on_producer_id(77, 1)
-    bench.wait(100)
-    assert bench.drain() == []
+    assert bench.drain_after(100) == []
     bench.answer(three, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    bench.wait(100)
-    assert bench.drain() == [two]
+    assert bench.drain_after(100) == [two]
     bench.answer(two)
     assert bench.drain() == [three]
     assert sequences([three]) == [1]
@@ -543,13 +505,11 @@ def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch() -
 def test_a_hole_under_an_older_epoch_asks_for_no_other_one() -> None:
     """R-249: the epoch that there is by now is new to this partition."""
     bench = Bench()
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     bench.sender.sequences.on_producer_id(77, 1)
     bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert not bench.sender.sequences.needs_producer_id
-    bench.wait(100)
-    assert bench.drain() == [one]
+    assert bench.drain_after(100) == [one]
     assert sequences([one]) == [0]
 
 
@@ -561,8 +521,7 @@ def test_an_expired_batch_is_judged_only_when_all_others_are_answered() -> None:
     bench.answer(two, ErrorCode.NOT_ENOUGH_REPLICAS)
     bench.answer(one)
     assert not bench.sender.sequences.needs_producer_id
-    bench.wait(100)
-    assert bench.drain() == [two]
+    assert bench.drain_after(100) == [two]
     assert sequences([two]) == [1]
     bench.answer(two)
     assert not bench.sender.sequences.needs_producer_id
@@ -571,13 +530,11 @@ def test_an_expired_batch_is_judged_only_when_all_others_are_answered() -> None:
 def test_a_hole_under_a_new_epoch_is_not_filled_by_what_was_acknowledged_before() -> None:
     """R-249: sequences of the old epoch count for nothing in the new one."""
     bench = Bench(delivery_timeout_ms=1_000)
-    one, two = bench.put("a"), bench.put("b")
-    bench.drain()
+    one, two = bench.sent("a", "b")
     bench.answer(one)
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.sender.sequences.on_producer_id(77, 1)
-    bench.wait(100)
-    assert sequences(bench.drain()) == [0]
+    assert sequences(bench.drain_after(100)) == [0]
     bench.wait(900)
     bench.answer(two, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert bench.sender.sequences.needs_producer_id
@@ -587,8 +544,7 @@ def test_a_hole_under_a_new_epoch_is_not_filled_by_what_was_acknowledged_before(
 def test_a_numbered_batch_that_was_given_up_leaves_a_hole(how: str) -> None:
     """R-249: nobody else is waited for, so the next batch begins a new epoch and is not refused first."""
     bench = Bench(delivery_timeout_ms=1_000)
-    one = bench.put("a")
-    bench.drain()
+    [one] = bench.sent("a")
     if how == "refused for good":
         bench.answer(one, ErrorCode.MESSAGE_TOO_LARGE)
     else:
@@ -601,9 +557,8 @@ def test_a_numbered_batch_that_was_given_up_leaves_a_hole(how: str) -> None:
 def test_after_a_broken_stream_nobody_knows_what_was_written() -> None:
     """R-15: the answer may have been on its way."""
     bench = Bench(delivery_timeout_ms=1_000)
-    one = bench.put("a")
-    bench.drain()
-    bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
+    [one] = bench.sent("a")
+    bench.break_stream()
     bench.wait(1_000)
     assert isinstance(one.error, DeliveryTimeout)
     assert one.error.maybe_written

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from odradek.core.batches import Batch
-from odradek.shared.errors import BrokerUnreachable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import decode_records, read_header
 
@@ -53,7 +52,7 @@ def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed:
         elif kind == 9:
             inbox.clear()
             answers.clear()
-            bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
+            bench.break_stream()
         elif kind == 10 and forgetful:
             del log.known[:-1]
         numbers = bench.sender.sequences
