@@ -41,53 +41,37 @@ def test_without_a_policy_somebody_must_seek() -> None:
     assert state.state is State.FETCHING
 
 
-def test_truncation_with_a_policy_goes_on_at_the_divergence() -> None:
-    """CL-01: not at the reset position, but where the logs part."""
-    state = reading()
-    state.on_leader(LeaderAndEpoch(2, 5))
-    assert state.state is State.VALIDATING
-    state.on_epoch_end(Position(10, 4), 5, 4, 6)
-    assert (state.state, state.position) == (State.FETCHING, Position(6, 4))
-
-
-def test_truncation_without_a_policy_is_told() -> None:
-    """CL-02: LogTruncated with both offsets and both epochs."""
-    state = reading(reset="none")
-    state.on_leader(LeaderAndEpoch(2, 5))
-    state.on_epoch_end(Position(10, 4), 5, 3, 6)
-    assert isinstance(state.error, LogTruncated)
-    assert (state.error.position, state.error.epoch) == (10, 4)
-    assert (state.error.divergent_offset, state.error.divergent_epoch) == (6, 3)
-
-
-def test_where_the_logs_part_the_epoch_is_the_leaders() -> None:
-    """R-266: the record before was written in that epoch, and by it the next leader is asked."""
-    state = reading()
-    state.on_leader(LeaderAndEpoch(2, 5))
-    state.on_epoch_end(Position(10, 4), 5, 3, 6)
-    assert (state.state, state.position) == (State.FETCHING, Position(6, 3))
-
-
-@pytest.mark.parametrize("undefined", [(-1, -1), (4, -1), (-1, 10)])
-def test_half_an_answer_is_an_undefined_end(undefined: tuple[int, int]) -> None:
-    """R-266: nothing can be concluded from it but that the leader does not know."""
-    state = reading()
-    state.on_leader(LeaderAndEpoch(2, 5))
-    state.on_epoch_end(Position(10, 4), 5, *undefined)
-    assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, EARLIEST)
-
-
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_truncation_at_an_unknown_place(reset: OffsetReset) -> None:
-    """CL-03: an undefined end resets by policy, and without one is told without an offset."""
+@pytest.mark.parametrize(
+    ("reset", "epoch", "end", "then"),
+    [
+        ("earliest", 4, 6, Position(6, 4)),  # not at the reset position, but where the logs part
+        ("earliest", 3, 6, Position(6, 3)),  # by the epoch of the record before the next leader is asked
+        ("earliest", 4, 10, Position(10, 4)),  # all that was read, and no more: nothing changes but the leader
+        ("none", 4, 10, Position(10, 4)),
+        ("earliest", -1, -1, EARLIEST),
+        ("earliest", 4, -1, EARLIEST),  # nothing can be concluded from half an answer
+        ("earliest", -1, 10, EARLIEST),
+        ("none", 3, 6, (6, 3)),
+        ("none", -1, -1, (None, None)),
+    ],
+)
+def test_a_position_is_validated_by_what_the_new_leader_says_of_its_epoch(
+    reset: OffsetReset, epoch: int, end: int, then: Position | int | tuple[int | None, int | None]
+) -> None:
+    """R-266, CL-01, CL-02, CL-03: it goes on, is reset by policy, or is told as truncated, with both places."""
     state = reading(reset=reset)
     state.on_leader(LeaderAndEpoch(2, 5))
-    state.on_epoch_end(Position(10, 4), 5, -1, -1)
-    if reset == "earliest":
-        assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, EARLIEST)
+    assert state.state is State.VALIDATING
+    state.on_epoch_end(Position(10, 4), 5, epoch, end)
+    if isinstance(then, Position):
+        assert (state.state, state.position) == (State.FETCHING, then)
+        assert state.may_fetch_from(2, 0)
+    elif isinstance(then, int):
+        assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, then)
     else:
         assert isinstance(state.error, LogTruncated)
-        assert state.error.divergent_offset is None
+        assert (state.error.position, state.error.epoch) == (10, 4)
+        assert (state.error.divergent_offset, state.error.divergent_epoch) == then
 
 
 def test_a_validation_for_an_old_position_is_dropped() -> None:
@@ -100,16 +84,6 @@ def test_a_validation_for_an_old_position_is_dropped() -> None:
     state.on_leader(LeaderAndEpoch(3, 6))
     state.on_epoch_end(Position(20, 4), 5, 4, 6)
     assert state.state is State.VALIDATING
-
-
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_a_validated_position_stays(reset: OffsetReset) -> None:
-    """The new leader has all that was read, and no more (R-266): nothing changes but the leader."""
-    state = reading(reset=reset)
-    state.on_leader(LeaderAndEpoch(2, 5))
-    state.on_epoch_end(Position(10, 4), 5, 4, 10)
-    assert (state.state, state.position) == (State.FETCHING, Position(10, 4))
-    assert state.may_fetch_from(2, 0)
 
 
 def test_without_an_epoch_there_is_nothing_to_validate() -> None:

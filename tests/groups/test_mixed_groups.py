@@ -1,4 +1,4 @@
-"""Members of both protocols in one group (K-61): it changes over while they go on reading, and back again."""
+"""Groups of both protocols in one shard (K-61): members of both in one group, what it keeps when it changes over."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatAnswer,
     CoordinatorRecord,
+    DeleteGroup,
     DescribeConsumerGroup,
     DescribeConsumerGroupAnswer,
+    DescribeGroup,
     Effect,
+    ErrorAnswer,
     GroupSettings,
     Heartbeat,
     JoinGroup,
@@ -29,6 +32,8 @@ from odradek_broker.core.groups.messages import (
     ListGroupsAnswer,
     MemberProtocol,
     OffsetCommit,
+    OffsetFetch,
+    OffsetFetchAnswer,
     OffsetToCommit,
     Reply,
     Request,
@@ -39,6 +44,7 @@ from odradek_broker.core.groups.reconciliation import minus
 from odradek_broker.core.groups.shard import GroupCoordinatorShard
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.values import replace
 
 from tests.seeds import seeds
 
@@ -46,6 +52,7 @@ TOPIC, TOPIC_ID, PARTITIONS = "orders", bytes(15) + b"\1", 6
 SESSION_MS, REBALANCE_MS, BEAT_MS = 45_000, 30_000, 3_000
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=SESSION_MS)
 NO_LOADED = 0  # a wall clock that nobody looks at
+NO_ANSWER = ErrorAnswer(ErrorCode.NONE)  # yet
 
 
 class Topics:
@@ -68,9 +75,9 @@ class Topics:
 class World:
     """A shard, what it wrote, and its clients. Writes are committed at once."""
 
-    def __init__(self, settings: GroupSettings = SETTINGS) -> None:
+    def __init__(self, settings: GroupSettings = SETTINGS, log: Sequence[CoordinatorRecord] = ()) -> None:
         self.settings = settings
-        self.log: list[CoordinatorRecord] = []
+        self.log = list(log)
         self.now_ms = 0
         self.told: dict[object, Answer] = {}
         self._ids = iter(range(10_000))
@@ -89,7 +96,7 @@ class World:
     def ask(self, request: Request) -> Answer:
         token = object()
         self.send(request, token)
-        return self.told.pop(token)
+        return self.told.pop(token, NO_ANSWER)
 
     def pass_time(self, ms: int) -> None:
         end_ms = self.now_ms + ms
@@ -106,12 +113,15 @@ class World:
                 self.log += effect.records
                 self._carry_out(self.shard.on_written(effect.write_id, self.now_ms))
 
-    @property
-    def kind(self) -> str:
+    def groups(self) -> list[tuple[str, str]]:
         answer = self.ask(ListGroups())
         assert isinstance(answer, ListGroupsAnswer)
-        (group,) = answer.groups
-        return f"{group.type} {group.state}"
+        return [(each.type, each.state) for each in answer.groups]
+
+    @property
+    def kind(self) -> str:
+        (group,) = self.groups()
+        return " ".join(group)
 
     def members(self) -> list[tuple[bool, Assignment]]:
         """Of a group of KIP-848: whether each is a classic one, and what it is assigned."""
@@ -269,6 +279,14 @@ def settle(world: World, *clients: Client) -> None:
     assert sorted(number for each in clients for number in each.partitions) == list(range(PARTITIONS))
 
 
+def with_a_classic_member() -> tuple[World, Classic, New]:
+    """And a consumer that has not joined yet."""
+    world = World()
+    classic, new = Classic(world), New(world, "new")
+    settle(world, classic)
+    return world, classic, new
+
+
 def test_a_classic_group_takes_a_new_consumer_in_and_is_classic_again_when_it_leaves() -> None:
     """Online, both ways: classic members keep what they need not give up, and the log says the same at each moment."""
     world = World()
@@ -296,9 +314,7 @@ def test_a_classic_group_takes_a_new_consumer_in_and_is_classic_again_when_it_le
 
 def test_silence_ends_memberships_of_both_kinds() -> None:
     """Each by its own session timeout; the group is what those are who are left."""
-    world = World()
-    classic, new = Classic(world), New(world, "new")
-    settle(world, classic)
+    world, classic, new = with_a_classic_member()
     settle(world, classic, new)
     for _ in range(SESSION_MS // BEAT_MS + 1):
         classic.step()
@@ -315,9 +331,7 @@ def test_silence_ends_memberships_of_both_kinds() -> None:
 
 def test_a_classic_member_that_does_not_join_again_goes() -> None:
     """It may heartbeat for ever: its rebalance timeout counts from when it was told."""
-    world = World()
-    classic, new = Classic(world), New(world, "new")
-    settle(world, classic)
+    world, classic, new = with_a_classic_member()
     new.step()
     beat = Heartbeat("g", classic.generation, classic.member_id)
     assert world.ask(beat).error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -330,9 +344,7 @@ def test_a_classic_member_that_does_not_join_again_goes() -> None:
 
 def test_a_classic_member_is_told_to_join_until_it_has_revoked() -> None:
     """It is reconciled by what it says at its joins; a generation that is over is none."""
-    world = World()
-    classic, new = Classic(world), New(world, "new")
-    settle(world, classic)
+    world, classic, new = with_a_classic_member()
     new.step()
     generation = classic.generation
     assert world.ask(SyncGroup("g", generation, classic.member_id)).error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -354,9 +366,7 @@ def test_a_classic_member_is_told_to_join_until_it_has_revoked() -> None:
 
 def test_commits_of_classic_members_are_judged_by_their_words() -> None:
     """A generation that is not its own is illegal, not stale (KIP-848)."""
-    world = World()
-    classic, new = Classic(world), New(world, "new")
-    settle(world, classic)
+    world, classic, new = with_a_classic_member()
     settle(world, classic, new)
 
     def commit(generation: int) -> ErrorCode:
@@ -432,3 +442,125 @@ def test_no_partition_has_two_readers_whatever_comes_and_goes(seed: int) -> None
     world = World()
     for _ in stories(world, random.Random(seed)):
         pass
+
+
+ORDERS = TopicPartition(TOPIC, 0)
+EXPIRING = replace(SETTINGS, offsets_retention_ms=1_000_000)
+JOIN = ConsumerGroupHeartbeat(
+    "g", "", JOIN_EPOCH, rebalance_timeout_ms=9_000, subscribed_topic_names=(TOPIC,), owned={}
+)
+CLASSIC = JoinGroup("g", "", None, "consumer", (MemberProtocol("range", b""),), 6_000, 6_000)
+
+
+class Stage(World):
+    """The same without clients, to be asked by hand."""
+
+    def __init__(self, log: Sequence[CoordinatorRecord] = (), settings: GroupSettings = EXPIRING) -> None:
+        super().__init__(settings, log)
+
+    def join(self) -> ConsumerGroupHeartbeatAnswer:
+        answer = self.ask(JOIN)
+        assert isinstance(answer, ConsumerGroupHeartbeatAnswer)
+        return answer
+
+    def commit(self) -> None:
+        offset = OffsetToCommit(ORDERS, 7)
+        assert self.ask(OffsetCommit("g", -1, "", None, (offset,))).error is ErrorCode.NONE
+
+    def committed(self) -> int:
+        answer = self.ask(OffsetFetch("g", (ORDERS,)))
+        assert isinstance(answer, OffsetFetchAnswer)
+        return answer.offsets[0].offset
+
+    def again(self) -> Stage:
+        """What the next leader loads."""
+        return Stage(self.log)
+
+
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
+    """From a commit of nobody to KIP-848 and to the classic protocol; each time the next leader knows as much."""
+    stage = Stage()
+    stage.commit()
+    assert stage.groups() == [("classic", "Empty")]
+    joined = stage.join()
+    assert joined.assignment == {TOPIC_ID: tuple(range(PARTITIONS))}
+    for each in (stage, stage.again()):
+        assert (each.groups(), each.committed()) == ([("consumer", "Stable")], 7)
+    left = ConsumerGroupHeartbeat("g", joined.member_id or "", LEAVE_EPOCH)
+    assert stage.ask(left).error is ErrorCode.NONE
+    assert stage.groups() == [("consumer", "Empty")]
+    assert stage.ask(CLASSIC).error is ErrorCode.MEMBER_ID_REQUIRED
+    for each in (stage, stage.again()):
+        assert [kind for kind, _ in each.groups()] == ["classic"]
+        assert each.committed() == 7
+
+
+def test_a_group_with_members_is_not_for_the_other_protocol() -> None:
+    """Each request is refused as Kafka refuses it, and nothing is written."""
+    stage = Stage()
+    stage.join()
+    written = len(stage.log)
+    assert stage.ask(CLASSIC).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.ask(Heartbeat("g", 1, "m")).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.ask(DescribeGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.ask(DeleteGroup("g")).error is ErrorCode.NON_EMPTY_GROUP
+    assert len(stage.log) == written
+    other = Stage()
+    other.ask(replace(CLASSIC, requires_known_member_id=False))
+    written = len(other.log)
+    assert other.ask(JOIN).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert other.ask(DescribeConsumerGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert len(other.log) == written
+
+
+def test_silent_members_go_and_then_the_group() -> None:
+    """After a session without heartbeats, and once its offsets have expired. The log then says nothing of it."""
+    stage = Stage()
+    stage.commit()
+    stage.join()
+    stage.pass_time(SESSION_MS - 1)
+    assert stage.groups() == [("consumer", "Stable")]
+    stage.pass_time(1)
+    assert stage.groups() == [("consumer", "Empty")]
+    loaded = stage.again()
+    assert loaded.groups() == [("consumer", "Empty")]
+    stage.pass_time(3_000_000)
+    assert stage.groups() == []
+    assert stage.ask(DescribeConsumerGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert {value for _, value in dict(stage.log).items()} == {None}
+    assert stage.again().groups() == []
+
+
+def test_a_heartbeat_of_a_group_that_is_not_there() -> None:
+    """Only who joins makes one; a refused join makes none."""
+    stage = Stage()
+    assert stage.ask(ConsumerGroupHeartbeat("g", "m", 3, owned={})).error is ErrorCode.GROUP_ID_NOT_FOUND
+    bare = ConsumerGroupHeartbeat("g", "m", JOIN_EPOCH, rebalance_timeout_ms=9_000, owned={})
+    assert stage.ask(bare).error is ErrorCode.INVALID_REQUEST
+    names = tuple(f"topic-{number}" for number in range(100_000))
+    many = ConsumerGroupHeartbeat(
+        "g", "m", JOIN_EPOCH, rebalance_timeout_ms=9_000, subscribed_topic_names=names, owned={}
+    )
+    assert stage.ask(many).error is ErrorCode.INVALID_REQUEST
+    assert (stage.groups(), stage.log) == ([], [])
+
+
+def test_groups_that_hold_something_are_bounded() -> None:
+    """A stranger can make no more of them, in any way; those that hold nothing make room, and the others go on."""
+    stage = Stage(settings=replace(EXPIRING, max_groups=3))
+    offset = OffsetToCommit(ORDERS, 7)
+    commits = [OffsetCommit(f"offsets-{number}", -1, "", None, (offset,)) for number in range(2)]
+    assert [stage.ask(each).error for each in commits] == [ErrorCode.NONE] * 2
+    joined = stage.join()
+    refused = ErrorCode.GROUP_MAX_SIZE_REACHED
+    classic, offsets = replace(CLASSIC, group_id="h"), replace(commits[0], group_id="h")
+    others: list[Request] = [classic, offsets, replace(JOIN, group_id="h")]
+    assert [stage.ask(each).error for each in others] == [refused] * 3
+    assert [stage.ask(each).error for each in commits] == [ErrorCode.NONE] * 2
+    assert stage.ask(JOIN).error is ErrorCode.NONE
+    for member in (joined.member_id, "id-1"):
+        stage.ask(ConsumerGroupHeartbeat("g", member or "", LEAVE_EPOCH))
+    assert stage.groups() == [("classic", "Empty"), ("classic", "Empty"), ("consumer", "Empty")]
+    assert stage.ask(classic).error is ErrorCode.MEMBER_ID_REQUIRED
+    assert stage.again().ask(DescribeConsumerGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.ask(JOIN).error is refused  # whoever was given an id may come with it
