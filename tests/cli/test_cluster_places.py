@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import pytest
 from odradek.cli.clusters.current import remember
+from odradek.cli.main import main
+from odradek.cli.terminal.failures import NO_ROOM
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
+from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
 from odradek_chaos.cli.places import find, remove_unless_named
+from odradek_chaos.cli.room import room_needed, without_room
 from odradek_chaos.cli.up import Up
 from odradek_proto.command_line import FINE, UNREACHABLE, CommandFailed
 
@@ -282,3 +289,164 @@ def test_a_port_that_somebody_takes_before_its_broker_does_is_given_up(
     assert re.search(rf"another process has taken .*{chosen}.*: once more, on other ports", said)
     assert LocalCluster.load(place).running(1)
     assert LocalCluster.load(place).nodes[1].replication != chosen
+
+
+ENDED = ClusterError("broker 1 ended with exit code 1", hint="read what it said")
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[io.StringIO]:
+    """What goes to standard error meanwhile, which is no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with redirect_stderr(io.StringIO()) as said:
+            yield said
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_cluster_that_cannot_be_laid_out_names_its_directory(tmp_path: Path) -> None:
+    """`cluster.json` of nine brokers is larger than 1 KiB; afterwards the directory can be used as before."""
+    place = tmp_path / "cluster"
+    with files_of_at_most(1024) as said:
+        code = main(["cluster", "up", "-d", "-n", "9", "--data", str(place)])
+    message, remedy = said.getvalue().splitlines()
+    assert code == 1
+    assert message.startswith(f"odradek: no room for the cluster in {place} (")
+    assert message.endswith(" are free): File too large")
+    assert "--data DIR" in remedy
+    assert [*place.iterdir()] == []
+
+
+def test_a_home_without_room_is_named_before_a_broker_starts(home: Path, tmp_path: Path) -> None:
+    """It is not the cluster's directory that is full, nor the output."""
+    with files_of_at_most(0) as said:
+        assert main(["cluster", "up", "-d", "--data", str(tmp_path / "cluster")]) == 1
+    assert said.getvalue().startswith(f"odradek: cannot write to ODRADEK_HOME, {home}: File too large\n  try: set ")
+    assert not (tmp_path / "cluster").exists()
+
+
+@pytest.mark.parametrize("number", NO_ROOM)
+def test_a_broker_that_died_for_want_of_room_says_so(tmp_path: Path, number: int) -> None:
+    """The last word of its log does; what it said at a former start counts no longer."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
+    assert without_room(cluster, ENDED) is ENDED
+    last = f"odradek: node 1 failed: {OSError(number, os.strerror(number))!r}\n"
+    cluster.log_file(1).write_text(last)
+    said = without_room(cluster, ENDED)
+    assert isinstance(said, CommandFailed)
+    assert str(said).startswith(f"no room for the cluster in {cluster.directory} (")
+    assert str(said).endswith(f" are free): {ENDED}")
+    cluster.log_file(1).write_text(f"{last}odradek: node 1 cannot start: it is Monday\n")
+    assert without_room(cluster, ENDED) is ENDED
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    """A directory that is gone is not a full one."""
+    with pytest.raises(FileNotFoundError), room_needed(tmp_path):
+        (tmp_path / "gone" / "file").write_text("x")
+
+
+Lay = Callable[..., LocalCluster]
+
+
+@pytest.fixture
+def lay(tmp_path: Path) -> Lay:
+    """A cluster that ran before, in which some brokers have nothing of it."""
+
+    def laid(brokers: int, lost: Collection[int], ran: Callable[[int], bool] = lambda _: True) -> LocalCluster:
+        cluster = LocalCluster.create(tmp_path / "c 1", brokers=brokers)
+        for node_id, directory in cluster.replicas().items():
+            if ran(int(node_id)):
+                cluster.log_file(int(node_id)).touch()
+            if int(node_id) not in lost:
+                state = directory / QUORUM_STATE
+                state.parent.mkdir(parents=True)
+                state.touch()
+        return cluster
+
+    return laid
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3])
+def test_nothing_is_said_of_brokers_that_have_their_data_or_never_ran(lay: Lay, brokers: int) -> None:
+    """A new cluster has no directories yet, and one that is whole has them."""
+    whole = lay(brokers, lost=())
+    assert lost_disks(whole, whole.nodes) == []
+    shutil.rmtree(whole.directory)
+    new = lay(brokers, lost=range(1, brokers + 1), ran=lambda _: False)
+    assert lost_disks(new, new.nodes) == []
+
+
+@pytest.mark.parametrize(("brokers", "lost"), [(2, [2]), (3, [1]), (3, [3]), (4, [1, 2]), (5, [2, 4])])
+def test_fewer_than_a_majority_is_said_and_goes_on(lay: Lay, brokers: int, lost: list[int]) -> None:
+    """Each is named, with its directory, what it means and what comes back."""
+    cluster = lay(brokers, lost)
+    said = lost_disks(cluster, cluster.nodes)
+    assert len(said) == len(lost)
+    for node_id, sentence in zip(lost, said, strict=True):
+        directory = cluster.nodes[node_id].log_directory
+        assert sentence.startswith(f"broker {node_id} has run before, but its data directory {directory} is empty: ")
+        assert "it does not count towards the quorum" in sentence
+        assert "records that had no other replica are lost" in sentence
+
+
+def test_an_emptied_directory_and_one_without_its_metadata_count_as_lost(lay: Lay) -> None:
+    """What decides is what a voter must not forget, not whether there is a directory."""
+    cluster = lay(3, [2])
+    (Path(cluster.nodes[2].log_directory) / "orders-0").mkdir(parents=True)
+    (said,) = lost_disks(cluster, cluster.nodes)
+    assert said.startswith("broker 2 ")
+
+
+@pytest.mark.parametrize(
+    ("brokers", "lost", "copies"),
+    [
+        (3, [1, 3], "a copy of one"),
+        (4, [1, 2, 3], "a copy of one"),
+        (5, [1, 2, 3], "a copy of one"),
+        (5, [1, 2, 3, 4], "copies of 2"),
+    ],
+)
+def test_a_majority_is_refused_while_somebody_has_data(lay: Lay, brokers: int, lost: list[int], copies: str) -> None:
+    """They could elect each other with an empty log, and the others would cut theirs."""
+    cluster = lay(brokers, lost)
+    with pytest.raises(CommandFailed) as raised:
+        lost_disks(cluster, cluster.nodes)
+    left = ", ".join(node.log_directory for node_id, node in cluster.nodes.items() if node_id not in lost)
+    assert str(raised.value) == (
+        f"brokers {', '.join(map(str, lost))} ran before, and nothing of it is in {cluster.directory}: they are a"
+        f" majority of the {brokers} voters and would begin anew, without what is in {left}"
+    )
+    assert raised.value.exit_code == 1
+    assert f"put back {copies} of their directories" in raised.value.hint
+    assert f"`odradek audit run --data '{cluster.directory}'`" in raised.value.hint
+
+
+def test_where_nobody_has_anything_the_cluster_begins_anew(lay: Lay) -> None:
+    """There is nothing left that could be lost, and it is said."""
+    cluster = lay(3, [1, 2, 3])
+    (said,) = lost_disks(cluster, cluster.nodes)
+    assert said.startswith(f"no broker has anything in {cluster.directory} any more: it begins anew")
+
+
+def test_only_brokers_that_are_started_are_spoken_of(lay: Lay) -> None:
+    """Who restarts broker 1 is told nothing of broker 2, and those that stay down still count."""
+    assert lost_disks(lay(3, [2]), [1]) == []
+
+
+@pytest.mark.parametrize("words", ["cluster up -d", "chaos restart"])
+def test_who_starts_brokers_is_told_before_the_first_one_starts(
+    odradek: Run, nothing_starts: None, lay: Lay, words: str
+) -> None:
+    """One lost disk is said, and the brokers start; of two nothing is started."""
+    cluster = lay(3, [3])
+    told = odradek(*words.split(), "--data", str(cluster.directory), code=0)
+    assert "broker 3 has run before, but its data directory " in told.err
+    shutil.rmtree(cluster.nodes[2].log_directory)
+    refused = odradek(*words.split(), "--data", str(cluster.directory), code=1)
+    message, remedy = refused.err.splitlines()
+    assert message.startswith("odradek: brokers 2, 3 ran before, and nothing of it is in ")
+    assert remedy.startswith("  try: put back a copy of one of their directories")

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 from odradek import TopicPartition
 from odradek.administration.groups import classic_assignment
 from odradek.cli.groups.view import HEADINGS, group_text
-from odradek.cli.records.member import Reader
+from odradek.cli.records.reading import Reader
 from odradek_broker.testing import Cluster
 
 from tests.cli.conftest import Run

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from odradek import Consumer, CorruptRecords, Producer
-from odradek.cli.checkup.clocks import Ahead, says_apart
-from odradek.cli.clusters.health import one_for_each_topic, problems_of
+from odradek.cli.clusters.health import Ahead, one_for_each_topic, problems_of, says_apart
 from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,17 @@ from odradek_broker.kafka.messages import fetch_codec, produce_codec
 from odradek_broker.kafka.messages.codec import definition, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
+from odradek_broker.testing import Cluster
 
 from tests.kafka import oracle
+from tests.kafka.fuzz import SETTINGS, run_seed
+from tests.kafka.raw import API_VERSIONS, FETCH, PRODUCE, Raw, header
+from tests.seeds import seeds
 
 FRAMES = [
     json.loads(line)
     for line in (Path(__file__).parent.parent / "golden/kafka-wire/frames.jsonl").read_text().splitlines()
 ]
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 CONSUMERS = {PRODUCE: produce_codec.read_request, FETCH: fetch_codec.read_request}
 
 
@@ -66,3 +70,23 @@ def test_librdkafkas_bytes_that_belong_to_nothing_are_ignored() -> None:
     body = memoryview(frame)[oracle.header_size(3, "request", 13, frame) :]
     asked = reader_of(3, "request", 13)(Reader(body))
     assert asked["topics"] is None
+
+
+@pytest.mark.odradek(brokers=1, settings=SETTINGS)
+@pytest.mark.parametrize("seed", seeds(12, every_day=0, slow=5, first=1))
+def test_mutated_frames_end_in_an_answer_or_a_closed_connection(odradek_cluster: Cluster, seed: int) -> None:
+    """No crash, no hang, no error that nobody expected, memory and log bounded; sound requests have sound answers."""
+    run_seed(odradek_cluster, seed, rounds=2)
+
+
+PAGE = Path(__file__).parents[2] / "docs/kafka-clients.md"
+ROW = re.compile(r"^\| (\d+) \| \w+ \| (\d+)-(\d+) \|", re.MULTILINE)
+
+
+def test_the_page_has_the_apis_that_a_broker_tells(odradek_cluster: Cluster) -> None:
+    """Key, first and last version of each."""
+    with Raw(odradek_cluster.kafka_bootstrap.partition(",")[0]) as raw:
+        answer = raw.ask(header(API_VERSIONS, 0, 1)) or b""
+    numbers = [int.from_bytes(answer[at : at + 2]) for at in range(10, len(answer), 2)]
+    told = [tuple(numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+    assert [tuple(map(int, row)) for row in ROW.findall(PAGE.read_text())] == told

@@ -34,16 +34,18 @@ from odradek.administration.descriptions import (
     TopicDescription,
 )
 from odradek.administration.from_wire import (
+    alteration,
     describe_cluster,
     describe_config,
     describe_quorum_replica,
     describe_replica,
     describe_topic,
+    filters_of,
+    quotas_of,
     raise_first,
     topic_request,
 )
 from odradek.administration.groups import GroupAdmin
-from odradek.administration.quotas import alteration, filters_of, quotas_of
 from odradek.cluster.cluster import METADATA
 from odradek.shared.arguments import as_names, as_number, as_partition
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted

@@ -9,9 +9,11 @@ such a task anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from odradek.core.outages import OutageLine
 from odradek.shared.errors import ClientFailed
 
 Failed = Callable[[ClientFailed], None]
@@ -44,3 +46,11 @@ async def was_cancelled(task: asyncio.Task[None] | None) -> bool:
     if task.cancelling() and not task.done():
         await asyncio.wait((task,))
     return task.cancelled()
+
+
+logger = logging.getLogger("odradek")
+
+
+def log_outages(lines: Iterable[OutageLine]) -> None:
+    for line in lines:
+        logger.log(logging.INFO if line.ended else logging.WARNING, "%s", line.text)

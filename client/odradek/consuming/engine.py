@@ -20,8 +20,7 @@ from odradek_proto.transport.ports import NetworkError, PeerUnavailable
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
-from odradek.cluster.outages import log_outages
-from odradek.cluster.tasks import start_task
+from odradek.cluster.tasks import log_outages, start_task
 from odradek.consuming.link import FetchLink
 from odradek.consuming.positions import GroupOffsets, PositionKeeper
 from odradek.core.cluster_view import NO_LEADER

@@ -9,7 +9,10 @@ and the beginning of the next, or the batch, there is no await.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
 
 from odradek_proto.records import RecordToWrite
 from odradek_proto.topics import TopicPartition
@@ -17,8 +20,7 @@ from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
-from odradek.cluster.outages import log_outages
-from odradek.cluster.tasks import failure_of, start_task, was_cancelled
+from odradek.cluster.tasks import failure_of, log_outages, start_task, was_cancelled
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
@@ -27,7 +29,6 @@ from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetad
 from odradek.core.sender import STALL_MS, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
-from odradek.producing.turns import Turns
 from odradek.shared.config import ProducerConfig
 from odradek.shared.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout, broker_error
 
@@ -316,3 +317,46 @@ class ProduceEngine:
             failures += 1
             await self._clock.sleep(self._cluster.search_pause(failures))
         self._wake_all()
+
+
+class Turns(deque["Turn"]):
+    """A queue of callers. A deque, since every record asks whether anybody waits."""
+
+    def next(self) -> Turn:
+        """The place of a new caller, behind all others: to be used with `with`."""
+        return Turn(self)
+
+    def look(self) -> None:
+        """What the first one waits for may have come."""
+        if self:
+            self[0].event.set()
+
+
+class Turn:
+    """The place of one caller in a queue. Whoever leaves it, for whatever reason, has the next one look."""
+
+    __slots__ = ("_queue", "event")
+
+    def __init__(self, queue: Turns) -> None:
+        self._queue = queue
+        self.event = asyncio.Event()
+
+    @property
+    def is_first(self) -> bool:
+        return self._queue[0] is self
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Return when all who came before have left and `ready` is true; does not suspend if that is so already."""
+        while not self.is_first or not ready():
+            self.event.clear()
+            await self.event.wait()
+
+    def __enter__(self) -> Self:
+        self._queue.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.remove(self)
+        self._queue.look()

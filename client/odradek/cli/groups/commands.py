@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
-from odradek.cli.groups.reset import reset_offsets
-from odradek.cli.groups.view import described, group_text
+from odradek.cli.groups.view import chosen, described, group_text
 from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.options import Yes
-from odradek.cli.terminal.parsing import check_group
+from odradek.cli.terminal.parsing import Start, check_group, parse_start
+from odradek.cli.topics.offsets import places
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from odradek_proto.topics import TopicPartition
 
     from odradek import Admin
 
+
 app = CommandGroup("Consumer groups: members, lag, and where they go on.")
-app.command("reset-offsets")(reset_offsets)
 
 HEADINGS = {"group": "GROUP", "type": "TYPE", "state": "STATE", "protocol_type": "PROTOCOL"}
 
@@ -105,3 +108,78 @@ def delete_offsets(
     gone = screen.ask(work)
     said = f"forgot {len(gone)} {noun(len(gone), 'partition')} of {group}"
     screen.done(said, [{"topic": tp.topic, "partition": tp.partition} for tp in gone])
+
+
+RESET_HEADINGS = {"topic": "TOPIC", "partition": "PARTITION", "committed": "COMMITTED", "new": "NEW"}
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group; one that is not there is made.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC[-PARTITION]]...", help="Of what. Default: all that it has committed."),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--offset", metavar="WHERE", help="beginning, end, an offset, -N (the last N), @TIME (ISO or ms)."
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many offsets on; below 0, so many back.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")] = False,
+    screen: QuietAsking = ASKING,
+) -> None:
+    """Move what a group has committed. Shows what it would do; --execute does it, for a group without members.
+
+    An offset that the log does not have becomes the nearest one that it has.
+    """
+    check_group(group)
+    if offset is not None and shift is not None:
+        raise CommandFailed("-o and --shift-by exclude each other", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
+    if offset is None and shift is None:
+        raise CommandFailed("where to?", hint="-o WHERE, or --shift-by N", exit_code=USAGE)
+    if execute and dry_run:
+        raise CommandFailed("--execute and --dry-run: only one of them", exit_code=USAGE)
+    place = None if offset is None else parse_start(offset)
+
+    async def work(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
+        rows, notes = await _plan(admin, screen.bootstrap, group, words, place, shift)
+        if execute:
+            from odradek_proto.topics import TopicPartition
+
+            moved = {TopicPartition(row["topic"], row["partition"]): row["new"] for row in rows}
+            await admin.alter_consumer_group_offsets(group, moved)
+        return rows, notes
+
+    rows, notes = screen.ask(work)
+    screen.show_rows(rows, RESET_HEADINGS)
+    for note in notes:
+        screen.say(note)
+    if not execute:
+        screen.say("nothing was changed: --execute does it")
+
+
+async def _plan(
+    admin: Admin, bootstrap: str | None, group: str, words: Sequence[str] | None, place: Start | None, shift: int | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row per partition, and a note for each whose log does not have the offset."""
+    committed = await admin.list_consumer_group_offsets(group)
+    partitions = await chosen(admin, words) if words else sorted(committed)
+    if not partitions:
+        raise CommandFailed(f"group {group!r} has committed nothing", hint="name topics: it begins with them then")
+    rows, notes = [], []
+    for tp, (begin, end, there) in (await places(bootstrap, partitions, place or Start("end"))).items():
+        before = committed[tp].offset if tp in committed else None
+        if shift is not None:
+            if before is None:
+                raise CommandFailed(f"{tp}: nothing is committed that could be shifted", hint="-o says a place")
+            there = before + shift
+        new = min(max(there, begin), end)
+        if new != there:
+            notes.append(f"{tp}: the log has no offset {there}, only {begin} to {end}: {new} instead")
+        rows.append({"topic": tp.topic, "partition": tp.partition, "committed": before, "new": new})
+    return rows, notes

@@ -86,8 +86,7 @@ def consume(
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
     from odradek.cli.records.format import compile_format, json_line
-    from odradek.cli.records.member import Member
-    from odradek.cli.records.reading import Reading
+    from odradek.cli.records.reading import Member, Reading
 
     for topic in topics:
         _check(topic)
