@@ -1,4 +1,5 @@
-"""Commands that go on until somebody has had enough, and a broker that is frozen meanwhile, on real processes."""
+"""Commands that go on until somebody has had enough, a broker that is frozen meanwhile, readers that are gone, and
+disks that are full, on real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready
 
 from tests.cli.conftest import Run
-from tests.signals import sigint_of_children
+from tests.signals import Handler, sigint_of_children
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # each is a process or two, beside three brokers
@@ -68,18 +69,19 @@ def cluster(brokers: LocalCluster, home: Path) -> LocalCluster:
 
 
 def started(
-    home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE, standard_input: int | None = None
+    home: Path,
+    *words: str,
+    terminal: str = "",
+    on_sigint: Handler = signal.default_int_handler,
+    stdin: int | None = None,
+    stdout: int = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     """A command as a process that hears Ctrl-C, as one in a terminal does."""
-    with sigint_of_children():
-        return subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", *words],
-            stdin=standard_input,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal},
-        )
+    environment = {**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal}
+    command = [sys.executable, "-m", "odradek.cli.main", *words]
+    with sigint_of_children(on_sigint):
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, env=environment)
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -116,7 +118,7 @@ def leaders_ends(status: str) -> list[int]:
 def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluster, home: Path) -> None:
     """At once, with its summary: the thread that waits for standard input keeps Python from nothing."""
     reading, writing = os.pipe()
-    producing = started(home, "produce", "orders", standard_input=reading)
+    producing = started(home, "produce", "orders", stdin=reading)
     os.close(reading)
     os.write(writing, b"one\ntwo\nhalf a li")
     seen = ""
@@ -361,7 +363,7 @@ def test_a_watched_status_moves_no_cursor_that_is_not_there(
 ) -> None:
     """On a dumb terminal, and in a pipe, one block comes after the other."""
     reading, writing = pty.openpty() if is_terminal else os.pipe()
-    watching = started(home, "cluster", "status", "--watch", terminal="dumb", output=writing)
+    watching = started(home, "cluster", "status", "--watch", terminal="dumb", stdout=writing)
     os.close(writing)
     seen = ""
     while seen.count("; healthy") < 2:
@@ -389,3 +391,95 @@ def test_a_frozen_broker_is_named_and_only_a_frozen_one_is_thawed(cluster: Local
     again = odradek("chaos", "resume", "--broker", "1", "--json")
     assert (again.code, json.loads(again.out)) == (0, [])
     assert "broker 1 was not frozen" in again.err
+
+
+UP = ("cluster", "up", "-n", "1", "--timeout", "90")
+
+
+def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> None:
+    """`cluster up -d` ends quietly when its reader has had enough, and its brokers run."""
+    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} 2>&1 | head -1")
+    assert (outcome.code, outcome.out.split()[:2]) == (0, ["starting", "1"])
+    assert LocalCluster.load(place).running(1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
+    """Where they are cannot be printed: that is an error, which says that they run."""
+    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} >/dev/full", code=1)
+    assert "the brokers run, but that could not be printed: No space left on device" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert LocalCluster.load(place).running(1)
+
+
+def test_what_was_done_is_said_when_the_rest_is_not(odradek: Run, shell: Run, home: Path, place: Path) -> None:
+    """Pipes that close, topics of which one cannot be made, a workload that is interrupted."""
+    shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place}", code=0)
+    partly = odradek("topic", "create", "a.b", "a_b", "c", code=1)
+    assert "a.b created" in partly.err.splitlines()[0]
+    assert partly.err.splitlines()[1] == "not tried: c"
+    assert "collides with 'a.b'" in partly.err.splitlines()[2]
+    refused = odradek("topic", "elect", "nope-0").out.splitlines()[1]
+    assert refused.split()[:2] == ["nope-0", "UNKNOWN_TOPIC_OR_PARTITION:"]
+
+    odradek("produce", "a.b", "--count", "20000", code=0)
+    for words in ("topic list | true", "consume a.b -o beginning | head -1", "cluster status --watch | head -3"):
+        outcome = shell(f"odradek {words}")
+        assert (outcome.code, outcome.err) == (0, ""), words
+
+    history = home / "history.jsonl"
+    os.mkfifo(history)  # read from here: some records were sent when something comes
+    command = ("chaos", "write", "a.b", "--count", "100000000", "--history", str(history), "--json")
+    writing = started(home, *command, stderr=None)
+    arriving = os.open(history, os.O_RDONLY | os.O_NONBLOCK)  # whether or not the writer gets so far
+    assert select.select([arriving], [], [], PATIENCE_S)[0], "the writer wrote nothing"
+    os.set_blocking(arriving, True)
+    with open(arriving, encoding="utf-8") as told:
+        first = told.readline()
+        writing.send_signal(signal.SIGINT)
+        events = [json.loads(line) for line in (first, *told)]
+    facts = json.loads(writing.communicate(timeout=PATIENCE_S)[0])
+    assert writing.returncode == 130
+    assert facts["history"] == str(history)
+    assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
+    assert facts["sent"] == sum(event["type"] == "send" for event in events) > 0
+
+
+@pytest.mark.parametrize("reader_of", ["stdout", "stderr"])
+def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path, reader_of: str) -> None:
+    """Nobody reads what it prints, and it runs until it is told to stop; who still reads is told at once."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    running = started(
+        home,
+        *UP,
+        "--data",
+        str(place),
+        stdout=writing if reader_of == "stdout" else subprocess.PIPE,
+        stderr=writing if reader_of == "stderr" else subprocess.PIPE,
+    )
+    os.close(writing)
+    told, last = (running.stderr, "Ctrl-C stops it.") if reader_of == "stdout" else (running.stdout, "export ")
+    assert told is not None
+    assert any(line.startswith(last) for line in told), f"it ended with {running.wait()}"
+    cluster = LocalCluster.load(place)
+    assert cluster.running(1)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=PATIENCE_S) == 0
+    assert not cluster.running(1)
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
+def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told(
+    home: Path, place: Path, number: signal.Signals
+) -> None:
+    """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it cleanly."""
+    running = started(home, *UP, "--data", str(place), on_sigint=signal.SIG_IGN)
+    assert running.stderr is not None
+    assert any(line.startswith("Ctrl-C stops it.") for line in running.stderr)
+    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
+    assert running.wait(timeout=PATIENCE_S) == 0
+    assert not LocalCluster.load(place).running(1)
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
