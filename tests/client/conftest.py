@@ -449,6 +449,13 @@ def peers(peers_of_seed: Callable[[int], PeerCluster]) -> PeerCluster:
 
 
 @pytest.fixture
+def log(peers: PeerCluster) -> Log:
+    """The only partition of the topic `orders`."""
+    (made,) = peers.topic("orders")
+    return made
+
+
+@pytest.fixture
 def new_log() -> Callable[[], Log]:
     """A partition's log without a cluster around it, for tests of the core alone."""
     return lambda: Log(TopicPartition("orders", 0), leader=1)

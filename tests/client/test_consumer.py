@@ -97,9 +97,8 @@ async def test_more_partitions_than_one_request_can_name_are_read(peers: Any) ->
         assert len(peers.brokers[1].fetchers) == 2
 
 
-async def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
+async def test_a_compacted_tail_is_stepped_over(peers: Any, log: Any) -> None:
     """R-268: the next offset is the one behind the batch, also when no record of it is left."""
-    [log] = peers.topic("orders")
     fill(log, "first")
     batch = emptied(1, 5)
     log.batches.append((read_header(batch), batch))
@@ -110,9 +109,8 @@ async def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
         assert [record.offset for record in await reader.poll(1.0)] == [6]
 
 
-async def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers: Any) -> None:
+async def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers: Any, log: Any) -> None:
     """R-268: as soon as the last one that is left was handed out."""
-    [log] = peers.topic("orders")
     batch = bytearray(encode_batch([(1_000, b"k", value, ()) for value in (b"a", b"b")], leader_epoch=0))
     batch[23:27] = (4).to_bytes(4, "big")  # its last offset is that of the fifth record
     batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
@@ -123,9 +121,8 @@ async def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers:
         assert await reader.position(TP) == 5
 
 
-async def test_a_control_batch_is_stepped_over(peers: Any) -> None:
+async def test_a_control_batch_is_stepped_over(peers: Any, log: Any) -> None:
     """R-268: the marker of a transaction is no record of the application's."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     marker = encode_control_batch(
         ControlType.COMMIT,
@@ -142,9 +139,8 @@ async def test_a_control_batch_is_stepped_over(peers: Any) -> None:
         assert [record.offset for record in await reader.poll(1.0)] == [0, 2]
 
 
-async def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any) -> None:
+async def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any, log: Any) -> None:
     """R-265: it was on its way when the application went back."""
-    [log] = peers.topic("orders")
     for value in "abcd":
         fill(log, value)
     broker = peers.brokers[1]
@@ -165,9 +161,8 @@ async def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any
         assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
 
 
-async def test_the_default_is_to_read_what_comes(peers: Any) -> None:
+async def test_the_default_is_to_read_what_comes(peers: Any, log: Any) -> None:
     """auto.offset.reset=latest: older records are not handed out."""
-    [log] = peers.topic("orders")
     fill(log, "old")
     async with peers.client(Consumer, "orders") as reader, peers.client(Producer) as sender:
         assert await reader.poll(0.2) == []
@@ -187,9 +182,8 @@ async def test_records_come_without_a_pause(peers: Any) -> None:
             assert peers.clock.now_ms() - began <= 5
 
 
-async def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
+async def test_positions_move_when_records_are_handed_out(peers: Any, log: Any) -> None:
     """Not when they are fetched; seek and poll's limit go by them."""
-    [log] = peers.topic("orders")
     fill(log, *"abcdefgh")
     async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
@@ -209,9 +203,8 @@ async def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
             reader.seek(TopicPartition("orders", 1), 0)
 
 
-async def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
+async def test_breaking_out_of_the_loop_loses_nothing(peers: Any, log: Any) -> None:
     """`async for` can be left and taken up again."""
-    [log] = peers.topic("orders")
     fill(log, *"abcdef")
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         seen: list[ConsumerRecord] = []
@@ -237,9 +230,8 @@ async def test_paused_partitions_rest(peers: Any) -> None:
         assert values(await reader.poll(0.5)) == ["one"]
 
 
-async def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
+async def test_a_killed_leader_is_followed_by_its_successor(peers: Any, log: Any) -> None:
     """The position is validated at the new leader (R-266), and reading goes on within a fraction of the election."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(1.0)) == ["a"]
@@ -254,9 +246,8 @@ async def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
         assert "OffsetsForLeaderEpoch" in peers.brokers[2].calls
 
 
-async def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
+async def test_a_frozen_leader_is_left_when_another_leads(peers: Any, log: Any) -> None:
     """A fetch without an answer may mean that nothing is new: so somebody else is asked now and then."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         await reader.poll(1.0)
@@ -268,9 +259,8 @@ async def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["records", "batches"])
-def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, way: str) -> None:
+def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, log: Any, way: str) -> None:
     """A new leader has less than the old one promised: what it has is all that is read."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     fill(log, "b")
     fill(log, "c")
@@ -299,9 +289,8 @@ def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, way: str) -
     assert peers.run(story(), limit_s=10) == ["a", "b"]
 
 
-def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any) -> None:
+def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any, log: Any) -> None:
     """After default.api.timeout.ms it says which partition has none; what was there before it was handed out."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     fill(log, "b")
     settings: dict[str, Any] = {"max_partition_fetch_bytes": 1, "default_api_timeout_ms": 2_000}
@@ -319,9 +308,8 @@ def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any) -> N
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])
-async def test_truncation_is_detected(peers: Any, reset: Any) -> None:
+async def test_truncation_is_detected(peers: Any, log: Any, reset: Any) -> None:
     """CL-06: a new leader does not have what was read: go on where the logs part, or be told (KIP-320)."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     fill(log, "b")
     async with peers.client(Consumer, auto_offset_reset=reset) as reader:
@@ -344,9 +332,8 @@ async def test_truncation_is_detected(peers: Any, reset: Any) -> None:
         assert values(await reader.poll(5.0)) == ["other"]
 
 
-async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
+async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any, log: Any) -> None:
     """As auto.offset.reset says."""
-    [log] = peers.topic("orders")
     fill(log, "a", "b")
     async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
         reader.assign([TP])
@@ -370,18 +357,16 @@ async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
         ErrorCode.CORRUPT_MESSAGE,  # another replica leads as soon as the leader has found the damage
     ],
 )
-async def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
+async def test_passing_errors_pass(peers: Any, log: Any, code: ErrorCode) -> None:
     """R-267: ask again, and the application notices nothing."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert values(await reader.poll(5.0)) == ["a"]
 
 
-async def test_what_is_buffered_is_bounded(peers: Any) -> None:
+async def test_what_is_buffered_is_bounded(peers: Any, log: Any) -> None:
     """The broker gets credit for fetch.max.bytes, and more only as records are read."""
-    [log] = peers.topic("orders")
     for number in range(200):
         fill(log, f"{number:0500}")
     settings = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 2_000, "max_poll_records": 1}
@@ -394,9 +379,8 @@ async def test_what_is_buffered_is_bounded(peers: Any) -> None:
         assert [int(value) for value in values(records)] == list(range(1, 200))
 
 
-async def test_a_corrupt_batch_is_named(peers: Any) -> None:
+async def test_a_corrupt_batch_is_named(peers: Any, log: Any) -> None:
     """With its partition and offset; what came before it is handed out first, and seek gets past it."""
-    [log] = peers.topic("orders")
     for value in "abc":
         fill(log, value)
     header, data = log.batches[1]
@@ -409,9 +393,8 @@ async def test_a_corrupt_batch_is_named(peers: Any) -> None:
         assert values(await reader.poll(1.0)) == ["c"]
 
 
-async def test_a_copy_that_stays_damaged_is_named(peers: Any) -> None:
+async def test_a_copy_that_stays_damaged_is_named(peers: Any, log: Any) -> None:
     """The leader says so again and again, as if nobody had it whole: that is an error, and no silence."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     peers.brokers[1].errors.extend([(log.name, ErrorCode.CORRUPT_MESSAGE)] * 100)
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
@@ -419,9 +402,8 @@ async def test_a_copy_that_stays_damaged_is_named(peers: Any) -> None:
             await reader.poll(30.0)
 
 
-async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None:
+async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any, log: Any) -> None:
     """Those before it are handed out; the position stays on it until somebody seeks."""
-    [log] = peers.topic("orders")
     fill(log, "1", "2", "three", "4")
     as_number = {"value_deserializer": lambda value: int(value or b"")}
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **as_number) as reader:
@@ -433,9 +415,8 @@ async def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None
         assert [record.value for record in await reader.poll(1.0)] == [4]
 
 
-async def test_offsets_can_be_asked_for(peers: Any) -> None:
+async def test_offsets_can_be_asked_for(peers: Any, log: Any) -> None:
     """Beginning, end, by time, and all three ends of a log."""
-    [log] = peers.topic("orders")
     fill(log, "a", "b", "c")
     async with peers.client(Consumer) as reader:
         assert await reader.beginning_offsets([TP]) == {TP: 0}
@@ -450,9 +431,8 @@ async def test_offsets_can_be_asked_for(peers: Any) -> None:
         assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
 
 
-async def test_batches_come_full_or_in_time(peers: Any) -> None:
+async def test_batches_come_full_or_in_time(peers: Any, log: Any) -> None:
     """With max_wait an empty list says that nothing came."""
-    [log] = peers.topic("orders")
     fill(log, *"abcde")
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         sizes = [len(batch) async for batch in reader.batches(max_records=2, until="end")]
@@ -503,9 +483,8 @@ async def test_closing_wakes_who_waits(peers: Any) -> None:
         await task
 
 
-async def test_a_position_may_take_too_long(peers: Any) -> None:
+async def test_a_position_may_take_too_long(peers: Any, log: Any) -> None:
     """Without any leader a position is not found, and says so in time."""
-    [log] = peers.topic("orders")
     log.lead(-1)
     async with peers.client(Consumer, "orders", default_api_timeout_ms=2_000) as reader:
         with pytest.raises(RequestTimeout, match="no position"):

@@ -29,9 +29,8 @@ def overhear(broker: Any, method: str, heard: Callable[[bytes], None]) -> None:
     broker.more_handlers = Handlers({**known, BROKER + method: listen}, {})
 
 
-def test_questions_about_offsets_name_the_leader_epoch(peers: Any) -> None:
+def test_questions_about_offsets_name_the_leader_epoch(peers: Any, log: Any) -> None:
     """R-111: so a leader that was replaced and does not know it answers none of them."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     listed: list[int] = []
     ended: list[tuple[int, int]] = []
@@ -74,9 +73,8 @@ async def test_read_committed_is_said_where_offsets_are_asked_for(peers: Any) ->
     assert said == [True, False]
 
 
-async def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers: Any) -> None:
+async def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers: Any, log: Any) -> None:
     """R-267: its refusal means new metadata, also for a question about offsets."""
-    [log] = peers.topic("orders")
     fill(log, "a")
     overhear(peers.brokers[1], "ListOffsets", lambda _: log.lead(2))
     async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
@@ -93,9 +91,8 @@ async def test_a_leader_that_is_replaced_before_it_is_asked_is_looked_for(peers:
         (ErrorCode.UNKNOWN_LEADER_EPOCH, False),
     ],
 )
-async def test_which_refusals_ask_for_new_metadata(peers: Any, code: ErrorCode, refreshes: bool) -> None:
+async def test_which_refusals_ask_for_new_metadata(peers: Any, log: Any, code: ErrorCode, refreshes: bool) -> None:
     """R-267: who does not know the epoch yet knows less than we do; it is only asked again."""
-    [log] = peers.topic("orders")
     fill(log, "a")
 
     def asked() -> int:

@@ -24,6 +24,12 @@ def reading(offset: int = 10, epoch: int = 4, reset: OffsetReset = "earliest") -
     return state
 
 
+@pytest.fixture
+def state() -> FetchState:
+    """Read up to offset 10 in leader epoch 4."""
+    return reading()
+
+
 @pytest.mark.parametrize(("reset", "asked"), [("earliest", EARLIEST), ("latest", LATEST)])
 def test_a_new_partition_starts_where_the_policy_says(reset: OffsetReset, asked: int) -> None:
     """Without a position the leader is asked for the beginning or the end."""
@@ -74,9 +80,8 @@ def test_a_position_is_validated_by_what_the_new_leader_says_of_its_epoch(
         assert (state.error.divergent_offset, state.error.divergent_epoch) == then
 
 
-def test_a_validation_for_an_old_position_is_dropped() -> None:
+def test_a_validation_for_an_old_position_is_dropped(state: FetchState) -> None:
     """CL-04: the application sought meanwhile, or the leader changed once more."""
-    state = reading()
     state.on_leader(LeaderAndEpoch(2, 5))
     state.seek(20, 4)
     state.on_epoch_end(Position(10, 4), 5, 4, 6)
@@ -93,9 +98,8 @@ def test_without_an_epoch_there_is_nothing_to_validate() -> None:
     assert state.state is State.FETCHING
 
 
-def test_answers_for_another_position_or_epoch_are_old_news() -> None:
+def test_answers_for_another_position_or_epoch_are_old_news(state: FetchState) -> None:
     """CL-05, R-265: only the answer to the outstanding fetch counts."""
-    state = reading()
     state.asked(1)
     right = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4)
     assert state.is_answered_by(1, right)
@@ -106,9 +110,8 @@ def test_answers_for_another_position_or_epoch_are_old_news() -> None:
     assert not state.is_answered_by(1, right)
 
 
-def test_a_new_leader_epoch_drops_what_is_buffered() -> None:
+def test_a_new_leader_epoch_drops_what_is_buffered(state: FetchState) -> None:
     """What was fetched and not handed out is read again after the validation; its credit is not forgotten."""
-    state = reading()
     state.asked(1)
     answer = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4, high_watermark=30)
     state.on_data(answer, Chunk(memoryview(b"batch"), 0, 5, 1), 20)
@@ -117,9 +120,8 @@ def test_a_new_leader_epoch_drops_what_is_buffered() -> None:
     assert (state.fetch_offset, len(state.chunks), [chunk.credit for chunk in state.dropped]) == (10, 0, [5])
 
 
-def test_a_paused_partition_is_not_fetched() -> None:
+def test_a_paused_partition_is_not_fetched(state: FetchState) -> None:
     """Nor is one that waits for its retry."""
-    state = reading()
     state.paused = True
     assert not state.may_fetch_from(1, 0)
     state.paused = False
@@ -167,16 +169,14 @@ def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, t
     assert (state.state, state.fetch_offset, len(state.chunks), state.outstanding) == (then, 10, 0, None)
 
 
-def test_records_that_are_put_back_keep_the_epoch_of_the_position() -> None:
+def test_records_that_are_put_back_keep_the_epoch_of_the_position(state: FetchState) -> None:
     """R-265: the position is before them again."""
-    state = reading()
     state.put_back([Record(8, 0, None, b"v", ())])
     assert state.position == Position(8, 4)
 
 
-def test_refusals_count_from_the_last_answer() -> None:
+def test_refusals_count_from_the_last_answer(state: FetchState) -> None:
     """R-267: pauses grow only with refusals one after the other."""
-    state = reading()
     state.on_refused(0, 50)
     state.on_data(pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4), None, 10)
     assert state.failures == 0

@@ -46,9 +46,8 @@ def values(log: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("one_way_ms", [1, 20, 70])
-async def test_calls_before_during_and_after_the_first_metadata(peers: Any, one_way_ms: int) -> None:
+async def test_calls_before_during_and_after_the_first_metadata(peers: Any, log: Any, one_way_ms: int) -> None:
     """A call that finds a refresh under way does not wait for the next one, with those after it passing by."""
-    [log] = peers.topic("orders")
     slow(peers, one_way_ms)
     calls = Calls(peers)
     async with calls.producer:
@@ -76,9 +75,10 @@ async def test_calls_for_a_topic_that_is_made_late(peers: Any) -> None:
 
 
 @pytest.mark.parametrize("waits", [1, 5])
-async def test_a_call_that_finds_the_topic_known_waits_behind_those_that_did_not(peers: Any, waits: int) -> None:
+async def test_a_call_that_finds_the_topic_known_waits_behind_those_that_did_not(
+    peers: Any, log: Any, waits: int
+) -> None:
     """It is made in the turn of the loop in which the others have not gone on yet."""
-    [log] = peers.topic("orders")
     calls = Calls(peers)
 
     async def late() -> None:
@@ -134,9 +134,8 @@ async def test_nothing_is_taken_once_the_producer_is_being_closed(peers: Any) ->
     assert not log.values()
 
 
-async def test_calls_that_wait_for_room(peers: Any) -> None:
+async def test_calls_that_wait_for_room(peers: Any, log: Any) -> None:
     """Small records that would fit wait behind a large one, also once its time is over."""
-    [log] = peers.topic("orders")
     broker = peers.brokers[1]
     calls = Calls(peers, buffer_memory=1_000, batch_size=200, max_block_ms=1_000)
     async with calls.producer:

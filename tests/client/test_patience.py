@@ -23,9 +23,8 @@ def slow(peers: Any, one_way_ms: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("one_way_ms", [10, 1_500, 4_000])
-async def test_many_consumers_get_their_first_records_from_slow_brokers(peers: Any, one_way_ms: int) -> None:
+async def test_many_consumers_get_their_first_records_from_slow_brokers(peers: Any, log: Any, one_way_ms: int) -> None:
     """An opening that takes longer than the first one may is given more time with each attempt."""
-    [log] = peers.topic("orders")
     log.append(encode_batch([(1_000, None, b"v", ())]))
     clients = [
         peers.client(Consumer, "orders", auto_offset_reset="earliest", bootstrap_timeout_ms=60_000) for _ in range(MANY)
@@ -37,9 +36,8 @@ async def test_many_consumers_get_their_first_records_from_slow_brokers(peers: A
     await asyncio.gather(*[client.close() for client in clients])
 
 
-async def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any) -> None:
+async def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any, log: Any) -> None:
     """From its first question to the acknowledgement, every round takes three seconds."""
-    [log] = peers.topic("orders")
     slow(peers, 1_500)
     async with peers.client(Producer, bootstrap_timeout_ms=60_000, unknown_topic_timeout_ms=60_000) as sender:
         await sender.send("orders", "a")

@@ -24,9 +24,8 @@ from odradek_proto.compression import Codec
 from odradek_proto.errors import ErrorCode
 
 
-async def test_send_returns_where_the_record_is(peers: Any) -> None:
+async def test_send_returns_where_the_record_is(peers: Any, log: Any) -> None:
     """Topic, partition, offset and timestamp, once the leader has it."""
-    [log] = peers.topic("orders")
     async with peers.client(Producer) as sender:
         first = await sender.send("orders", "a", key=b"k", headers={"h": b"1"}, timestamp=7)
         second = await sender.send("orders", b"b")
@@ -35,9 +34,8 @@ async def test_send_returns_where_the_record_is(peers: Any) -> None:
     assert log.values() == [b"a", b"b"]
 
 
-async def test_what_is_enqueued_travels_together(peers: Any) -> None:
+async def test_what_is_enqueued_travels_together(peers: Any, log: Any) -> None:
     """A thousand records are a few batches, in order, on one stream."""
-    [log] = peers.topic("orders")
     async with peers.client(Producer) as sender:
         deliveries = await sender.enqueue_many("orders", [f"{number:04}" for number in range(5_000)])
         offsets = [(await delivery).offset for delivery in deliveries]
@@ -47,18 +45,16 @@ async def test_what_is_enqueued_travels_together(peers: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_batches_are_compressed(peers: Any, codec: Any) -> None:
+async def test_batches_are_compressed(peers: Any, log: Any, codec: Any) -> None:
     """With each of Kafka's codecs."""
-    [log] = peers.topic("orders")
     async with peers.client(Producer, compression_type=codec) as sender:
         await asyncio.gather(*[sender.send("orders", b"x" * 100) for _ in range(20)])
     assert {header.codec for header, _ in log.batches} == {Codec[codec.upper()]}
     assert log.values() == [b"x" * 100] * 20
 
 
-def test_a_killed_leader_costs_little_more_than_its_election(peers: Any) -> None:
+def test_a_killed_leader_costs_little_more_than_its_election(peers: Any, log: Any) -> None:
     """The sends wait, go to the new leader, and arrive once and in order."""
-    [log] = peers.topic("orders")
 
     async def story() -> int:
         async with peers.client(Producer) as sender:
@@ -76,9 +72,8 @@ def test_a_killed_leader_costs_little_more_than_its_election(peers: Any) -> None
     assert log.values() == [str(number).encode() for number in range(100)]
 
 
-async def test_lost_answers_do_not_duplicate(peers: Any) -> None:
+async def test_lost_answers_do_not_duplicate(peers: Any, log: Any) -> None:
     """The stream breaks with five batches written and unanswered; the retries are recognised (CL-07)."""
-    [log] = peers.topic("orders")
     broker = peers.brokers[1]
     async with peers.client(Producer, batch_size=100) as sender:
         await sender.send("orders", "first")
@@ -92,9 +87,8 @@ async def test_lost_answers_do_not_duplicate(peers: Any) -> None:
     assert len(broker.batches_in) == 9 + 5
 
 
-def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
+def test_a_frozen_leader_is_left_when_another_leads(peers: Any, log: Any) -> None:
     """A broker that answers nothing and closes nothing holds records up only until metadata shows the new leader."""
-    [log] = peers.topic("orders")
 
     async def story() -> int:
         async with peers.client(Producer) as sender:
@@ -113,9 +107,8 @@ def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE]
 )
-def test_retriable_answers_are_retried(peers: Any, code: ErrorCode) -> None:
+def test_retriable_answers_are_retried(peers: Any, log: Any, code: ErrorCode) -> None:
     """The application notices nothing but the time."""
-    [log] = peers.topic("orders")
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
 
     async def story() -> int:
@@ -126,9 +119,8 @@ def test_retriable_answers_are_retried(peers: Any, code: ErrorCode) -> None:
     assert log.values() == [b"a"]
 
 
-async def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
+async def test_an_answer_that_cannot_be_retried_is_raised(peers: Any, log: Any) -> None:
     """As the class of its code, and only for its own batch."""
-    [log] = peers.topic("orders")
     peers.brokers[1].errors.append((log.name, ErrorCode.MESSAGE_TOO_LARGE))
     async with peers.client(Producer) as sender:
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
@@ -139,9 +131,8 @@ async def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
     assert log.values() == [b"b"]
 
 
-async def test_delivery_timeout_says_what_went_wrong_last(peers: Any) -> None:
+async def test_delivery_timeout_says_what_went_wrong_last(peers: Any, log: Any) -> None:
     """And that the record may be written."""
-    [log] = peers.topic("orders")
     peers.brokers[1].errors.extend([(log.name, ErrorCode.REQUEST_TIMED_OUT)] * 1_000)
     async with peers.client(Producer, delivery_timeout_ms=2_000) as sender:
         began = peers.clock.now_ms()
@@ -215,9 +206,8 @@ async def test_a_callback_hears_of_its_record(peers: Any) -> None:
         assert told[-1] is fine
 
 
-async def test_leaving_flushes(peers: Any) -> None:
+async def test_leaving_flushes(peers: Any, log: Any) -> None:
     """Records that linger are sent before the producer ends."""
-    [log] = peers.topic("orders")
     async with peers.client(Producer, linger_ms=60_000) as sender:
         await sender.enqueue_many("orders", ["a", "b"])
     assert log.values() == [b"a", b"b"]
@@ -237,9 +227,8 @@ async def test_closing_does_not_wait_for_ever(peers: Any) -> None:
         await sender.send("orders", "b")
 
 
-async def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
+async def test_flush_waits_for_what_was_taken_before(peers: Any, log: Any) -> None:
     """And gives up after its timeout, without losing anything."""
-    [log] = peers.topic("orders")
     broker = peers.brokers[1]
     async with peers.client(Producer, linger_ms=60_000) as sender:
         broker.holding = True
@@ -251,9 +240,8 @@ async def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
         assert log.values() == [b"a"]
 
 
-async def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
+async def test_a_full_buffer_slows_the_application_down(peers: Any, log: Any) -> None:
     """enqueue waits for room, in turn, and raises BufferFull after max.block.ms."""
-    [log] = peers.topic("orders")
     broker = peers.brokers[1]
     async with peers.client(Producer, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
         await sender.send("orders", "first")
@@ -285,9 +273,8 @@ async def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
             await sender.send("nowhere", "x")
 
 
-async def test_serializers_make_bytes(peers: Any) -> None:
+async def test_serializers_make_bytes(peers: Any, log: Any) -> None:
     """Of keys and values; what they raise names the value."""
-    [log] = peers.topic("orders")
     sender: Producer[int, float] = peers.client(
         Producer,
         key_serializer=lambda key: b"%d" % key,
@@ -310,9 +297,8 @@ async def test_nobody_there_lists_each_address(peers: Any) -> None:
     assert "odradek cluster up" in caught.value.hint
 
 
-async def test_a_cancelled_send_harms_nobody(peers: Any) -> None:
+async def test_a_cancelled_send_harms_nobody(peers: Any, log: Any) -> None:
     """The record may still be written; the others in its batch get their answers."""
-    [log] = peers.topic("orders")
     broker = peers.brokers[1]
     async with peers.client(Producer) as sender:
         await sender.send("orders", "first")
@@ -363,10 +349,9 @@ def test_leaders_that_come_and_go_lose_and_duplicate_nothing(peers_of_seed: Any,
 
 @pytest.mark.parametrize("is_over", [False, True])
 async def test_a_producer_whose_tasks_were_cancelled_sends_what_it_took_when_it_is_closed(
-    peers: Any, is_over: bool
+    peers: Any, log: Any, is_over: bool
 ) -> None:
     """As `asyncio.run` cancels all tasks of its loop, while a worker of the application leaves its `async with`."""
-    [log] = peers.topic("orders")
     before = asyncio.all_tasks()
     async with peers.client(Producer) as sender:
         await sender.send("orders", "first")

@@ -17,16 +17,20 @@ from odradek_proto.v1 import broker_pb2 as pb
 from tests.client.sender_bench import PLENTY, Bench, sequences
 
 
-def test_a_lone_record_goes_at_once() -> None:
+@pytest.fixture
+def bench() -> Bench:
+    """With the settings that there are by default."""
+    return Bench()
+
+
+def test_a_lone_record_goes_at_once(bench: Bench) -> None:
     """With linger.ms=0 and nothing on the wire a batch does not wait for more."""
-    bench = Bench()
     batch = bench.put("a", full=False)
     assert bench.drain() == [batch]
 
 
-def test_records_gather_while_a_batch_is_on_the_wire() -> None:
+def test_records_gather_while_a_batch_is_on_the_wire(bench: Bench) -> None:
     """With linger.ms=0 what comes before the answer travels together."""
-    bench = Bench()
     first = bench.put("a", full=False)
     bench.drain()
     second = bench.put("b", full=False)
@@ -56,18 +60,16 @@ def test_a_hurry_ends_lingering() -> None:
     assert bench.drain() == [batch]
 
 
-def test_at_most_five_batches_of_a_partition_are_on_the_wire() -> None:
+def test_at_most_five_batches_of_a_partition_are_on_the_wire(bench: Bench) -> None:
     """R-245: a broker remembers five batches of a producer."""
-    bench = Bench()
     for number in range(7):
         bench.put(str(number))
     assert len(bench.drain()) == 5
     assert bench.drain() == []
 
 
-def test_retries_keep_order_and_sequence() -> None:
+def test_retries_keep_order_and_sequence(bench: Bench) -> None:
     """CL-07, R-249: both batches fail, and go again in their order, with their numbers, before anything younger."""
-    bench = Bench()
     one, two = bench.put("a", "b"), bench.put("c")
     assert sequences(bench.drain()) == [0, 2]
     three = bench.put("d")
@@ -83,9 +85,8 @@ def test_retries_keep_order_and_sequence() -> None:
     assert sequences([three]) == [3]
 
 
-def test_out_of_order_answers_do_not_bump() -> None:
+def test_out_of_order_answers_do_not_bump(bench: Bench) -> None:
     """CL-08: a later batch is refused because an earlier one was, and is heard of first; it is only tried again."""
-    bench = Bench()
     one, two = bench.sent("a", "b")
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert not bench.sender.sequences.needs_producer_id
@@ -95,9 +96,8 @@ def test_out_of_order_answers_do_not_bump() -> None:
     assert [batch.base_offset for batch in bench.finished] == [10, 11]
 
 
-def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
+def test_a_hole_before_the_next_batch_bumps_the_epoch(bench: Bench) -> None:
     """CL-09: the batch right after the last acknowledged one is out of order: renumber from 0 under a new epoch."""
-    bench = Bench()
     [one] = bench.sent("a")
     bench.answer(one)
     two, three = bench.sent("b", "c")
@@ -114,9 +114,8 @@ def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
     assert (header.producer_epoch, header.base_sequence) == (1, 1)
 
 
-def test_who_is_overtaken_by_a_larger_epoch_leaves_the_producer_id() -> None:
+def test_who_is_overtaken_by_a_larger_epoch_leaves_the_producer_id(bench: Bench) -> None:
     """R-240: a stranger who writes under it with the largest epoch would hold the producer up for ever."""
-    bench = Bench()
     [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.INVALID_PRODUCER_EPOCH)
     sequences = bench.sender.sequences
@@ -137,10 +136,9 @@ GAPS = (
 
 
 @pytest.mark.parametrize("code", GAPS)
-def test_a_batch_that_may_be_written_is_not_sent_under_another_epoch(code: ErrorCode) -> None:
+def test_a_batch_that_may_be_written_is_not_sent_under_another_epoch(bench: Bench, code: ErrorCode) -> None:
     """R-249: its answer was lost, and a broker that has forgotten it takes its repetition for a gap. So the records may
     be in the log, and the caller is told; the broker would not recognise them under a new epoch."""
-    bench = Bench()
     one, two = bench.sent("a", "b")
     bench.break_stream()
     assert bench.drain_after(100) == [one, two]
@@ -156,9 +154,8 @@ def test_a_batch_that_may_be_written_is_not_sent_under_another_epoch(code: Error
     assert (two.error, third.done) == (None, False)
 
 
-def test_what_was_never_sent_goes_on_behind_batches_that_may_be_written() -> None:
+def test_what_was_never_sent_goes_on_behind_batches_that_may_be_written(bench: Bench) -> None:
     """The broker knows none of them any more: they fail, and the next begins a new epoch."""
-    bench = Bench()
     one, two = bench.sent("a", "b")
     bench.break_stream()
     bench.drain_after(100)
@@ -171,9 +168,8 @@ def test_what_was_never_sent_goes_on_behind_batches_that_may_be_written() -> Non
     assert (sequences([third]), read_header(third.encoded).producer_epoch) == ([0], 1)
 
 
-def test_a_new_epoch_leaves_out_who_may_be_written() -> None:
+def test_a_new_epoch_leaves_out_who_may_be_written(bench: Bench) -> None:
     """R-249: the first was refused before it was written, so it goes again. The answer to the second was lost."""
-    bench = Bench()
     one, two, third = bench.sent("a", "b", "c")
     bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -188,9 +184,8 @@ def test_a_new_epoch_leaves_out_who_may_be_written() -> None:
     assert two.error.maybe_written
 
 
-def test_an_error_for_good_says_that_an_earlier_attempt_may_have_written() -> None:
+def test_an_error_for_good_says_that_an_earlier_attempt_may_have_written(bench: Bench) -> None:
     """R-15: the broker refused the repetition, and nobody knows what became of the first."""
-    bench = Bench()
     one, two = bench.sent("a", "b")
     bench.answer(two, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     bench.break_stream()
@@ -199,9 +194,8 @@ def test_an_error_for_good_says_that_an_earlier_attempt_may_have_written() -> No
     assert [batch.error.maybe_written for batch in (one, two) if batch.error] == [True, False]
 
 
-def test_a_duplicate_is_a_success_without_an_offset() -> None:
+def test_a_duplicate_is_a_success_without_an_offset(bench: Bench) -> None:
     """CL-10: DUPLICATE_SEQUENCE_NUMBER says that the record is there, not where."""
-    bench = Bench()
     [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset=-1)
     assert bench.finished == [batch]
@@ -246,9 +240,8 @@ def test_an_expired_batch_that_left_a_hole_bumps_the_epoch() -> None:
     assert sequences(bench.drain()) == [0]
 
 
-def test_an_error_that_cannot_be_retried_ends_one_batch_only() -> None:
+def test_an_error_that_cannot_be_retried_ends_one_batch_only(bench: Bench) -> None:
     """The batch fails with the broker's error, the next one goes on under a new epoch."""
-    bench = Bench()
     one, two = bench.sent("a", "b")
     bench.answer(one, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(one.error, BrokerError)
@@ -259,9 +252,8 @@ def test_an_error_that_cannot_be_retried_ends_one_batch_only() -> None:
     assert sequences([two]) == [0]
 
 
-def test_a_new_leader_gets_the_batches_at_once() -> None:
+def test_a_new_leader_gets_the_batches_at_once(bench: Bench) -> None:
     """A refused batch does not sit out its pause when metadata names another leader."""
-    bench = Bench()
     [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=-1)
     assert any(isinstance(effect, RefreshMetadata) for effect in bench.other)
@@ -271,17 +263,15 @@ def test_a_new_leader_gets_the_batches_at_once() -> None:
     assert bench.drain(broker=2) == [batch]
 
 
-def test_a_hint_of_the_new_leader_is_used_at_once() -> None:
+def test_a_hint_of_the_new_leader_is_used_at_once(bench: Bench) -> None:
     """KIP-951: NOT_LEADER_OR_FOLLOWER with the new leader needs no metadata."""
-    bench = Bench()
     [batch] = bench.sent("a")
     bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=3, current_leader_epoch=9)
     assert bench.drain(broker=3) == [batch]
 
 
-def test_a_broken_stream_returns_its_batches_in_order() -> None:
+def test_a_broken_stream_returns_its_batches_in_order(bench: Bench) -> None:
     """Nobody knows what was written, so all of them go again with their numbers."""
-    bench = Bench()
     sent = [bench.put(str(number)) for number in range(3)]
     bench.drain()
     bench.break_stream()
@@ -316,10 +306,11 @@ def again_under_a_new_epoch(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "unknown", [again_at_a_new_leader, again_after_an_election, again_in_a_topic_made_anew, again_under_a_new_epoch]
 )
-def test_a_leader_that_may_not_know_the_producer_gets_one_batch_at_a_time(unknown: Callable[[Bench], None]) -> None:
+def test_a_leader_that_may_not_know_the_producer_gets_one_batch_at_a_time(
+    bench: Bench, unknown: Callable[[Bench], None]
+) -> None:
     """R-241, R-249: such a leader takes any number. It refuses the first since it does not lead yet; had the second
     been behind it and been taken, the first would be refused for good. Until it has acknowledged one, none follows."""
-    bench = Bench()
     unknown(bench)
     first, *others = [*bench.queue.waiting, *(bench.put(str(number)) for number in range(5))][:5]
     leader = bench.queue.leader_id
@@ -333,9 +324,8 @@ def test_a_leader_that_may_not_know_the_producer_gets_one_batch_at_a_time(unknow
     assert bench.drain(leader)[:4] == others
 
 
-def test_an_answer_of_the_last_leader_does_not_speak_for_the_next() -> None:
+def test_an_answer_of_the_last_leader_does_not_speak_for_the_next(bench: Bench) -> None:
     """It was on its way while the partition got another leader."""
-    bench = Bench()
     [one] = bench.sent("a")
     bench.lead(2)
     bench.answer(one)
@@ -344,9 +334,8 @@ def test_an_answer_of_the_last_leader_does_not_speak_for_the_next() -> None:
     assert bench.drain(broker=2) == [two]
 
 
-def test_a_frozen_leader_is_left_when_another_leads() -> None:
+def test_a_frozen_leader_is_left_when_another_leads(bench: Bench) -> None:
     """A broker that owes an answer is asked about, and dropped once metadata shows another leader."""
-    bench = Bench()
     bench.put("a")
     bench.drain()
     bench.wait(1_000)
@@ -418,9 +407,8 @@ def test_a_timeout_counts_its_attempts() -> None:
     assert " 1 attempt; the last error was: " in str(batch.error)
 
 
-def test_unanswered_bytes_stay_within_the_credit() -> None:
+def test_unanswered_bytes_stay_within_the_credit(bench: Bench) -> None:
     """A batch for which there is no room waits, one larger than the whole credit fails."""
-    bench = Bench()
     one, two = bench.put("a" * 100), bench.put("b" * 100)
     size = len(one.encode(bench.config.codec, 77, 0))
     one.renumber(-1)
@@ -452,9 +440,8 @@ def test_acks_zero_is_done_when_it_is_sent() -> None:
     assert batch.error is None
 
 
-def test_a_retried_batch_stays_within_the_brokers_memory() -> None:
+def test_a_retried_batch_stays_within_the_brokers_memory(bench: Bench) -> None:
     """However often the oldest is refused, no more than five are numbered from it on: else its retry would be new."""
-    bench = Bench()
     first = bench.put("first")
     for number in range(9):
         bench.put(str(number))
@@ -474,10 +461,9 @@ def test_at_most_five_batches_without_idempotence_too() -> None:
     assert bench.drain() == []
 
 
-def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one() -> None:
+def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one(bench: Bench) -> None:
     """R-249: another partition had the hole. Here the broker would take 0 of the new epoch, and refuse the rest of the
     old one, which is still on its way."""
-    bench = Bench()
     [one] = bench.sent("a")
     bench.sender.sequences.on_producer_id(77, 1)
     two = bench.put("b")
@@ -488,9 +474,8 @@ def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one() -> None:
     assert (header.producer_epoch, header.base_sequence) == (1, 0)
 
 
-def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch() -> None:
+def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch(bench: Bench) -> None:
     """R-249: the new epoch came soon. What is on the wire may have been written, or goes again behind the others."""
-    bench = Bench()
     two, three = bench.sent("b", "c")
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.sender.sequences.on_producer_id(77, 1)
@@ -502,9 +487,8 @@ def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch() -
     assert sequences([three]) == [1]
 
 
-def test_a_hole_under_an_older_epoch_asks_for_no_other_one() -> None:
+def test_a_hole_under_an_older_epoch_asks_for_no_other_one(bench: Bench) -> None:
     """R-249: the epoch that there is by now is new to this partition."""
-    bench = Bench()
     [one] = bench.sent("a")
     bench.sender.sequences.on_producer_id(77, 1)
     bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -564,9 +548,8 @@ def test_after_a_broken_stream_nobody_knows_what_was_written() -> None:
     assert one.error.maybe_written
 
 
-def test_values_that_are_added_at_once_are_counted_as_one_by_one() -> None:
+def test_values_that_are_added_at_once_are_counted_as_one_by_one(bench: Bench) -> None:
     """Up to the batch's size, the room that is left, or the first that is not bytes."""
-    bench = Bench()
     batch = bench.put("a", full=False)
     size = batch.size
     values = [b"0123456789"] * 100
@@ -579,9 +562,8 @@ def test_values_that_are_added_at_once_are_counted_as_one_by_one() -> None:
     assert bench.queue.add_values(values, 0, 5, 10, 1_000, PLENTY) == 0
 
 
-def test_only_partitions_with_work_are_looked_at() -> None:
+def test_only_partitions_with_work_are_looked_at(bench: Bench) -> None:
     """However many there are: what a drain and a timer walk over is what has something to do."""
-    bench = Bench()
     queues = bench.sender.queues
     for number in range(1, 1_000):
         queues.of(TopicPartition("orders", number), bench.view)

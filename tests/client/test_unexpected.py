@@ -28,9 +28,8 @@ LATEST_TIMESTAMP = (1 << 63) - 1
     ],
     ids=repr,
 )
-def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, wrong: Any) -> None:
+def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, log: Any, wrong: Any) -> None:
     """Before it is in a batch, with a topic that is known as with one that is not; the next record goes."""
-    [log] = peers.topic("orders")
 
     async def story() -> None:
         async with peers.client(Producer) as sender:
@@ -43,9 +42,8 @@ def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, wrong: An
     assert log.values() == [b"good", b"good"]
 
 
-def test_a_record_of_a_batch_that_cannot_be_encoded_fails_alone(peers: Any) -> None:
+def test_a_record_of_a_batch_that_cannot_be_encoded_fails_alone(peers: Any, log: Any) -> None:
     """Each timestamp is in range, but the distance between two of one batch is not; who comes later is not harmed."""
-    [log] = peers.topic("orders")
 
     async def story() -> None:
         async with peers.client(Producer, linger_ms=5) as sender:
@@ -70,9 +68,10 @@ def test_a_codec_that_is_not_installed_is_a_wrong_setting(
         Producer("localhost:1", compression_type=codec)
 
 
-async def test_records_of_a_codec_that_is_not_installed_are_named(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_of_a_codec_that_is_not_installed_are_named(
+    peers: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With what to install, by an error of the client's; those before them come first, and seek gets past them."""
-    [log] = peers.topic("orders")
     for codec in (Codec.NONE, Codec.LZ4, Codec.NONE):
         log.append(encode_batch([(1_000, None, codec.name.encode(), ())], codec=codec))
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
@@ -135,9 +134,8 @@ def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Cal
     peers.run(story(), limit_s=5)
 
 
-def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any) -> None:
+def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any, log: Any) -> None:
     """It opens another one and sends the batch again, which the leader recognises."""
-    [log] = peers.topic("orders")
 
     async def story() -> None:
         async with peers.client(Producer) as sender:
@@ -189,9 +187,8 @@ def test_a_consumer_that_fails_inside_says_so(peers: Any, breaks: Callable[[Any]
     peers.run(story(), limit_s=10)
 
 
-def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any) -> None:
+def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any, log: Any) -> None:
     """It opens another one and reads on from its position."""
-    [log] = peers.topic("orders")
 
     async def story() -> None:
         async with peers.client(Producer) as sender:

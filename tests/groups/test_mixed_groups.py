@@ -477,9 +477,14 @@ class Stage(World):
         return Stage(self.log)
 
 
-def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
+@pytest.fixture
+def stage() -> Stage:
+    """With nothing in its log."""
+    return Stage()
+
+
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(stage: Stage) -> None:
     """From a commit of nobody to KIP-848 and to the classic protocol; each time the next leader knows as much."""
-    stage = Stage()
     stage.commit()
     assert stage.groups() == [("classic", "Empty")]
     joined = stage.join()
@@ -495,9 +500,8 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
         assert each.committed() == 7
 
 
-def test_a_group_with_members_is_not_for_the_other_protocol() -> None:
+def test_a_group_with_members_is_not_for_the_other_protocol(stage: Stage) -> None:
     """Each request is refused as Kafka refuses it, and nothing is written."""
-    stage = Stage()
     stage.join()
     written = len(stage.log)
     assert stage.ask(CLASSIC).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -513,9 +517,8 @@ def test_a_group_with_members_is_not_for_the_other_protocol() -> None:
     assert len(other.log) == written
 
 
-def test_silent_members_go_and_then_the_group() -> None:
+def test_silent_members_go_and_then_the_group(stage: Stage) -> None:
     """After a session without heartbeats, and once its offsets have expired. The log then says nothing of it."""
-    stage = Stage()
     stage.commit()
     stage.join()
     stage.pass_time(SESSION_MS - 1)
@@ -531,9 +534,8 @@ def test_silent_members_go_and_then_the_group() -> None:
     assert stage.again().groups() == []
 
 
-def test_a_heartbeat_of_a_group_that_is_not_there() -> None:
+def test_a_heartbeat_of_a_group_that_is_not_there(stage: Stage) -> None:
     """Only who joins makes one; a refused join makes none."""
-    stage = Stage()
     assert stage.ask(ConsumerGroupHeartbeat("g", "m", 3, owned={})).error is ErrorCode.GROUP_ID_NOT_FOUND
     bare = ConsumerGroupHeartbeat("g", "m", JOIN_EPOCH, rebalance_timeout_ms=9_000, owned={})
     assert stage.ask(bare).error is ErrorCode.INVALID_REQUEST

@@ -112,6 +112,17 @@ class Client:
         self.send(b"".join(asked(key, number, filling) for key, number in requests))
 
 
+@pytest.fixture
+def door() -> Door:
+    """Without limits of its own, open."""
+    return Door()
+
+
+@pytest.fixture
+def client(door: Door) -> Client:
+    return door.connect()
+
+
 def asked(key: int, number: int, filling: int = 0, version: int = 1) -> bytes:
     body = struct.pack(">hhihi", key, version, number, -1, number) + bytes(filling)
     return struct.pack(">i", len(body)) + body
@@ -121,10 +132,8 @@ def _number(reader: Reader, _version: int) -> int:
     return reader.int32()
 
 
-async def test_produces_overlap_and_are_answered_in_order() -> None:
+async def test_produces_overlap_and_are_answered_in_order(door: Door, client: Client) -> None:
     """Both have started before the first is answered; the second's answer waits for the first's (K-8)."""
-    door = Door()
-    client = door.connect()
     client.ask((PRODUCE, 1), (PRODUCE, 2))
     assert door.started == [(PRODUCE, 1), (PRODUCE, 2)]
     door.done[2]([b"two"])
@@ -136,10 +145,8 @@ async def test_produces_overlap_and_are_answered_in_order() -> None:
     assert client.wire.writes == 1  # what becomes due together leaves together
 
 
-async def test_another_request_waits_for_all_before_it_and_holds_all_behind_it() -> None:
+async def test_another_request_waits_for_all_before_it_and_holds_all_behind_it(door: Door, client: Client) -> None:
     """As every request does in Kafka (K-8)."""
-    door = Door()
-    client = door.connect()
     client.ask((PRODUCE, 1), (SLOW, 2), (PRODUCE, 3), (SLOW, 4))
     await turns()
     assert door.started == [(PRODUCE, 1)]
@@ -156,10 +163,8 @@ async def test_another_request_waits_for_all_before_it_and_holds_all_behind_it()
     assert client.wire.correlation_ids() == [1, 2, 4]
 
 
-async def test_reading_stops_at_32_unanswered_requests_and_goes_on() -> None:
+async def test_reading_stops_at_32_unanswered_requests_and_goes_on(door: Door, client: Client) -> None:
     """Whatever has arrived beyond them lies until there is room."""
-    door = Door()
-    client = door.connect()
     client.ask(*((PRODUCE, number) for number in range(100)))
     assert len(door.started) == MOST_UNANSWERED
     assert client.wire.paused
@@ -170,10 +175,8 @@ async def test_reading_stops_at_32_unanswered_requests_and_goes_on() -> None:
     assert not client.wire.paused
 
 
-async def test_reading_stops_at_16_mib_of_unanswered_requests() -> None:
+async def test_reading_stops_at_16_mib_of_unanswered_requests(door: Door, client: Client) -> None:
     """Five of 4 MiB: the fifth is not read before the first is answered."""
-    door = Door()
-    client = door.connect()
     client.ask(*((PRODUCE, number) for number in range(4)), filling=4 << 20)
     assert len(door.started) == 4
     assert client.wire.paused
@@ -214,9 +217,8 @@ async def test_a_request_that_waits_for_other_clients_does_not_hold_up_who_reads
     assert last.wire.paused  # the bound holds still
 
 
-async def test_a_large_frame_without_records_closes_the_connection() -> None:
+async def test_a_large_frame_without_records_closes_the_connection(door: Door) -> None:
     """Before there is room made for it; Produce alone may be as large as socket.request.max.bytes."""
-    door = Door()
     large, produce = door.connect(), door.connect()
     produce.send(asked(PRODUCE, 1, MOST_WITHOUT_RECORDS)[:70_000])
     large.send(asked(JOIN, 2, MOST_WITHOUT_RECORDS)[:70_000])
@@ -256,9 +258,8 @@ async def test_large_requests_leave_room_for_small_ones() -> None:
     assert door.started == [(PRODUCE, 2)]
 
 
-async def test_answers_that_are_read_at_once_have_less_room_each() -> None:
+async def test_answers_that_are_read_at_once_have_less_room_each(door: Door) -> None:
     """What was asked for together cannot fill the memory together, and what is written makes room again."""
-    door = Door()
     clients = [door.connect() for _ in range(500)]
     for number, client in enumerate(clients):
         client.ask((FETCH, number))
@@ -277,9 +278,8 @@ async def test_answers_that_are_read_at_once_have_less_room_each() -> None:
     assert door.granted[1_000] == LIMITS.max_answer_bytes
 
 
-async def test_requests_that_name_much_take_turns_with_everybody_else() -> None:
+async def test_requests_that_name_much_take_turns_with_everybody_else(door: Door) -> None:
     """One in each turn of the loop, though all came together; who has gone does not keep the others waiting."""
-    door = Door()
     clients = [door.connect() for _ in range(9)]
     for number, client in enumerate(clients):
         client.ask((SLOW, number), filling=HEAVY_BYTES)
@@ -351,10 +351,10 @@ async def test_nothing_is_read_before_the_listener_is_open() -> None:
     [asked(99, 9), asked(SLOW, 9, version=4), asked(PRODUCE, -9), b"\0\0\0\x02ab", asked(SLOW, 9)[:-4] + b""],
     ids=["unknown API", "unknown version", "hung up on by its handler", "too short", "cut short"],
 )
-async def test_what_cannot_be_understood_closes_after_the_answers_before_it(bad: bytes) -> None:
+async def test_what_cannot_be_understood_closes_after_the_answers_before_it(
+    door: Door, client: Client, bad: bytes
+) -> None:
     """The client knows what became of everything that it asked before (K-13)."""
-    door = Door()
-    client = door.connect()
     if bad == asked(SLOW, 9)[:-4]:
         size = len(bad) - 4
         data = struct.pack(">i", size) + bad[4:]
@@ -371,9 +371,8 @@ async def test_what_cannot_be_understood_closes_after_the_answers_before_it(bad:
     assert door.listener.shared.refused_requests == 1
 
 
-async def test_partitions_that_fail_together_close_the_connection_once() -> None:
+async def test_partitions_that_fail_together_close_the_connection_once(door: Door) -> None:
     """With acks=0 each of them says so, now or after it has waited; and of a client that has gone nobody complains."""
-    door = Door()
     client, gone = door.connect(), door.connect()
     client.ask((PRODUCE, 1))
     gone.ask((PRODUCE, 2))
@@ -386,10 +385,10 @@ async def test_partitions_that_fail_together_close_the_connection_once() -> None
     assert door.listener.shared.refused_requests == 1
 
 
-async def test_a_produce_that_fails_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_produce_that_fails_closes_the_connection(
+    door: Door, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """After the answers before it; the log has the traceback, and does not blame the client."""
-    door = Door()
-    client = door.connect()
     client.ask((PRODUCE, 1), (PRODUCE, BUG), (PRODUCE, 3))
     door.done[1]([b""])
     await turns()
@@ -413,10 +412,9 @@ async def test_a_produce_that_fails_closes_the_connection(caplog: pytest.LogCapt
     ],
 )
 async def test_clients_of_another_protocol_are_told_apart(
-    begins: bytes, protocol: str, remedy: str, caplog: pytest.LogCaptureFixture
+    door: Door, begins: bytes, protocol: str, remedy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The line says what they speak and where that is served, once for all of them; bytes may come one by one."""
-    door = Door()
     clients = [door.connect() for _ in range(3)]
     for client in clients:
         for byte in begins[:4]:
@@ -430,9 +428,8 @@ async def test_clients_of_another_protocol_are_told_apart(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), IndexError("a bug that a malformed frame may raise too")])
-async def test_a_handler_that_fails_closes_the_connection(error: Exception) -> None:
+async def test_a_handler_that_fails_closes_the_connection(door: Door, error: Exception) -> None:
     """The others go on, and the client is not blamed."""
-    door = Door()
     client, other = door.connect(), door.connect()
     client.ask((SLOW, 1))
     await turns()
@@ -446,10 +443,8 @@ async def test_a_handler_that_fails_closes_the_connection(error: Exception) -> N
     assert other.wire.correlation_ids() == [2]
 
 
-async def test_a_client_that_takes_no_answers_is_asked_nothing_more_and_then_ended() -> None:
+async def test_a_client_that_takes_no_answers_is_asked_nothing_more_and_then_ended(door: Door, client: Client) -> None:
     """Its memory is bounded by the answers that it has (K-16)."""
-    door = Door()
-    client = door.connect()
     client.ask((SLOW, 1), (SLOW, 2))
     await turns()
     client.wire.unsent_bytes = 70_000
@@ -464,10 +459,8 @@ async def test_a_client_that_takes_no_answers_is_asked_nothing_more_and_then_end
     assert door.listener.shared.untaken_bytes == 0
 
 
-async def test_all_of_an_answer_that_a_client_does_not_take_is_counted() -> None:
+async def test_all_of_an_answer_that_a_client_does_not_take_is_counted(door: Door, client: Client) -> None:
     """`on_full` comes in the middle of a write; the rest of the answer, and answers after it, count as well."""
-    door = Door()
-    client = door.connect()
     client.wire.on_full = client.receiver.on_full
     client.ask((PRODUCE, 1), (PRODUCE, 2))
     door.done[1]([bytes(100_000), bytes(2_000_000)])
@@ -481,10 +474,8 @@ async def test_all_of_an_answer_that_a_client_does_not_take_is_counted() -> None
     assert door.listener.shared.untaken_bytes == 0
 
 
-async def test_a_client_that_takes_an_answer_slowly_is_not_ended() -> None:
+async def test_a_client_that_takes_an_answer_slowly_is_not_ended(door: Door, client: Client) -> None:
     """Bytes that leave are activity (K-16); when none leave any more, it is stuck."""
-    door = Door()
-    client = door.connect()
     client.wire.on_full = client.receiver.on_full
     client.ask((PRODUCE, 1))
     door.done[1]([bytes(8_000_000)])
@@ -499,9 +490,8 @@ async def test_a_client_that_takes_an_answer_slowly_is_not_ended() -> None:
     assert client.wire.aborted
 
 
-async def test_silence_closes_but_a_waiting_request_is_no_silence() -> None:
+async def test_silence_closes_but_a_waiting_request_is_no_silence(door: Door) -> None:
     """connections.max.idle.ms (K-15); a frame that is never finished is ended earlier."""
-    door = Door()
     silent, waiting, half = door.connect(), door.connect(), door.connect()
     waiting.ask((SLOW, 1))
     half.send(asked(SLOW, 2)[:9])

@@ -44,9 +44,14 @@ def opened(sessions: FetchSessions, topics: dict[str, list[int]]) -> FetchSessio
     return session
 
 
-def test_partitions_are_named_once_then_added_and_forgotten() -> None:
+@pytest.fixture
+def sessions() -> FetchSessions:
+    """None yet."""
+    return FetchSessions(HandClock())
+
+
+def test_partitions_are_named_once_then_added_and_forgotten(sessions: FetchSessions) -> None:
     """Each request counts one up (SE-02)."""
-    sessions = FetchSessions(HandClock())
     session = opened(sessions, {"a": [0, 1], "b": [0]})
     assert sessions.begin(asked(session.session_id, 1), ids=False) is session
     assert keys(session.topics()) == [("a", 0), ("a", 1), ("b", 0)]
@@ -74,18 +79,16 @@ def test_who_had_records_is_read_last_the_next_time() -> None:
     assert keys(session.topics()) == [("a", 1), ("b", 0), ("a", 0)]
 
 
-def test_a_request_that_does_not_follow_is_refused() -> None:
+def test_a_request_that_does_not_follow_is_refused(sessions: FetchSessions) -> None:
     """An unknown session (SE-01), a lost answer, topics named in the other way."""
-    sessions = FetchSessions(HandClock())
     session = opened(sessions, {"a": [0]})
     assert sessions.begin(asked(99, 1), ids=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert sessions.begin(asked(session.session_id, 2), ids=False) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert sessions.begin(asked(session.session_id, 1), ids=True) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_session_ends_when_its_client_says_so_or_begins_anew() -> None:
+def test_a_session_ends_when_its_client_says_so_or_begins_anew(sessions: FetchSessions) -> None:
     """With epoch -1 there is none after it, with 0 another one."""
-    sessions = FetchSessions(HandClock())
     first = opened(sessions, {"a": [0]})
     assert sessions.begin(asked(first.session_id, -1), ids=False) is None
     assert sessions.begin(asked(first.session_id, 1), ids=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND

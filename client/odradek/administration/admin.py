@@ -174,14 +174,7 @@ class Admin(GroupAdmin):
         request = admin_messages.ElectLeadersRequest(election_type=election_type, partitions=named)
         answer = await self._change("ElectLeaders", request, admin_messages.ElectLeadersResponse, None)
         raise_for(answer.error_code)
-        return {
-            TopicPartition(result.topic, result.partition): broker_error(
-                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
-            )
-            if result.error_code
-            else None
-            for result in answer.partitions
-        }
+        return _outcomes(answer.partitions)
 
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Raise log start offsets: what lies below is gone (-1: all below the high watermark).
@@ -248,14 +241,7 @@ class Admin(GroupAdmin):
         kind = admin_messages.AlterPartitionReassignmentsResponse
         answer = await self._change("AlterPartitionReassignments", request, kind, timeout)
         raise_for(answer.error_code, answer.error_message)
-        return {
-            TopicPartition(result.topic, result.partition): broker_error(
-                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
-            )
-            if result.error_code
-            else None
-            for result in answer.partitions
-        }
+        return _outcomes(answer.partitions)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -574,6 +560,17 @@ class _Unknown(OdradekError):
     def __init__(self, error: OdradekError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def _outcomes(
+    results: Iterable[admin_messages.ElectionResult | admin_messages.ReassignmentResult],
+) -> dict[TopicPartition, BrokerError | None]:
+    found: dict[TopicPartition, BrokerError | None] = {}
+    for each in results:
+        partition = TopicPartition(each.topic, each.partition)
+        error = broker_error(each.error_code, each.error_message, where=f"{each.topic}-{each.partition}")
+        found[partition] = error if each.error_code else None
+    return found
 
 
 def _new_topics(given: NewTopic | Iterable[NewTopic]) -> list[NewTopic]:
