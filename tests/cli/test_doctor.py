@@ -339,36 +339,31 @@ def test_too_short_a_time_is_said_of_the_time() -> None:
     assert "--timeout" in first.remedy
 
 
-def test_a_fenced_broker_that_refuses_is_down() -> None:
-    """Its address is not to blame."""
-    fenced = broker(OUTER.format(1), 1, "GRPC_HOST", fenced=[2])
-    findings = problems(of_addresses.judge(seen(outer1=fenced, outer3=fenced_by(3, 2), outer2=Outcome.REFUSED)))
-    assert [(finding.check, finding.about) for finding in findings] == [("broker-down", OUTER.format(2))]
-
-
 def fenced_by(who: int, *fenced: int) -> Dialled:
     return broker(OUTER.format(who), who, "GRPC_HOST", fenced=fenced)
 
 
-def test_a_fenced_broker_that_answers_is_not_heard_by_the_controller() -> None:
-    """It is up, and the cluster does not know."""
-    found = seen(outer1=fenced_by(1, 2), outer2=fenced_by(2, 2), outer3=fenced_by(3, 2))
-    assert [finding.check for finding in problems(of_addresses.judge(found))] == ["broker-fenced"]
+STRANGER = Dialled(OUTER.format(3), Outcome.BROKER, 1.0, 0, answer(3, "GRPC_HOST", cluster_id="other"))
+SWAPPED = broker(OUTER.format(2), 3, "GRPC_HOST")  # two published ports that lead to one container
 
 
-def test_an_address_at_which_another_broker_answers_is_found() -> None:
-    """Two published ports that lead to one container."""
-    swapped = broker(OUTER.format(2), 3, "GRPC_HOST")
-    (finding,) = problems(of_addresses.judge(seen(outer2=swapped)))
-    assert finding.check == "wrong-broker"
-    assert finding.says == "broker 2 advertises GRPC_HOST://127.0.0.1:29052, and broker 3 answers there"
-
-
-def test_a_broker_of_another_cluster_is_found() -> None:
-    """A port that went to somebody else."""
-    stranger = Dialled(OUTER.format(3), Outcome.BROKER, 1.0, 0, answer(3, "GRPC_HOST", cluster_id="other"))
-    (finding,) = problems(of_addresses.judge(seen(outer3=stranger)))
-    assert (finding.check, finding.about) == ("another-cluster", OUTER.format(3))
+@pytest.mark.parametrize(
+    ("outcomes", "check", "says"),
+    [
+        ({1: fenced_by(1, 2), 3: fenced_by(3, 2), 2: Outcome.REFUSED}, "broker-down", "broker 2 is down: it is fenced"),
+        ({each: fenced_by(each, 2) for each in (1, 2, 3)}, "broker-fenced", "the controller does not hear it"),
+        ({2: SWAPPED}, "wrong-broker", "broker 2 advertises GRPC_HOST://127.0.0.1:29052, and broker 3 answers there"),
+        ({3: STRANGER}, "another-cluster", f"{OUTER.format(3)} belongs to cluster other"),
+    ],
+)
+def test_what_is_wrong_at_an_outer_address_is_found(
+    outcomes: dict[int, Dialled | Outcome], check: str, says: str
+) -> None:
+    """Once, about that address: the address of a fenced broker is not to blame."""
+    found = seen(**{f"outer{number}": outcome for number, outcome in outcomes.items()})
+    (finding,) = problems(of_addresses.judge(found))
+    assert (finding.check, finding.about) == (check, OUTER.format(3 if STRANGER in outcomes.values() else 2))
+    assert says in finding.says
 
 
 @pytest.mark.parametrize("clock_ms", [-2_001, 2_001])
