@@ -125,7 +125,7 @@ class Admin(GroupAdmin):
             timeout_ms=self._timeout_ms(timeout),
             validate_only=validate_only,
         )
-        answer = await self._change("CreateTopics", request, admin_messages.CreateTopicsResponse, timeout)
+        answer = await self._change(request, admin_messages.CreateTopicsResponse, timeout)
         raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
         return [
             CreatedTopic(
@@ -140,14 +140,13 @@ class Admin(GroupAdmin):
     async def delete_topics(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics. Raises the first topic's error; those without one were deleted."""
         request = admin_messages.DeleteTopicsRequest(topics=as_names(topics), timeout_ms=self._timeout_ms(timeout))
-        answer = await self._change("DeleteTopics", request, admin_messages.DeleteTopicsResponse, timeout)
+        answer = await self._change(request, admin_messages.DeleteTopicsResponse, timeout)
         raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
         request = admin_messages.CreatePartitionsRequest(topic=topic, count=count, timeout_ms=self._timeout_ms(timeout))
-        answer = await self._change("CreatePartitions", request, admin_messages.CreatePartitionsResponse, timeout)
-        raise_for(answer.error_code, answer.error_message, where=topic)
+        await self._change(request, admin_messages.CreatePartitionsResponse, timeout, where=topic)
 
     async def list_topics(self) -> list[str]:
         """The names of all topics, sorted, internal ones left out."""
@@ -172,8 +171,7 @@ class Admin(GroupAdmin):
         """Elect leaders, of all partitions when none is named; says of each what refused it, or None."""
         named = [admin_messages.ElectPartition(topic=topic, partition=number) for topic, number in partitions or ()]
         request = admin_messages.ElectLeadersRequest(election_type=election_type, partitions=named)
-        answer = await self._change("ElectLeaders", request, admin_messages.ElectLeadersResponse, None)
-        raise_for(answer.error_code)
+        answer = await self._change(request, admin_messages.ElectLeadersResponse)
         return _outcomes(answer.partitions)
 
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -239,8 +237,7 @@ class Admin(GroupAdmin):
             ],
         )
         kind = admin_messages.AlterPartitionReassignmentsResponse
-        answer = await self._change("AlterPartitionReassignments", request, kind, timeout)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._change(request, kind, timeout)
         return _outcomes(answer.partitions)
 
     async def list_partition_reassignments(
@@ -253,8 +250,7 @@ class Admin(GroupAdmin):
         wanted = [admin_messages.ElectPartition(topic=topic, partition=number) for topic, number in named or ()]
         request = admin_messages.ListPartitionReassignmentsRequest(partitions=wanted)
         kind = admin_messages.ListPartitionReassignmentsResponse
-        answer = await self._ask("ListPartitionReassignments", request, kind)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._ask(request, kind)
         return {
             TopicPartition(found.topic, found.partition): PartitionReassignment(
                 tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
@@ -272,10 +268,9 @@ class Admin(GroupAdmin):
         request = admin_messages.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
         response = admin_messages.DescribeConfigsResponse
         if resource_type in ("broker", "broker-logger") and resource_name.isdecimal():
-            answer = await self._ask_broker(int(resource_name), "DescribeConfigs", request, response)
+            answer = await self._ask_broker(int(resource_name), request, response)
         else:
-            answer = await self._ask("DescribeConfigs", request, response)
-        raise_for(answer.error_code, answer.error_message, where=resource_name)
+            answer = await self._ask(request, response, where=resource_name)
         return [describe_config(entry) for entry in answer.entries]
 
     async def list_config_resources(
@@ -287,27 +282,22 @@ class Admin(GroupAdmin):
         `describe_configs` says of one after another.
         """
         request = admin_messages.ListConfigResourcesRequest(resource_types=as_names(resource_types))
-        answer = await self._ask("ListConfigResources", request, admin_messages.ListConfigResourcesResponse)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._ask(request, admin_messages.ListConfigResourcesResponse)
         found: dict[str, dict[str, dict[str, str]]] = {}
         for each in answer.resources:
             found.setdefault(each.resource_type, {})[each.resource_name] = dict(each.configs)
         return found
 
-    async def _ask_broker(self, broker_id: int, method: str, request: Request, kind: type[R]) -> R:
+    async def _ask_broker(self, broker_id: int, request: Request, kind: type[R]) -> R:
         cluster = self._require_running()
         known = {broker.broker_id: broker for broker in (await self.describe_cluster()).brokers}
         broker = known.get(broker_id)
         if broker is None:
             words = f"there is no broker {broker_id}; there are {', '.join(map(str, sorted(known)))}"
             raise broker_error(ErrorCode.INVALID_REQUEST, words)
-        return await cluster.call_address(
-            broker.endpoints.get(cluster.view.listener, ""),
-            ADMIN + method,
-            request,
-            kind,
-            self._config.request_timeout_ms,
-        )
+        address, method = broker.endpoints.get(cluster.view.listener, ""), ADMIN + _method_of(request)
+        answer = await cluster.call_address(address, method, request, kind, self._config.request_timeout_ms)
+        return _checked(answer, str(broker_id))
 
     async def incremental_alter_configs(
         self,
@@ -332,10 +322,9 @@ class Admin(GroupAdmin):
         )
         response = admin_messages.AlterConfigsResponse
         if resource_type == "broker-logger" and resource_name.isdecimal():
-            answer = await self._ask_broker(int(resource_name), "AlterConfigs", request, response)
+            await self._ask_broker(int(resource_name), request, response)
         else:
-            answer = await self._change("AlterConfigs", request, response, None)
-        raise_for(answer.error_code, answer.error_message, where=resource_name)
+            await self._change(request, response, where=resource_name)
 
     async def alter_configs(
         self,
@@ -363,14 +352,12 @@ class Admin(GroupAdmin):
     async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
         """Forget a broker that is gone for good. Raises INVALID_REQUEST while it is in session or has replicas."""
         request = admin_messages.UnregisterBrokerRequest(broker_id=broker_id)
-        answer = await self._change("UnregisterBroker", request, admin_messages.UnregisterBrokerResponse, timeout)
-        raise_for(answer.error_code, answer.error_message)
+        await self._change(request, admin_messages.UnregisterBrokerResponse, timeout)
 
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""
         request = admin_messages.DescribeQuorumRequest()
-        answer = await self._ask("DescribeQuorum", request, admin_messages.DescribeQuorumResponse)
-        raise_for(answer.error_code)
+        answer = await self._ask(request, admin_messages.DescribeQuorumResponse)
         return QuorumDescription(
             answer.leader_id,
             answer.leader_epoch,
@@ -432,10 +419,7 @@ class Admin(GroupAdmin):
     async def describe_user_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, list[str]]:
         """The mechanisms of users, of all when none is named. Raises RESOURCE_NOT_FOUND."""
         request = admin_messages.DescribeUserScramCredentialsRequest(users=as_names(users))
-        answer = await self._ask(
-            "DescribeUserScramCredentials", request, admin_messages.DescribeUserScramCredentialsResponse
-        )
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._ask(request, admin_messages.DescribeUserScramCredentialsResponse)
         raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
         return {user.name: [each.mechanism for each in user.credentials] for user in answer.users}
 
@@ -452,9 +436,7 @@ class Admin(GroupAdmin):
         await self._alter_users(admin_messages.AlterUserScramCredentialsRequest(deletions=deletions))
 
     async def _alter_users(self, request: admin_messages.AlterUserScramCredentialsRequest) -> None:
-        answer = await self._change(
-            "AlterUserScramCredentials", request, admin_messages.AlterUserScramCredentialsResponse, None
-        )
+        answer = await self._change(request, admin_messages.AlterUserScramCredentialsResponse)
         raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
 
     # --- ACLs -------------------------------------------------------------------------------------------------------
@@ -462,16 +444,14 @@ class Admin(GroupAdmin):
     async def describe_acls(self, acl_filter: AclFilter = ANY_ACL) -> list[Acl]:
         """The ACLs that a filter finds. Raises SECURITY_DISABLED where brokers have no authorizer."""
         request = admin_messages.DescribeAclsRequest(filter=filter_message(acl_filter))
-        answer = await self._ask("DescribeAcls", request, admin_messages.DescribeAclsResponse)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._ask(request, admin_messages.DescribeAclsResponse)
         return [acl_from(binding) for binding in answer.acls]
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Make ACLs; one that is there already stays. Raises the first one's error."""
         named = list(acls)
         request = admin_messages.CreateAclsRequest(acls=[binding_message(acl) for acl in named])
-        answer = await self._change("CreateAcls", request, admin_messages.CreateAclsResponse, None)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._change(request, admin_messages.CreateAclsResponse)
         raise_first(
             [
                 (acl.resource_name, each.error_code, each.error_message)
@@ -482,8 +462,7 @@ class Admin(GroupAdmin):
     async def delete_acls(self, acl_filter: AclFilter) -> list[Acl]:
         """Remove the ACLs that a filter finds; returns them."""
         request = admin_messages.DeleteAclsRequest(filters=[filter_message(acl_filter)])
-        answer = await self._change("DeleteAcls", request, admin_messages.DeleteAclsResponse, None)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._change(request, admin_messages.DeleteAclsResponse)
         raise_first([("", each.error_code, each.error_message) for each in answer.results])
         return [acl_from(binding) for each in answer.results for binding in each.acls]
 
@@ -492,15 +471,13 @@ class Admin(GroupAdmin):
     async def describe_client_quotas(self, entity: QuotaEntity = ANYBODY) -> dict[QuotaEntity, dict[str, float]]:
         """All quotas, or those that are about the user or the client id which `entity` names."""
         request = admin_messages.DescribeClientQuotasRequest(filters=filters_of(entity))
-        answer = await self._ask("DescribeClientQuotas", request, admin_messages.DescribeClientQuotasResponse)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._ask(request, admin_messages.DescribeClientQuotasResponse)
         return dict(quotas_of(each) for each in answer.entries)
 
     async def alter_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float | None]) -> None:
         """Set quotas of a user, a client id, or both together, by Kafka's names; None removes one."""
         request = admin_messages.AlterClientQuotasRequest(entries=[alteration(entity, quotas)])
-        answer = await self._change("AlterClientQuotas", request, admin_messages.AlterClientQuotasResponse, None)
-        raise_for(answer.error_code, answer.error_message)
+        answer = await self._change(request, admin_messages.AlterClientQuotasResponse)
         raise_first([("", each.error_code, each.error_message) for each in answer.entries])
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
@@ -518,23 +495,25 @@ class Admin(GroupAdmin):
 
         return await self._require_running().patiently("metadata", self._config.default_api_timeout_ms, ask)
 
-    async def _ask(self, name: str, request: Request, kind: type[R]) -> R:
-        """A question that changes nothing: repeated while there is hope."""
+    async def _ask(self, request: Request, kind: type[R], *, where: str = "") -> R:
+        """A question that changes nothing: repeated while there is hope. Raises the error of the whole answer."""
         cluster = self._require_running()
+        name = _method_of(request)
 
         async def ask() -> R:
             answer = await cluster.ask_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
             _raise_if_nobody_is_in_charge(answer)
             return answer
 
-        return await self._require_running().patiently(name, self._config.default_api_timeout_ms, ask)
+        return _checked(await self._require_running().patiently(name, self._config.default_api_timeout_ms, ask), where)
 
-    async def _change(self, name: str, request: Request, kind: type[R], timeout: float | None) -> R:
+    async def _change(self, request: Request, kind: type[R], timeout: float | None = None, *, where: str = "") -> R:
         """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
 
-        A lost connection is `BrokerUnreachable`.
+        A lost connection is `BrokerUnreachable`. Raises the error of the whole answer.
         """
         cluster = self._require_running()
+        name = _method_of(request)
         timeout_ms = self._timeout_ms(timeout)
 
         async def ask() -> R:
@@ -547,9 +526,8 @@ class Admin(GroupAdmin):
             return answer
 
         try:
-            return await self._require_running().patiently(
-                name, max(timeout_ms, self._config.default_api_timeout_ms), ask
-            )
+            patience_ms = max(timeout_ms, self._config.default_api_timeout_ms)
+            return _checked(await self._require_running().patiently(name, patience_ms, ask), where)
         except _Unknown as unknown:
             raise unknown.error from None
 
@@ -560,6 +538,15 @@ class _Unknown(OdradekError):
     def __init__(self, error: OdradekError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def _method_of(request: Request) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def _checked(answer: R, where: str) -> R:
+    raise_for(getattr(answer, "error_code", 0), getattr(answer, "error_message", ""), where=where)
+    return answer
 
 
 def _outcomes(
