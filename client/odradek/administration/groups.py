@@ -14,17 +14,19 @@ from functools import partial
 from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Request
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import groups_messages as wire
 
 from odradek.cluster.client import Client
-from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Coordinator, in_portions
+from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Answer, Coordinator, in_portions
 from odradek.shared.arguments import as_commits, as_names, as_partition
 from odradek.shared.config import AdminConfig
 from odradek.shared.errors import OdradekError, broker_error, raise_for
 from odradek.shared.results import OffsetAndMetadata
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Answer)
 
 NOT_A_MEMBER = -1
 HAS_MEMBERS = "the group has members, who commit for themselves: stop them first"
@@ -101,15 +103,8 @@ class GroupAdmin(Client):
         return list(await asyncio.gather(*(self._describe(group_id) for group_id in as_names(group_ids))))
 
     async def _describe(self, group_id: str) -> GroupDescription:
-        coordinator = Coordinator(self._require_running(), group_id)
-
-        async def ask() -> wire.DescribeGroupResponse:
-            request = wire.DescribeGroupRequest(group_id)
-            answer = await coordinator.call("DescribeGroup", request, wire.DescribeGroupResponse)
-            raise_for(answer.error_code, answer.error_message, where=f"group {group_id!r}")
-            return answer
-
-        answer = await self._retried("DescribeGroup", ask)
+        request = wire.DescribeGroupRequest(group_id)
+        answer = await self._ask_coordinator(group_id, request, wire.DescribeGroupResponse)
         is_classic = answer.type == "classic"
         members = [
             MemberDescription(
@@ -132,16 +127,9 @@ class GroupAdmin(Client):
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed: all of it, or for some partitions. A group that there is not has nothing."""
-        coordinator = Coordinator(self._require_running(), group_id)
         named = None if partitions is None else _named(partitions)
-
-        async def ask() -> wire.OffsetFetchResponse:
-            request = wire.OffsetFetchRequest(group_id, named is None, named or (), "", NOT_A_MEMBER)
-            answer = await coordinator.call("OffsetFetch", request, wire.OffsetFetchResponse)
-            raise_for(answer.error_code, where=f"group {group_id!r}")
-            return answer
-
-        answer = await self._retried("OffsetFetch", ask)
+        request = wire.OffsetFetchRequest(group_id, named is None, named or (), "", NOT_A_MEMBER)
+        answer = await self._ask_coordinator(group_id, request, wire.OffsetFetchResponse)
         for each in answer.offsets:
             raise_for(each.error_code, where=f"{TopicPartition(each.topic, each.partition)}")
         return {
@@ -213,16 +201,22 @@ class GroupAdmin(Client):
 
         Raises the first partition's error.
         """
-        coordinator = Coordinator(self._require_running(), group_id)
         request = wire.OffsetDeleteRequest(group_id, _named(partitions))
+        answer = await self._ask_coordinator(group_id, request, wire.OffsetDeleteResponse)
+        _raise_first(answer.partitions)
 
-        async def ask() -> wire.OffsetDeleteResponse:
-            answer = await coordinator.call("OffsetDelete", request, wire.OffsetDeleteResponse)
-            raise_for(answer.error_code, where=f"group {group_id!r}")
+    async def _ask_coordinator(self, group_id: str, request: Request, kind: type[M]) -> M:
+        """Raises the error of the whole answer."""
+        coordinator = Coordinator(self._require_running(), group_id)
+        method = type(request).__name__.removesuffix("Request")
+
+        async def ask() -> M:
+            answer = await coordinator.call(method, request, kind)
+            message = getattr(answer, "error_message", "")
+            raise_for(answer.error_code, message, where=f"group {group_id!r}")
             return answer
 
-        answer = await self._retried("OffsetDelete", ask)
-        _raise_first(answer.partitions)
+        return await self._retried(method, ask)
 
     async def _retried(self, what: str, attempt: Callable[[], Awaitable[R]]) -> R:
         return await self._require_running().patiently(what, self._config.default_api_timeout_ms, attempt)
