@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from odradek_broker.local import cluster as local_cluster
 from odradek_broker.local import processes
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
@@ -34,6 +36,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("odradek")
+# Hypothesis tries constants from the sources of loaded modules, too: examples would depend on what else a worker has
+# run, and each worker looks for them for more than a second.
+vars(providers)["_get_local_constants"] = cache(Constants)
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes
 TEST_PORTS, PORTS_OF_A_WORKER = range(2_000, 9_000), 200  # nobody else chooses among them
