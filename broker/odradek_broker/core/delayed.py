@@ -167,6 +167,13 @@ class DelayedOperations(Generic[K, Op]):
         watched = self._watched.get(key)
         return watched is not None and bool(watched.operations)
 
+    def count(self, key: K) -> int:
+        """How many operations wait for a key."""
+        watched = self._watched.get(key)
+        if watched is None or not watched.operations:
+            return 0
+        return sum(not each.completed for each in watched.operations)
+
     def waiting(self, key: K) -> Iterator[Op]:
         """The operations that wait for a key."""
         watched = self._watched.get(key)

@@ -142,13 +142,12 @@ class Replica:
     @property
     def waiting_produces(self) -> int:
         """Produce requests with acks=all that wait for the high watermark."""
-        return sum(1 for _ in self.purgatory.waiting(self.produces))
+        return self.purgatory.count(self.produces)
 
     @property
     def waiting_fetches(self) -> int:
         """Followers and consumers that wait for more to read."""
-        keys = (self.follower_fetches, self.consumer_fetches)
-        return sum(1 for key in keys for _ in self.purgatory.waiting(key))
+        return self.purgatory.count(self.follower_fetches) + self.purgatory.count(self.consumer_fetches)
 
     # --- Roles ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_proto.metadata_snapshots import parse_snapshot_file_name
+from odradek_proto.metadata_snapshots import CHECKPOINT_SUFFIX, parse_snapshot_file_name
 
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState
@@ -95,7 +95,8 @@ class SnapshotAtLogStart(Invariant):
             return
         first = min((name for name in directory.entries if name.endswith(".log")), default="0.log")
         start = int(first[:-4])
-        found = {name: id_ for name in directory.entries if (id_ := parse_snapshot_file_name(name)) is not None}
+        named = (name for name in directory.entries if name.endswith(CHECKPOINT_SUFFIX))
+        found = {name: id_ for name in named if (id_ := parse_snapshot_file_name(name)) is not None}
         if start > 0 and not any(end >= start for end, _ in found.values()):
             snapshots = [end for end, _ in found.values()]
             yield seen.broker_id, METADATA, f"begins at {start}, and has snapshots at {snapshots}"

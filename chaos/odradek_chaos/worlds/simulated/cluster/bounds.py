@@ -15,7 +15,7 @@ MOST_BYTES = 8 * 1024 * 1024  # in all streams of one process, sent and not take
 class Waiting(NamedTuple):
     """What waits at one replica."""
 
-    partition: str
+    partition: object
     produces: int
     fetches: int
 
@@ -24,7 +24,7 @@ def waiting_at(node: Node) -> Iterator[Waiting]:
     """At each replica of a broker; nothing before it has opened them."""
     if node.broker is not None:
         for tp, hosted in node.broker.replicas.replicas.items():
-            yield Waiting(str(tp), hosted.waiting_produces, hosted.waiting_fetches)
+            yield Waiting(tp, hosted.waiting_produces, hosted.waiting_fetches)
 
 
 def queues_beyond_bounds(tasks: int, untaken_bytes: int, queues: Iterable[Waiting]) -> str:
