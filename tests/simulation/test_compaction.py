@@ -43,5 +43,5 @@ def test_a_cleaner_that_drops_newest_values_is_found(monkeypatch: pytest.MonkeyP
         return revise(batch, lambda key: 1 << 60, end, wall_ms, keep_ms, keeps_place=keeps_place)
 
     monkeypatch.setattr(cleaning_round, "revise", lose)
-    result = run_seed(13, OPTIONS, to_the_end=True)
+    result = run_seed(13, Options(faults_ms=1_000, compaction=True), to_the_end=True)
     assert "compact-last-value" in {finding.check for finding in result.findings}

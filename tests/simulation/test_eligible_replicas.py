@@ -22,9 +22,9 @@ LAST_STANDING = Script(
 SEEDS = (1, 3, 8, 10)  # which lose records without eligible leader replicas
 
 
-def last_standing(seed: int, elr: str, *, to_the_end: bool = False) -> SeedResult:
+def last_standing(seed: int, elr: str) -> SeedResult:
     options = Options(elr=elr, nemeses=("stop", "power"), chance="none", core="never", strict=True)
-    return run_seed(seed, options, script=LAST_STANDING, to_the_end=to_the_end)
+    return run_seed(seed, options, script=LAST_STANDING)
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_who_was_stopped_in_peace_saves_what_the_last_one_lost(seed: int) -> Non
 
 def test_without_eligible_leader_replicas_the_last_one_leads_and_records_are_lost() -> None:
     """R-135: the very same runs; so the checks would see a loss, and the rule is what prevents it."""
-    found = [{finding.check for finding in last_standing(seed, "off", to_the_end=True).findings} for seed in SEEDS[:1]]
+    found = [{finding.check for finding in last_standing(seed, "off").findings} for seed in SEEDS[:1]]
     assert all(each & {"committed-prefix-immutable", "leader-completeness", "lost"} for each in found), found
 
 

@@ -22,7 +22,7 @@ from odradek_proto.errors import ErrorCode
 from tests.seeds import unless_torture
 
 SEEDS = unless_torture((5,), (5, 1, 9))  # the first of them twice: it is the shortest
-SHORT, LONG = 1_500, unless_torture(4_000, Options().faults_ms)
+SHORT, LONG = 400, unless_torture(4_000, Options().faults_ms)
 
 
 @pytest.mark.parametrize(

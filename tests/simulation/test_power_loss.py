@@ -33,7 +33,7 @@ def test_without_flush_a_correlated_power_loss_is_reported() -> None:
 
 def test_nobody_loses_its_power_when_the_faults_are_over() -> None:
     """A blackout that strikes at the end takes those whose moment comes in time, so that what follows is peace."""
-    options = Options(faults_ms=1_000, nemeses=("blackout",), core="never", fsync="before-ack")
+    options = Options(faults_ms=300, nemeses=("blackout",), core="never", fsync="before-ack")
     end_us = run_seed(1, options, script=Script(())).faults_began_us + options.faults_ms * 1_000
     off_ms, on_ms = {"1": 10.0, "2": 90.0, "3": 290.0}, {"1": 400, "2": 500, "3": 600}
     injection = Injection(end_us - 100_000, "blackout", {"off_ms": off_ms, "on_ms": on_ms})

@@ -25,7 +25,7 @@ def test_each_node_does_what_its_roles_say_and_nothing_that_is_owed_is_lost(
 ) -> None:
     """Amid kills of all nodes, cuts and the loss of the quorum; each broker hosts some replica of some topic."""
     worlds: list[World] = []
-    options = Options(faults_ms=3_000, shape=shape, nemeses=("kill", "cut", "quorum-loss", "reassign"))
+    options = Options(faults_ms=1_500, shape=shape, nemeses=("kill", "cut", "quorum-loss", "reassign"))
     result = run_seed(4, options, prepare=worlds.append)
     assert not result.findings, result.report()
     nodes = worlds[0].cluster.nodes

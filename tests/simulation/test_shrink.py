@@ -93,7 +93,7 @@ def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
 
 def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:
     """An injection holds all that its nemesis chose."""
-    options = Options(faults_ms=1_500, core="never")
+    options = Options(faults_ms=800, core="never")
     first = run_seed(5, options)
     again = run_seed(5, options, script=Script(first.injections))
     assert first.injections
