@@ -185,7 +185,8 @@ def test_forged_messages_change_nothing_for_good(seed: int, caplog: pytest.LogCa
 @pytest.mark.parametrize("seed", seeds(3, every_day=1))
 def test_a_forged_peer_among_other_faults(seed: int) -> None:
     """With kills and cuts, which make elections that it can disturb: the same checks as always, no finding."""
-    result = run_seed(seed, Options(faults_ms=1_500, nemeses=("forged-peer", "kill", "cut"), core="never"))
+    faults_ms = 1_500 if seed == 0 else 3_000  # the first meets enough of them in half the time
+    result = run_seed(seed, Options(faults_ms=faults_ms, nemeses=("forged-peer", "kill", "cut"), core="never"))
     assert result.findings == []
     assert result.faults["forged-peer"] > 5
     messages = [message for each in result.injections for message in each.choice.get("messages", ())]
