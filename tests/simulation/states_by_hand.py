@@ -7,10 +7,12 @@ import random
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
-from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
+from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 T = "t-0"
 LEADER = ReplicaState(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
@@ -50,6 +52,16 @@ def everything(*seen: ReplicaState, of: PartitionRegistration | None = None) -> 
 def fill(now: ClusterState, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
     view = now.history(T).view(replica)
     view.batches = [Batch(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
+
+
+def write_metadata_file(now: ClusterState, name: str, content: bytes = b"", *, flushed: bool = True) -> None:
+    """A file beside the metadata log of broker 1."""
+    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
+    files.makedirs(f"/data/{METADATA}")
+    file = files.open(f"/data/{METADATA}/{name}", create=True)
+    file.pwritev([content], 0)
+    if flushed:
+        file.fsync()
 
 
 def moment(event: str, broker_id: int, **facts: object) -> TimelineEvent:

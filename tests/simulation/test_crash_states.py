@@ -24,7 +24,7 @@ from odradek_proto.transport.ports import Files
 
 from tests.seeds import unless_torture
 
-STORIES = [story.__name__ for story in (*LOG_STORIES, *QUORUM_STORIES)]
+STORIES = [*LOG_STORIES, *QUORUM_STORIES]
 # What ends where depends on them.
 SEGMENT_SIZES = unless_torture((200, 700), (150, 200, 250, 300, 400, 500, 600, 700, 800, 1100, 1300))
 MODES = {"default": SMALL, "before-ack": BEFORE_ACK}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 
@@ -32,6 +31,7 @@ from tests.simulation.states_by_hand import (
     image,
     moment,
     told,
+    write_metadata_file,
 )
 
 Case = Callable[[bool], list[Violation]]
@@ -156,12 +156,7 @@ def epoch_falls(broken: bool) -> list[Violation]:
 @case(leaders.EpochPersistedBeforeUse)
 def epoch_not_persisted(broken: bool) -> list[Violation]:
     now = everything()
-    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
-    files.makedirs(f"/data/{METADATA}")
-    file = files.open(f"/data/{METADATA}/quorum-state", create=True)
-    file.pwritev([json.dumps({"leaderEpoch": 3}).encode()], 0)
-    if not broken:
-        file.fsync()
+    write_metadata_file(now, "quorum-state", b'{"leaderEpoch": 3}', flushed=not broken)
     return list(leaders.EpochPersistedBeforeUse().on_quorum(now, QUORUM_LEADER, None))
 
 
@@ -249,11 +244,9 @@ def images_differ(broken: bool) -> list[Violation]:
 @case(quorum.SnapshotAtLogStart)
 def no_snapshot(broken: bool) -> list[Violation]:
     now = everything()
-    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
-    files.makedirs(f"/data/{METADATA}")
-    files.open(f"/data/{METADATA}/{7:020d}.log", create=True)
+    write_metadata_file(now, f"{7:020d}.log")
     if not broken:
-        files.open(f"/data/{METADATA}/{7:020d}-{3:010d}.checkpoint", create=True)
+        write_metadata_file(now, f"{7:020d}-{3:010d}.checkpoint")
     return list(quorum.SnapshotAtLogStart().on_quorum(now, QUORUM_LEADER, None))
 
 

@@ -28,6 +28,7 @@ from tests.simulation.states_by_hand import (
     fill,
     image,
     told,
+    write_metadata_file,
 )
 
 
@@ -223,12 +224,7 @@ def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard:
 def test_a_vote_is_on_the_disk_before_it_is_granted(state: dict[str, int], flushed: bool, found: int) -> None:
     """Of broker 1 for candidate 2 in epoch 3: a voter that forgets it may vote twice (N9)."""
     now = everything()
-    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
-    files.makedirs(f"/data/{METADATA}")
-    file = files.open(f"/data/{METADATA}/quorum-state", create=True)
-    file.pwritev([json.dumps(state).encode()], 0)
-    if flushed:
-        file.fsync()
+    write_metadata_file(now, "quorum-state", json.dumps(state).encode(), flushed=flushed)
     assert len(list(leaders.EpochPersistedBeforeUse().on_vote_granted(now, VoteGranted(1, 3, 2)))) == found
 
 
@@ -236,9 +232,7 @@ def test_a_vote_is_on_the_disk_before_it_is_granted(state: dict[str, int], flush
 def test_a_snapshot_is_named_by_the_epoch_of_its_last_record(epoch: int, found: int) -> None:
     """Of the record as it was committed (M-6); before anybody has told that it was, nothing is said of it."""
     now, invariant = everything(), quorum.SnapshotAtLogStart()
-    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
-    files.makedirs(f"/data/{METADATA}")
-    files.open(f"/data/{METADATA}/{7:020d}-{epoch:010d}.checkpoint", create=True)
+    write_metadata_file(now, f"{7:020d}-{epoch:010d}.checkpoint")
     seen = QuorumNodeState(1, 1, 5, 8, 8, False)
     assert not list(invariant.on_quorum(now, seen, None))
     history = now.history(METADATA)

@@ -1,4 +1,4 @@
-"""Those who tell the stories of `crash_stories.py`: a process on a recorded disk, act by act.
+"""Those who tell the stories of `stories.py`: a process on a recorded disk, act by act.
 
 A driver does what a core and a runtime would tell storage to do, and marks after each act what is promised by then.
 """
@@ -151,6 +151,10 @@ class LogDriver(Driver):
         self.directory.write_high_watermarks()
         self.directory.write_log_starts()
         self.mark("checkpoints")
+
+    def flush_and_checkpoint(self) -> None:
+        self.flush()
+        self.checkpoint()
 
     def truncate(self, offset: int) -> None:
         end = self.log.truncate(offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from odradek_broker.storage.settings import LogSettings
 
@@ -17,16 +17,14 @@ def appends_and_rolls(it: LogDriver) -> None:
     it.append(3, 1, size=700)
     it.roll()
     it.append(2, 2)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(3, 3)
 
 
 def rolls_after_flushes(it: LogDriver) -> None:
     """A segment is complete, and on the disk, before anybody knows that it is; its indexes are written later."""
     it.append(5, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.roll()
     it.append(2, 0)
     it.append(2, 1)
@@ -38,13 +36,11 @@ def rolls_after_flushes(it: LogDriver) -> None:
 
 def truncations(it: LogDriver) -> None:
     it.append(10, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(5, 2)
     it.truncate(12)
     it.append(3, 3)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.truncate(3)
     it.append(8, 5, records=2)
     it.truncate(8)
@@ -55,26 +51,22 @@ def truncations(it: LogDriver) -> None:
 def second_thoughts(it: LogDriver) -> None:
     """What is cut and written anew was on the disk as it was before."""
     it.append(22, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(3, 1)
     it.wait_long()
     it.truncate(4)
     it.append(11, 2, records=2, size=50)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(2, 3)
     it.roll()
     it.append(2, 4)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
 
 
 def rewritten_ends(it: LogDriver) -> None:
     """What is cut fits, by offsets and epochs, below what is written in its place, and above it."""
     it.append(4, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(1, 1)
     it.wait_long()
     it.truncate(4)
@@ -86,8 +78,7 @@ def rewritten_ends(it: LogDriver) -> None:
     it.append(1, 3)
     it.roll()
     it.append(2, 5)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
 
 
 def flushes_before_rolls(it: LogDriver) -> None:
@@ -96,24 +87,20 @@ def flushes_before_rolls(it: LogDriver) -> None:
     it.wait_long()
     it.truncate(1)
     it.append(4, 1, records=2, size=50)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.roll()
     it.append(2, 1)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(1, 1)
 
 
 def restarts(it: LogDriver) -> None:
     it.append(10, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(2, 1)
     it.restart_at(40)
     it.append(6, 2)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.restart_at(0)
     it.append(3, 3)
     it.roll()
@@ -124,8 +111,7 @@ def restarts(it: LogDriver) -> None:
 
 def retention(it: LogDriver) -> None:
     it.append(12, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(4, 1)
     it.retain(9)
     it.append(3, 2)
@@ -150,8 +136,7 @@ def clean_ends(it: LogDriver) -> None:
 
 def deletion(it: LogDriver) -> None:
     it.append(20, 0)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.retain(13)
     it.checkpoint()
     it.delete()
@@ -165,13 +150,11 @@ def deletion(it: LogDriver) -> None:
 
 def compactions(it: LogDriver) -> None:
     it.append(12, 0, keys=3, size=80)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.append(3, 1, keys=5)
     it.roll()
     it.append(2, 1, keys=2)
-    it.flush()
-    it.checkpoint()
+    it.flush_and_checkpoint()
     it.clean()
     it.append(9, 2, keys=4, size=80)
     it.roll()
@@ -189,16 +172,14 @@ def compactions_of_cut_logs(it: LogDriver) -> None:
     """Records are cut, by an unclean election, where a cleaner is about to put in what it made of them."""
     for epoch, until in enumerate(("begin", "exchange")):
         it.append(16, 3 * epoch, keys=3, size=80)
-        it.flush()
-        it.checkpoint()
+        it.flush_and_checkpoint()
         it.roll()
         it.clean(until=until)
         it.truncate(it.log.segments[0].base_offset + 3)
         it.append(8, 3 * epoch + 1, keys=3, size=80)
         it.roll()
         it.append(1, 3 * epoch + 1, keys=3)
-        it.flush()
-        it.checkpoint()
+        it.flush_and_checkpoint()
         it.clean()
 
 
@@ -263,39 +244,35 @@ def metadata_installs(it: QuorumDriver) -> None:
     it.flush()
 
 
-LOG_STORIES: tuple[Callable[[LogDriver], None], ...] = (
-    appends_and_rolls,
-    rolls_after_flushes,
-    truncations,
-    second_thoughts,
-    rewritten_ends,
-    flushes_before_rolls,
-    restarts,
-    retention,
-    clean_ends,
-    deletion,
-    compactions,
-    compactions_of_cut_logs,
-)
-QUORUM_STORIES: tuple[Callable[[QuorumDriver], None], ...] = (
-    votes,
-    metadata_truncations,
-    metadata_rewritten_ends,
-    metadata_snapshots,
-    metadata_installs,
-)
+LOG_STORIES: Mapping[str, Callable[[LogDriver], None]] = {
+    story.__name__: story
+    for story in (
+        appends_and_rolls,
+        rolls_after_flushes,
+        truncations,
+        second_thoughts,
+        rewritten_ends,
+        flushes_before_rolls,
+        restarts,
+        retention,
+        clean_ends,
+        deletion,
+        compactions,
+        compactions_of_cut_logs,
+    )
+}
+QUORUM_STORIES: Mapping[str, Callable[[QuorumDriver], None]] = {
+    story.__name__: story
+    for story in (votes, metadata_truncations, metadata_rewritten_ends, metadata_snapshots, metadata_installs)
+}
 
 
 def told(name: str, settings: LogSettings = SMALL) -> Driver:
     """Tell the story of this name to the end. Raises `KeyError`."""
-    for story in LOG_STORIES:
-        if story.__name__ == name:
-            driver = LogDriver(settings)
-            story(driver)
-            return driver
-    for quorum_story in QUORUM_STORIES:
-        if quorum_story.__name__ == name:
-            quorum_teller = QuorumDriver(settings)
-            quorum_story(quorum_teller)
-            return quorum_teller
-    raise KeyError(name)
+    if name in LOG_STORIES:
+        log = LogDriver(settings)
+        LOG_STORIES[name](log)
+        return log
+    quorum = QuorumDriver(settings)
+    QUORUM_STORIES[name](quorum)
+    return quorum

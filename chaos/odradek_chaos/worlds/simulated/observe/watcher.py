@@ -7,7 +7,9 @@ as soon as they are written, which is before the broker acts on them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
+from typing import Concatenate, ParamSpec
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -19,9 +21,10 @@ from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, Violations, changes_of
 from odradek_chaos.worlds.simulated.checks.state import (
     METADATA,
+    ClusterState,
     QuorumNodeState,
     RemoteState,
     ReplicaState,
@@ -34,6 +37,8 @@ from odradek_chaos.worlds.simulated.world.world import STATES, World
 
 POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
 
+P = ParamSpec("P")
+HOOKS = [name for name in vars(Invariant) if name.startswith("on_")]
 DAMAGE_FOUND = ("corruption_found", "log_lacks_records", "replica_failed", "replica_offline")
 
 
@@ -103,16 +108,7 @@ class Watcher:
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
         # who is asked of each set of changes
         self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
-        self._on_quorum = _overriding(self.invariants, "on_quorum")
-        self._on_image = _overriding(self.invariants, "on_image")
-        self._on_moment = _overriding(self.invariants, "on_event")
-        self._on_acknowledged = _overriding(self.invariants, "on_acknowledged")
-        self._on_delivered = _overriding(self.invariants, "on_delivered")
-        self._on_answered = _overriding(self.invariants, "on_answered")
-        self._on_vote_granted = _overriding(self.invariants, "on_vote_granted")
-        self._on_partition_altered = _overriding(self.invariants, "on_partition_altered")
-        self._on_end_told = _overriding(self.invariants, "on_end_told")
-        self._on_end_heard = _overriding(self.invariants, "on_end_heard")
+        self._hooks = {hook: _overriding(self.invariants, hook) for hook in HOOKS}
 
     # --- after every step
 
@@ -258,9 +254,7 @@ class Watcher:
         self.now.quorum[broker_id] = seen
         if standing.epoch and broker_id in self._world.cluster.shape.voters:
             self.now.voter_ends[broker_id] = standing.log_end_offset
-        for invariant in self._on_quorum:
-            for violation in invariant.on_quorum(self.now, seen, before):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_quorum, seen, before)
 
     def _see_image(self, broker_id: int, cursor: BrokerCursor, image: MetadataImage) -> None:
         before, cursor.image = cursor.image, image
@@ -274,10 +268,7 @@ class Watcher:
                     name = f"{topic.name}-{number}"
                     if registration.leader_epoch > self.now.newest_epochs.get(name, -1):
                         self.now.newest_epochs[name] = registration.leader_epoch
-        for invariant in self._on_image:
-            compared = newest if image is self.now.image else before
-            for violation in invariant.on_image(self.now, broker_id, image, compared):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_image, broker_id, image, newest if image is self.now.image else before)
 
     def _on_event(self, moment: TimelineEvent) -> None:
         self._coverage.on_event(moment)
@@ -285,59 +276,54 @@ class Watcher:
             return
         if moment.event in DAMAGE_FOUND:
             self.now.lacking[moment.broker_id, moment.partition] = None
-        for invariant in self._on_moment:
-            for violation in invariant.on_event(self.now, moment):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_event, moment)
 
     # --- what clients are told
 
     def acknowledged(self, partition: str, offset: int) -> None:
         if self._is_damaged(partition):
             return  # nobody looks at the high watermark of a damaged leader
-        for invariant in self._on_acknowledged:
-            for violation in invariant.on_acknowledged(self.now, partition, offset):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_acknowledged, partition, offset)
 
     def delivered(self, partition: str, offset: int) -> None:
         if self._is_damaged(partition):
             return
-        for invariant in self._on_delivered:
-            for violation in invariant.on_delivered(self.now, partition, offset):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_delivered, partition, offset)
 
     # --- what goes over the wire
 
     def answered(self, answered: Answered) -> None:
-        for invariant in self._on_answered:
-            for violation in invariant.on_answered(self.now, answered):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_answered, answered)
 
     def vote_granted(self, granted: VoteGranted) -> None:
-        for invariant in self._on_vote_granted:
-            for violation in invariant.on_vote_granted(self.now, granted):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_vote_granted, granted)
 
     def partition_altered(self, altered: PartitionAltered) -> None:
-        for invariant in self._on_partition_altered:
-            for violation in invariant.on_partition_altered(self.now, altered):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_partition_altered, altered)
 
     def end_told(self, told: EndTold) -> None:
         if self.now.damaged and self._is_damaged(told.partition):
             return
-        for invariant in self._on_end_told:
-            for violation in invariant.on_end_told(self.now, told):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_end_told, told)
 
     def end_heard(self, heard: EndHeard) -> None:
         if self.now.damaged and self._is_damaged(heard.partition):
             return
-        for invariant in self._on_end_heard:
-            for violation in invariant.on_end_heard(self.now, heard):
-                self._report(invariant, violation)
+        self._ask(Invariant.on_end_heard, heard)
 
     def _is_damaged(self, partition: str) -> bool:
         return any(damaged == partition for _, damaged in self.now.damaged)
+
+    def _ask(
+        self,
+        hook: Callable[Concatenate[Invariant, ClusterState, P], Violations],
+        *seen: P.args,
+        **more: P.kwargs,
+    ) -> None:
+        """Ask those invariants that have something to say to this kind of change."""
+        for invariant in self._hooks[hook.__name__]:
+            for violation in getattr(invariant, hook.__name__)(self.now, *seen, **more):
+                self._report(invariant, violation)
 
     def _report(self, invariant: Invariant, violation: Violation) -> None:
         broker_id, partition, sentence = violation
