@@ -50,23 +50,10 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
 @pytest.fixture
 def campaign_at_work() -> Iterator[subprocess.Popen[str]]:
     """A campaign as a process with a group of its own, of which ten seeds are done: all its workers are at work."""
-    command = [
-        "chaos",
-        "run",
-        "--seeds",
-        "1..1000",
-        "-j",
-        "2",
-        "--faults",
-        "0.1",
-        "--nemeses",
-        "pause",
-        "--core",
-        "never",
-    ]
+    command = "chaos run --seeds 1..1000 -j 2 --faults 0.1 --nemeses pause --core never"
     with sigint_of_children():
         process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", *command],
+            [sys.executable, "-m", "odradek.cli.main", *command.split()],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

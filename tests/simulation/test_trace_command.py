@@ -12,7 +12,7 @@ from odradek_chaos.worlds.simulated.plan.script import Script
 from odradek_chaos.worlds.simulated.run import run
 
 RUN = ("chaos", "trace", "2", "--faults", "0.6", "--nemeses", "kill", "--core", "never")
-LOSES = ("chaos", "trace", "2", "--faults", "2", "--truncation", "high-watermark")
+LOSES = ("chaos", "trace", "2", "--faults", "1.2", "--truncation", "high-watermark")
 FOUND = 3
 
 

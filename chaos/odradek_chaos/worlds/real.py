@@ -7,7 +7,7 @@ owed under it. The names of the faults are those of the simulated world (docs/si
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 Place = Mapping[str, str | int]
@@ -106,31 +106,22 @@ def _stop(world: RealWorld, node_id: int) -> None:
     world.stop(node_id)
 
 
+KILL = Fault(
+    "kill",
+    lambda world, node_id: world.kill(node_id),
+    lambda world, node_id: world.start(node_id),
+    lambda world, node_id: not world.running(node_id),
+    done="killed",
+    undone="started",
+    was="was not running",
+    remedy="restart",
+    remedied="starts it again",
+)
 FAULTS: Mapping[str, Fault] = {
     fault.name: fault
     for fault in (
-        Fault(
-            "kill",
-            lambda world, node_id: world.kill(node_id),
-            lambda world, node_id: world.start(node_id),
-            lambda world, node_id: not world.running(node_id),
-            done="killed",
-            undone="started",
-            was="was not running",
-            remedy="restart",
-            remedied="starts it again",
-        ),
-        Fault(
-            "stop",
-            _stop,
-            lambda world, node_id: world.start(node_id),
-            lambda world, node_id: not world.running(node_id),
-            done="stopped",
-            undone="started",
-            was="was not running",
-            remedy="restart",
-            remedied="starts it again",
-        ),
+        KILL,
+        replace(KILL, name="stop", inject=_stop, done="stopped"),
         Fault(
             "pause",
             lambda world, node_id: world.pause(node_id),
