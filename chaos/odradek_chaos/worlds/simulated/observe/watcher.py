@@ -108,7 +108,9 @@ class Watcher:
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
         # who is asked of each set of changes
         self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
-        self._hooks = {hook: _overriding(self.invariants, hook) for hook in HOOKS}
+        self._hooks = {
+            hook: [(each, getattr(each, hook)) for each in _overriding(self.invariants, hook)] for hook in HOOKS
+        }
 
     # --- after every step
 
@@ -321,8 +323,8 @@ class Watcher:
         **more: P.kwargs,
     ) -> None:
         """Ask those invariants that have something to say to this kind of change."""
-        for invariant in self._hooks[hook.__name__]:
-            for violation in getattr(invariant, hook.__name__)(self.now, *seen, **more):
+        for invariant, ask in self._hooks[hook.__name__]:
+            for violation in ask(self.now, *seen, **more):
                 self._report(invariant, violation)
 
     def _report(self, invariant: Invariant, violation: Violation) -> None:
