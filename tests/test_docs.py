@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from odradek.cli.main import command_tree
 from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
-from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
+from odradek_broker.config.settings import FIELDS, NONE_LIMIT, setting_key
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 
 pytestmark = pytest.mark.xdist_group("docs")  # in one process, so that each file is parsed once
@@ -361,7 +361,7 @@ def listed(title: str) -> dict[str, str]:
 
 def test_every_broker_setting_has_a_default_of_kafkas_to_be_compared_with() -> None:
     """A new setting is Kafka's, or has our prefix; a setting that is gone leaves the table, too."""
-    ours = {setting_key(item.name) for item in fields(BrokerSettings)}
+    ours = {setting_key(item.name) for item in FIELDS}
     assert {key for key in ours if not key.startswith("odradek.")} == {*KAFKA_BROKER, *NOT_KAFKAS}
 
 
@@ -369,7 +369,7 @@ def test_broker_defaults_that_differ_from_kafkas_are_on_the_page_and_no_others()
     """The table says each of them with the value that the code has."""
     differing = {
         key: shown(item.default)
-        for item in fields(BrokerSettings)
+        for item in FIELDS
         if (key := setting_key(item.name)) in KAFKA_BROKER and item.default != KAFKA_BROKER[key]
     }
     assert listed("Settings of a broker") == differing
@@ -377,11 +377,7 @@ def test_broker_defaults_that_differ_from_kafkas_are_on_the_page_and_no_others()
 
 def test_settings_of_our_own_are_on_the_page_and_no_others() -> None:
     """So that nobody looks for them in Kafka's documentation."""
-    own = {
-        key: shown(item.default)
-        for item in fields(BrokerSettings)
-        if (key := setting_key(item.name)).startswith("odradek.")
-    }
+    own = {key: shown(item.default) for item in FIELDS if (key := setting_key(item.name)).startswith("odradek.")}
     assert listed("Settings that Kafka does not have") == own
 
 
@@ -395,7 +391,7 @@ def test_client_defaults_that_differ_from_kafkas_are_on_the_page_and_no_others()
 def test_settings_that_nothing_reads_are_on_the_page_of_limits() -> None:
     """A setting without effect is a promise that is not kept; at least it is said."""
     code = "\n".join(path.read_text() for path in sorted((ROOT / "broker").rglob("*.py")) if path.name != "settings.py")
-    own = {setting_key(item.name): item.name for item in fields(BrokerSettings)}
+    own = {setting_key(item.name): item.name for item in FIELDS}
     topics = {definition.server_name for definition in TOPIC_CONFIGS.values()}  # looked up by name
     unread = {key for key, name in own.items() if key not in topics and not re.search(rf"settings\.{name}\b", code)}
     said = section(DOCS / "limits.md", "Security and operation")

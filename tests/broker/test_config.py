@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from odradek_broker.config.listeners import (
 )
 from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.ranges import RANGES, check_ranges
-from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, BrokerSettings
 from odradek_broker.config.sources import ConfigError, load, parse_number
 from odradek_broker.config.startup_topics import StartupTopic, parse_topics
 from odradek_broker.config.startup_users import AUTHORIZER
@@ -35,6 +34,7 @@ from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
 from odradek_broker.process.server import single_node_defaults, warnings
 from odradek_broker.process.wiring import advertised_endpoints
 from odradek_proto.v1 import admin_messages
+from odradek_proto.values import replace
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_voter_has_a_listener_for_the_others(override: str) -> None:
 
 def test_every_number_has_a_range_and_its_default_lies_in_it() -> None:
     """A new number needs a range here or among the topics' settings."""
-    numbers = {item.name for item in fields(BrokerSettings) if item.type == "int"}
+    numbers = {item.name for item in FIELDS if item.type == "int"}
     of_topics = {name for key, name in FIELD_BY_KEY.items() if key in BROKER_CONFIGS}
     assert numbers - of_topics == set(RANGES)
     check_ranges(BrokerSettings(node_id=1))

@@ -7,7 +7,6 @@ import logging
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.v1 import admin_messages
+from odradek_proto.values import replace
 
 from tests.broker.log_bench import batch
 from tests.test_docs import events_on_page

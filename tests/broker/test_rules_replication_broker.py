@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Coroutine
 
@@ -81,7 +80,7 @@ def asked(world: World) -> Asked:
 def use(world: World, mode: TruncationMode) -> None:
     """From now on this broker has these rules."""
     world.replicas._policy = policy_for(mode)
-    world.replicas._settings = dataclasses.replace(world.replicas._settings, odradek_truncation_mode=mode.value)
+    world.replicas._settings = replace(world.replicas._settings, odradek_truncation_mode=mode.value)
 
 
 def replica_of(world: World) -> Replica:

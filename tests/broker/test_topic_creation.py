@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 from odradek import Admin, NewTopic
@@ -12,6 +11,7 @@ from odradek_broker.core.metadata.image import TopicImage
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_proto.values import replace
 
 LONG_MS = 30_000  # far longer than anything here takes
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 
-from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
+from odradek_broker.config.settings import FIELDS, NONE_LIMIT, setting_key
 
 from tests.cli.conftest import Run
 
@@ -29,7 +28,7 @@ def shown(value: object) -> str:
 def test_the_page_lists_every_setting_with_its_default() -> None:
     """No setting is missing, none is left over, and each default is the code's."""
     listed = {key: default for key, default, _, _ in ROW.findall(PAGE.read_text())}
-    wanted = {setting_key(item.name): shown(item.default) for item in fields(BrokerSettings)}
+    wanted = {setting_key(item.name): shown(item.default) for item in FIELDS}
     assert {key: default.strip("*") for key, default in listed.items()} == wanted
 
 

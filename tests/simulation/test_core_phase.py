@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
-from dataclasses import replace
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
@@ -25,6 +25,7 @@ from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import World
+from odradek_proto.values import replace
 
 TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
 ENDS_MS = 400  # of faults that began before
@@ -157,7 +158,7 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
     loop = SimLoop(1)
     plan = expand(loop.fork_rng("plan"), Options(shape="combined", elr=elr, chance="none"))
     lag = replace(plan.settings, replica_lag_time_max_ms=800, broker_session_timeout_ms=2_500)
-    world = World(loop, replace(plan, settings=lag))
+    world = World(loop, dataclasses.replace(plan, settings=lag))
 
     async def story() -> None:
         await begin(world)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -13,6 +13,7 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.world import World
+from odradek_proto.values import replace
 
 SESSION_MS, HEARTBEAT_MS = 1_000, 200
 BOUND_S = (1.25 * SESSION_MS + HEARTBEAT_MS + 100) / 1000  # found out, told, committed
@@ -33,7 +34,7 @@ def play(seed: int, story: Callable[[World, Load], Awaitable[None]]) -> World:
         broker_heartbeat_interval_ms=HEARTBEAT_MS,
         leader_imbalance_check_interval_seconds=1,
     )
-    world = World(loop, replace(plan, settings=settings))
+    world = World(loop, dataclasses.replace(plan, settings=settings))
 
     async def run() -> None:
         load = Load(world, observe(world))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +63,7 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
-    from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, ConfigError, as_text, shown
+    from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, ConfigError, as_text, shown
     from odradek_broker.process.server import single_node_defaults
 
     loaded = _load(config, overrides)
@@ -75,7 +74,7 @@ def show_config(
     if sources and not as_json:
         print("\n".join((*loaded.set_by(), *loaded.unheard())))
         return
-    defaults = {item.name: item.default for item in fields(BrokerSettings)}
+    defaults = {item.name: item.default for item in FIELDS}
     rows = [
         {
             "name": key,

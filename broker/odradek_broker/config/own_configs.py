@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 
 from odradek_broker.config.log_levels import levels, set_levels
-from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, as_text, shown
+from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, BrokerSettings, as_text, shown
 from odradek_broker.core.metadata.config_sources import ConfigSource, broker_sources, config_entry
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
@@ -74,7 +73,7 @@ class OwnConfigs:
 
 
 def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> list[admin_messages.ConfigEntry]:
-    defaults = {item.name: item.default for item in fields(BrokerSettings) if item.default is not MISSING}
+    defaults = {item.name: item.default for item in FIELDS}
     node = {key: shown(settings, name) for key, name in FIELD_BY_KEY.items()}
     entries = []
     for name in sorted({*BROKER_CONFIGS, *FIELD_BY_KEY}):

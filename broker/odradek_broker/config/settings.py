@@ -6,8 +6,9 @@ says so and docs/differences.md lists it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from sys import float_info
+
+from odradek_proto.values import Value, field
 
 OWN_PREFIX = "odradek."  # of settings that Kafka does not have
 HIDDEN = "[hidden]"  # as Kafka's tools show what is secret
@@ -18,8 +19,11 @@ class ConfigError(ValueError):
     """A setting that cannot be: the message names it, its source, and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+def _kafkas_name(field_name: str) -> str:
+    return field_name.replace("_", ".")
+
+
+class BrokerSettings(Value, frozen=True, rename=_kafkas_name):
     """One broker's static settings. Times in milliseconds, sizes in bytes, unless the name says otherwise."""
 
     # --- who and where
@@ -53,13 +57,9 @@ class BrokerSettings:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
-    message_timestamp_type: str = field(default="CreateTime", metadata={"key": "log.message.timestamp.type"})
-    message_timestamp_before_max_ms: int = field(
-        default=NONE_LIMIT, metadata={"key": "log.message.timestamp.before.max.ms"}
-    )
-    message_timestamp_after_max_ms: int = field(
-        default=3_600_000, metadata={"key": "log.message.timestamp.after.max.ms"}
-    )
+    message_timestamp_type: str = field(default="CreateTime", name="log.message.timestamp.type")
+    message_timestamp_before_max_ms: int = field(default=NONE_LIMIT, name="log.message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = field(default=3_600_000, name="log.message.timestamp.after.max.ms")
 
     # --- replication
     replica_lag_time_max_ms: int = (
@@ -126,7 +126,7 @@ class BrokerSettings:
     ssl_keystore_type: str = "PEM"  # Kafka: JKS, as ssl.truststore.type
     ssl_keystore_location: str = ""
     ssl_keystore_certificate_chain: str = ""
-    ssl_keystore_key: str = field(default="", metadata={"secret": True})
+    ssl_keystore_key: str = ""
     ssl_truststore_type: str = "PEM"
     ssl_truststore_location: str = ""
     ssl_truststore_certificates: str = ""
@@ -184,16 +184,38 @@ class BrokerSettings:
     odradek_log_file_max_bytes: int = 67_108_864  # then a new file is begun; one older one is kept
     odradek_grpc_reflection_enable: bool = False  # for development: whoever asks is told all services
     odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
-    odradek_create_users: str = field(default="", metadata={"secret": True})  # admin=secret,alice=other
+    odradek_create_users: str = ""  # admin=secret,alice=other
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
+
+
+SECRETS = ("ssl_keystore_key", "odradek_create_users")  # fields whose values are not shown
+
+
+class SettingField(Value, frozen=True):
+    """A field of `BrokerSettings`; `key` is Kafka's dotted name, `type` as it is written there."""
+
+    name: str
+    key: str
+    type: str
+    default: object
+
+
+FIELDS = tuple(
+    SettingField(name, key, BrokerSettings.__annotations__[name], default)
+    for name, key, default in zip(
+        BrokerSettings.__struct_fields__,
+        BrokerSettings.__struct_encode_fields__,
+        BrokerSettings.__struct_defaults__,
+        strict=True,
+    )
+)
+FIELD_BY_KEY: dict[str, str] = {item.key: item.name for item in FIELDS}
+_KEYS = {item.name: item.key for item in FIELDS}
 
 
 def setting_key(name: str) -> str:
     """Kafka's dotted name of a field."""
-    for item in fields(BrokerSettings):
-        if item.name == name:
-            return str(item.metadata.get("key", name.replace("_", ".")))
-    raise KeyError(name)
+    return _KEYS[name]
 
 
 def as_text(value: object) -> str:
@@ -203,11 +225,5 @@ def as_text(value: object) -> str:
 
 def shown(settings: BrokerSettings, name: str) -> str:
     """The value of a field as it may be told and logged."""
-    secret = next(item for item in fields(BrokerSettings) if item.name == name).metadata.get("secret", False)
     value = getattr(settings, name)
-    return HIDDEN if secret and value else as_text(value)
-
-
-FIELD_BY_KEY: dict[str, str] = {
-    str(item.metadata.get("key", item.name.replace("_", "."))): item.name for item in fields(BrokerSettings)
-}
+    return HIDDEN if name in SECRETS and value else as_text(value)

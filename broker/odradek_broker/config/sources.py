@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from odradek_broker.config.environment import from_environment, setting_of
 from odradek_broker.config.listeners import check_listeners
 from odradek_broker.config.log_levels import parse_levels
 from odradek_broker.config.ranges import check_ranges
-from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings, shown
+from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, OWN_PREFIX, BrokerSettings, shown
 from odradek_broker.config.settings import ConfigError as ConfigError
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.startup_users import authorizer, enabled_mechanisms, parse_users
@@ -49,7 +49,7 @@ _SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "k": 1 << 10, "m": 1 <
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 UNITS = {"ms": ("milliseconds", _TIMES), "bytes": ("bytes", _SIZES)}
 """What a setting counts by the last word of its name, and what else its value may be given in."""
-_TYPES = {item.name: item.type for item in fields(BrokerSettings)}
+_TYPES = {item.name: item.type for item in FIELDS}
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from odradek_proto.security.tls import TlsError, TlsSource
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.values import replace
 
 from odradek_broker.config.listeners import (
     beyond_loopback,

@@ -21,12 +21,12 @@ import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import IO
 
 from odradek_proto.transport.lock_holders import take_lock
+from odradek_proto.values import replace
 
 from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings

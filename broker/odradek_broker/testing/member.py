@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
+
+from odradek_proto.values import replace
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.process.node import Node

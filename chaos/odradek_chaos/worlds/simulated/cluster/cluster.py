@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from odradek_broker.process.node import Node
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network
+from odradek_proto.values import replace
 
 from odradek_chaos.worlds.simulated.cluster.node import Main, NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 
-from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.settings import FIELDS, BrokerSettings
 from odradek_broker.core.partition.messages import TruncationMode
 
 OTHER_NAMES = {"truncation_mode": "--truncation", "min_insync_replicas": "--min-isr"}  # in `odradek chaos`
@@ -113,7 +113,7 @@ class Plan:
         usual = BrokerSettings()
         changed = {
             item.name: getattr(self.settings, item.name)
-            for item in fields(BrokerSettings)
+            for item in FIELDS
             if getattr(self.settings, item.name) != getattr(usual, item.name)
         }
         return {

@@ -6,10 +6,11 @@ truncation mode is no part of the draw: the same seed meets the same faults in e
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from random import Random
 
 from odradek_broker.config.settings import BrokerSettings
+from odradek_proto.values import replace
 
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.faults.catalogue import BESIDE, CLASSES, SAFE_NEMESES, TABLE, kind_of
@@ -95,23 +96,25 @@ def expand(rng: Random, options: Options) -> Plan:
     settings = replace(settings, odradek_elr_enable=eligible)
     if options.members:
         settings = settings_for_members(settings)
-    plan = replace(plan, batch_bytes=rng.choice(BATCH_BYTES))
+    plan = dataclasses.replace(plan, batch_bytes=rng.choice(BATCH_BYTES))
     beside = rng.sample(BESIDE, rng.randint(0, MOST_BESIDE))
     if not options.nemeses:
-        plan = replace(plan, paces_ms=plan.paces_ms | {name: rng.uniform(*BESIDE_PACES_MS) for name in beside})
+        plan = dataclasses.replace(
+            plan, paces_ms=plan.paces_ms | {name: rng.uniform(*BESIDE_PACES_MS) for name in beside}
+        )
     shape = rng.choice(DRAWN_SHAPES) if not options.nemeses else DRAWN_SHAPES[0]
-    plan = replace(plan, shape=shape if options.shape == "drawn" else options.shape)
+    plan = dataclasses.replace(plan, shape=shape if options.shape == "drawn" else options.shape)
     for kind in TABLE:
         chosen, pace = rng.random() < kind.share, rng.uniform(*BESIDE_PACES_MS)
         if kind.share and chosen and not options.nemeses:
-            plan = replace(plan, paces_ms=plan.paces_ms | {kind.name: pace})
+            plan = dataclasses.replace(plan, paces_ms=plan.paces_ms | {kind.name: pace})
     chosen = rng.random() < COMPACTION_SHARE
     if options.compaction or (chosen and not options.nemeses):
-        plan = replace(plan, compaction=True)
+        plan = dataclasses.replace(plan, compaction=True)
         settings = replace(settings, log_cleaner_backoff_ms=CLEANER_BACKOFF_MS)
     if "topics" in plan.paces_ms:
         settings = replace(settings, log_retention_check_interval_ms=RETENTION_CHECK_MS)
-    return replace(plan, settings=settings)
+    return dataclasses.replace(plan, settings=settings)
 
 
 def _with_snapshots(settings: BrokerSettings, every_bytes: int) -> BrokerSettings:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import NetworkError
-from odradek_proto.values import Value
+from odradek_proto.values import Value, replace
 
 from odradek_chaos.worlds.simulated.checks.groups import GroupHistory
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
