@@ -30,6 +30,7 @@ LEVELS = {
 }
 """Kafka's names, but for TRACE."""
 NAMES = {number: name for name, number in LEVELS.items()}
+_LOGGERS = {name: logging.getLogger(name) for name in (ROOT, *LOGGERS)}
 
 
 def level_named(text: str) -> int:
@@ -42,7 +43,7 @@ def level_named(text: str) -> int:
 
 def levels() -> dict[str, str]:
     """The level that holds for each logger."""
-    return {name: _name_of(logging.getLogger(name).getEffectiveLevel()) for name in (ROOT, *LOGGERS)}
+    return {name: _name_of(logger.getEffectiveLevel()) for name, logger in _LOGGERS.items()}
 
 
 @cache
@@ -55,17 +56,17 @@ def set_levels(wanted: Mapping[str, str], unset: Iterable[str] = (), *, validate
     """Give loggers levels, and take others' away; all or nothing. Raises `ValueError`."""
     unset = list(unset)
     for name in (*wanted, *unset):
-        if name not in (ROOT, *LOGGERS):
-            raise ValueError(f"there is no logger {name!r}; there are {', '.join((ROOT, *LOGGERS))}")
+        if name not in _LOGGERS:
+            raise ValueError(f"there is no logger {name!r}; there are {', '.join(_LOGGERS)}")
     if ROOT in unset:
         raise ValueError(f"the logger {ROOT} always has a level; set another")
     numbers = {name: level_named(text) for name, text in wanted.items()}
     if validate_only:
         return
     for name in unset:
-        logging.getLogger(name).setLevel(logging.NOTSET)
+        _LOGGERS[name].setLevel(logging.NOTSET)
     for name, number in numbers.items():
-        logging.getLogger(name).setLevel(number)
+        _LOGGERS[name].setLevel(number)
 
 
 def parse_levels(text: str) -> dict[str, str]:

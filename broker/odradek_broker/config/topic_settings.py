@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 
-from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, as_text
 from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
@@ -18,37 +17,35 @@ from odradek_broker.core.metadata.topic_configs import (
     INTERNAL_SEGMENT_BYTES,
     PRODUCER,
     TOPIC_CONFIGS,
-    effective_config,
+    effective_configs,
 )
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.storage.settings import Compression, LogSettings
 
+_OF_BROKER = {
+    name: FIELD_BY_KEY[definition.server_name]
+    for name, definition in TOPIC_CONFIGS.items()
+    if definition.server_name in FIELD_BY_KEY
+}  # topic settings whose defaults a broker's file may have, and its fields
 
-@lru_cache(maxsize=8)  # a process has one; the tests have several
+
+@lru_cache(maxsize=64)  # each log and each leader epoch asks for them
 def topic_defaults(settings: BrokerSettings) -> Mapping[str, str]:
     """The broker's own values of topic settings by the topics' names, as the controller shows and checks them."""
-    found: dict[str, str] = {}
-    for name, definition in TOPIC_CONFIGS.items():
-        field = FIELD_BY_KEY.get(definition.server_name)
-        if field is not None:
-            value = getattr(settings, field)
-            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    found = {name: as_text(getattr(settings, field)) for name, field in _OF_BROKER.items()}
     if settings.internal_segment_bytes:
         found[INTERNAL_SEGMENT_BYTES] = str(settings.internal_segment_bytes)
-    return MappingProxyType(found)
+    return found
 
 
 class _TopicReader:
     """Reads one topic's settings as numbers."""
 
     def __init__(self, settings: BrokerSettings, image: MetadataImage, topic: str) -> None:
-        self._defaults = topic_defaults(settings)
-        self._image = image
-        self._topic = topic
-        self._broker_id = settings.node_id
+        self._values = effective_configs(image, topic, topic_defaults(settings), settings.node_id)
 
     def text(self, name: str) -> str:
-        return effective_config(self._image, self._topic, name, self._defaults, self._broker_id).value
+        return self._values[name]
 
     def integer(self, name: str) -> int:
         return int(self.text(name))

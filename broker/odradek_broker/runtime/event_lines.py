@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from odradek_proto.values import Value
@@ -152,12 +152,15 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
 """By logger, since parts of a broker share some names."""
 
 
+_logger = cache(logging.getLogger)
+
+
 def log_event(logger_name: str, event: str, broker_id: int, facts: Facts) -> None:
     """Say an event in the log, if it has a line there. `facts` are those of the file, the rule among them."""
     line = LINES[logger_name].get(event)
     if line is None:
         return
-    logger = logging.getLogger(logger_name)
+    logger = _logger(logger_name)
     level = logging.WARNING if line.level < logging.WARNING and line.alarming(facts) else line.level
     if logger.isEnabledFor(level):
         noun = "node" if logger_name == QUORUM else "broker"

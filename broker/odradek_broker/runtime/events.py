@@ -8,9 +8,9 @@ replacing the previous older one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 
+from msgspec import json
 from odradek_proto.transport.ports import Clock, File, Files
 
 from odradek_broker.config.log_levels import REPLICA
@@ -21,7 +21,7 @@ OLDER_SUFFIX = ".1"
 MAX_BYTES = 64 * 1024 * 1024
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode  # `json.dumps` would make one for each line
+_encode = json.Encoder(enc_hook=str).encode
 
 
 class EventLog:
@@ -64,8 +64,7 @@ class EventLog:
         }
         if self._missing:
             line["events_missing_before"] = self._missing
-        text = _encode(line)
-        data = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
+        data = b"%b%b\n" % (b"\n" if self._torn else b"", _encode(line))
         try:
             if self._position + len(data) > self._max_bytes:
                 self._file = self._rotate(self._file)

@@ -130,7 +130,8 @@ class LogDirectory:
         `WrongLogDirectory`, `LogDirectoryUnusable`, `OSError`.
         """
         try:
-            if not files.is_dir(path):
+            is_new = not files.is_dir(path)
+            if is_new:
                 _make_durable(files, path)
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError:
@@ -148,7 +149,8 @@ class LogDirectory:
             files.fsync_dir(path)  # what a killed process renamed and did not flush is read now: it must not go back
             properties = settle_properties(files, path, node_id, cluster_id, rng)
             directory = cls(files, path, lock, properties, cache or RecentBatches(), rng)
-            directory._read(wall_ms)
+            if not is_new:
+                directory._read(wall_ms)
         except BaseException:
             lock.close()
             raise

@@ -36,6 +36,7 @@ from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.snapshots import Snapshots
 
 NO_EPOCHS = encode_leader_epochs(())
+NOTHING = DirectoryContent([], frozenset(), [])
 
 
 class Opened(Value, frozen=True):
@@ -63,13 +64,16 @@ def open_files(
     wall_ms: int,
 ) -> Opened:
     """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
-    if not files.is_dir(directory):
-        make_directories(files, directory.rpartition("/")[0] or "/", {directory: topic_id})
     log_start_offset = max(log_start_offset, 0)  # nobody wrote another one
-    topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
-    content = tidy(files, directory)
+    is_new = not files.is_dir(directory)
+    content = NOTHING
+    if is_new:
+        files.makedirs(directory)
+    else:
+        topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
+        content = tidy(files, directory)
     if not log_start_offset and _is_blank(files, directory, content):
-        content = DirectoryContent([], frozenset(), [])
+        content = NOTHING
     created = not content.bases
     interval = settings.index_interval_bytes
     contiguous = not (gaps or settings.accept_straddling)
@@ -86,7 +90,11 @@ def open_files(
         contiguous=contiguous,
     )
     try:
-        return _Opening(files, directory, settings, segments, content, wall_ms).run(
+        if is_new:
+            _say_whose_it_is(files, directory, topic_id)
+            files.fsync_dir(directory.rpartition("/")[0] or "/")
+        on_disk = [] if is_new else _read_epochs(files, directory)
+        return _Opening(files, directory, settings, segments, content, on_disk, wall_ms).run(
             topic_partition, topic_id, recovery_point, log_start_offset, high_watermark, clean, gaps
         )
     except CorruptBatch as error:
@@ -107,6 +115,7 @@ class _Opening:
         settings: LogSettings,
         segments: Segments,
         content: DirectoryContent,
+        epochs_on_disk: list[EpochEntry] | None,
         wall_ms: int,
     ) -> None:
         self._files = files
@@ -116,9 +125,8 @@ class _Opening:
         self._snapshots = Snapshots(files, directory, content.snapshots)
         self._producers = ProducerStates(settings.producer_id_expiration_ms, wall_ms)
         self._wall_ms = wall_ms
-        on_disk = self._read_epochs()
-        self._epochs_on_disk = on_disk
-        self._epochs = EpochCache(on_disk or ())
+        self._epochs_on_disk = epochs_on_disk
+        self._epochs = EpochCache(epochs_on_disk or ())
 
     def run(
         self,
@@ -196,20 +204,6 @@ class _Opening:
         useful = {segment.base_offset for segment in self._segments.all} | {end}
         snapshots.drop(lambda offset: offset not in useful)
 
-    def _read_epochs(self) -> list[EpochEntry] | None:
-        """The entries of the file; None when it is missing or bad. A torn one lacks the end of its last line."""
-        content = read_file(self._files, f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}")
-        try:
-            entries = decode_leader_epochs(content) if content and content.endswith(b"\n") else None
-        except CorruptFile as error:
-            log_rebuilt(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", error)
-            return None
-        if entries is None or any(epoch < 0 or offset < 0 for epoch, offset in entries):
-            if content:
-                log_rebuilt(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", "torn, or with numbers below 0")
-            return None
-        return [EpochEntry(*entry) for entry in entries]
-
     def _find_epochs(self, end: int) -> None:
         """Read the epochs from the batches below `end`: the file is missing, bad or empty."""
         for header in self._segments.headers(self._segments.first.base_offset, end):
@@ -225,6 +219,22 @@ class _Opening:
             replace_file(self._files, self._directory, LEADER_EPOCH_CHECKPOINT, content, durable=True)
 
 
+def _read_epochs(files: Files, directory: str) -> list[EpochEntry] | None:
+    """The entries of the file; None when it is missing or bad. A torn one lacks the end of its last line."""
+    path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+    content = read_file(files, path)
+    try:
+        entries = decode_leader_epochs(content) if content and content.endswith(b"\n") else None
+    except CorruptFile as error:
+        log_rebuilt(path, error)
+        return None
+    if entries is None or any(epoch < 0 or offset < 0 for epoch, offset in entries):
+        if content:
+            log_rebuilt(path, "torn, or with numbers below 0")
+        return None
+    return [EpochEntry(*entry) for entry in entries]
+
+
 def make_directories(files: Files, parent: str, topic_ids: Mapping[str, bytes]) -> None:
     """Make directories of new logs in `parent`, by their paths, each with an empty segment and whose it is; durably.
 
@@ -234,12 +244,17 @@ def make_directories(files: Files, parent: str, topic_ids: Mapping[str, bytes]) 
         files.makedirs(directory)
         for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             files.open(f"{directory}/{segment_file_name(0, suffix)}", create=True).close()
-        replace_file(files, directory, LEADER_EPOCH_CHECKPOINT, NO_EPOCHS, durable=False)
-        if any(topic_id):
-            write_topic_id(files, directory, topic_id)
-        else:
-            files.fsync_dir(directory)
+        _say_whose_it_is(files, directory, topic_id)
     files.fsync_dir(parent)
+
+
+def _say_whose_it_is(files: Files, directory: str, topic_id: bytes) -> None:
+    """The last step of a new directory: all names in it are durable then."""
+    replace_file(files, directory, LEADER_EPOCH_CHECKPOINT, NO_EPOCHS, durable=False)
+    if any(topic_id):
+        write_topic_id(files, directory, topic_id)
+    else:
+        files.fsync_dir(directory)
 
 
 def _is_blank(files: Files, directory: str, content: DirectoryContent) -> bool:

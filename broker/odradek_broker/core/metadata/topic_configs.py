@@ -142,6 +142,8 @@ _INTERNAL: Final = dict(
     [_define(INTERNAL_SEGMENT_BYTES, _I, 0, INTERNAL_SEGMENT_BYTES, at_least(0, INT_MAX))]  # 0: `segment.bytes` counts
 )
 ALL_TOPIC_CONFIGS: Final = {**TOPIC_CONFIGS, **_INTERNAL}
+_DEFAULTS: Final = {name: definition.default for name, definition in ALL_TOPIC_CONFIGS.items()}
+_SERVER_NAMES: Final = tuple((name, definition.server_name) for name, definition in ALL_TOPIC_CONFIGS.items())
 
 # What may be set for brokers while they run: the defaults of topics, by the broker's names.
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {
@@ -205,3 +207,12 @@ def effective_config(
     if name in node_defaults:
         return EffectiveConfig(node_defaults[name], "node")
     return EffectiveConfig(definition.default, "default")
+
+
+def effective_configs(
+    image: MetadataImage, topic: str, node_defaults: Mapping[str, str], broker_id: int
+) -> Mapping[str, str]:
+    """The values of all settings at once, as `effective_config` finds each."""
+    of_brokers = [image.broker_configs.get(resource, {}) for resource in (CLUSTER_DEFAULT, str(broker_id))]
+    changed = [(name, found[key]) for found in of_brokers if found for name, key in _SERVER_NAMES if key in found]
+    return {**_DEFAULTS, **node_defaults, **dict(changed), **image.topic_configs.get(topic, {})}

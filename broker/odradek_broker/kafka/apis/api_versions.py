@@ -6,18 +6,21 @@ UpdateFeatures beside it: the levels of features are those of this version, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
 
+from odradek_broker.kafka.messages.codec import RESPONSE, writer_of
 from odradek_broker.kafka.messages.primitives import Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
 
 KEY = 18
-FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27)}  # smallest and present levels: KIP-848, Kafka 4.1
-ELIGIBLE = {"eligible.leader.replicas.version": (0, 1)}  # KIP-966, with odradek.elr.enable
+Feature = tuple[str, int, int]  # its name, and its smallest and present levels
+FEATURES: Sequence[Feature] = (("group.version", 0, 1), ("metadata.version", 7, 27))  # KIP-848, Kafka 4.1
+ELIGIBLE: Sequence[Feature] = (("eligible.leader.replicas.version", 0, 1),)  # KIP-966, with odradek.elr.enable
 FROM_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 
@@ -28,8 +31,7 @@ class ApiVersionsApi:
     def __init__(self, apis: Mapping[int, Api], metadata: MetadataRequests, *, elr_enable: bool) -> None:
         self._apis = apis
         self._metadata = metadata
-        self._features = {**FEATURES, **(ELIGIBLE if elr_enable else {})}
-        self._answers: dict[int, Body] = {}  # by version: every connection asks
+        self._features = (*FEATURES, *(ELIGIBLE if elr_enable else ()))
 
     async def answer(self, request: Request) -> Body:
         me = self._apis[KEY]
@@ -41,15 +43,12 @@ class ApiVersionsApi:
             if not _SOFTWARE.fullmatch(software) or not _SOFTWARE.fullmatch(version):
                 return request.answered({"error_code": ErrorCode.INVALID_REQUEST})
             request.client.software, request.client.version = software, version
-        known = self._answers.get(request.version)
-        if known is None:
-            keys = [
-                {"api_key": api.key, "min_version": api.first, "max_version": api.last}
-                for api in sorted(self._apis.values(), key=lambda api: api.key)
-            ]
-            features = _told(self._features, request.version)
-            known = self._answers[request.version] = request.answered({"api_keys": keys, **features})
-        return known
+        return _answer(request.version, self._ranges, self._features)
+
+    @cached_property
+    def _ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each API its key, its first version and its last."""
+        return tuple(sorted((api.key, api.first, api.last) for api in self._apis.values()))
 
     async def update(self, request: Request) -> Body:
         """All or nothing: one that cannot be fails them all, and each is told so where the version has room for it."""
@@ -65,22 +64,29 @@ class ApiVersionsApi:
     def _cannot_be(self, wanted: Mapping[str, Any]) -> str:
         """A sentence; "" for the level that a feature has."""
         name, level = wanted["feature"], wanted["max_version_level"]
-        if name not in self._features:
-            return f"there is no feature {name}; there are {', '.join(self._features)}"
-        _, present = self._features[name]
+        levels = {feature: present for feature, _, present in self._features}
+        if name not in levels:
+            return f"there is no feature {name}; there are {', '.join(levels)}"
+        present = levels[name]
         return "" if level == present else f"{name} stays at level {present}: another one comes with another version"
 
 
-def _told(features: Mapping[str, tuple[int, int]], version: int) -> Mapping[str, object]:
+@lru_cache(maxsize=64)  # every connection asks, of all brokers of a process
+def _answer(version: int, ranges: tuple[tuple[int, int, int], ...], features: tuple[Feature, ...]) -> Body:
+    keys = [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in ranges]
+    writer = Writer()
+    writer_of(KEY, RESPONSE, version)(writer, {"throttle_time_ms": 0, "api_keys": keys, **_told(features, version)})
+    return [bytes(buffer) for buffer in writer.buffers()]
+
+
+def _told(features: Sequence[Feature], version: int) -> Mapping[str, object]:
     """Those that clients decide by (K-32). Before version 4 a client cannot read that levels begin with 0."""
     supported = [
         {"name": name, "min_version": least, "max_version": level}
-        for name, (least, level) in features.items()
+        for name, least, level in features
         if least > 0 or version >= FROM_LEVEL_0
     ]
-    finalized = [
-        {"name": name, "max_version_level": level, "min_version_level": level} for name, (_, level) in features.items()
-    ]
+    finalized = [{"name": name, "max_version_level": level, "min_version_level": level} for name, _, level in features]
     return {
         "supported_features": supported,
         "finalized_features_epoch": 0,

@@ -63,20 +63,20 @@ def open_quorum_log(
     Raises storage's errors and `MetadataIncomplete`. The log is checked as a whole at every start; it is small.
     """
     directory = f"{log_directory}/{METADATA_PARTITION}"
-    if not files.is_dir(directory):
-        files.makedirs(directory)
-        files.fsync_dir(log_directory)
     snapshots = MetadataSnapshots(files, directory)
-    snapshots.tidy()
-    found, damaged = snapshots.found(), []
+    found: list[SnapshotId] = []
+    damaged: list[tuple[SnapshotId, str]] = []
+    first_base: int | None = None
     state: object | None = None
+    if files.is_dir(directory):
+        snapshots.tidy()
+        found, first_base = snapshots.found(), _first_base(files, directory)
     while found:
         try:
             state = load(found[-1], snapshots.records(found[-1]))
             break
         except ValueError as error:
             damaged.append((found.pop(), str(error)))
-    first_base = _first_base(files, directory)
     _demand_complete(directory, first_base, found, damaged)
     begins = first_base if first_base is not None else (found[-1].end_offset if found else 0)
     kept = [each for each in found if each.end_offset >= begins]
