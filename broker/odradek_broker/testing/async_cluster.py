@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
@@ -71,6 +71,7 @@ class AsyncCluster:
         try:
             first = random.choice(self.brokers)
             await self._all([self._start(each, stands_first=each.broker == first) for each in self._members.values()])
+            await self._until_unfenced(timeout)
             await self.wait_until_ready(timeout=timeout)
         except BaseException:
             await self.close()
@@ -365,6 +366,19 @@ class AsyncCluster:
             except NetworkError as error:
                 failure = f"broker {broker}: {error}"
         raise ClusterError(failure)
+
+    async def _until_unfenced(self, timeout: float) -> None:
+        """Return as soon as every broker's metadata say so of all, one has failed, or the time is over."""
+        nodes = self._nodes().values()
+        known: asyncio.Future[Any] = asyncio.gather(*(node.feed.wait_for(self._all_active) for node in nodes))
+        try:
+            ended = (known, *(node.failed for node in nodes))
+            await asyncio.wait(ended, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            known.cancel()
+
+    def _all_active(self, image: MetadataImage) -> bool:
+        return all(map(image.is_active, self.brokers))
 
     def _partition(self, topic: str, partition: int) -> PartitionRegistration:
         found = self._newest_image().partition(TopicPartition(topic, partition))

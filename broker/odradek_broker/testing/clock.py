@@ -24,10 +24,10 @@ class BrokerClock(LoopClock):
         super().__init__()
         self._self_link = fabric.link(broker, broker)
         self._skips_ms = skips_ms
-        self._ahead_ms = 0.0
+        self._ahead_ms = 0
 
     def now_ms(self) -> int:
-        return super().now_ms() + int(self._ahead_ms)
+        return super().now_ms() + self._ahead_ms
 
     async def sleep(self, delay_ms: float) -> None:
         await super().sleep(delay_ms)
@@ -36,7 +36,7 @@ class BrokerClock(LoopClock):
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
         if delay_ms <= self._skips_ms:
             self._skips_ms -= delay_ms
-            self._ahead_ms += delay_ms
+            self._ahead_ms += int(delay_ms)
             delay_ms = 0
         timer = _Timer(self._self_link.deliver, callback)
         timer.handle = asyncio.get_running_loop().call_later(delay_ms / 1000, timer.due)

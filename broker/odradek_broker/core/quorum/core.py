@@ -215,9 +215,12 @@ class QuorumCore:
         return self.on_time(now_ms)
 
     def on_applied(self, size: int, now_ms: int) -> list[Effect]:
-        """The state machine has taken in the committed records, so many bytes of batches."""
+        """The state machine has taken in the committed records, so many bytes of batches.
+
+        This is a part of the step that has committed them: all else that is due by now has happened in it.
+        """
         self._snapshots.on_applied(size, now_ms)
-        return self.on_time(now_ms)
+        return self._emitted(now_ms)
 
     def on_snapshot_taken(
         self, snapshot: Snapshot | None, segments: Sequence[SegmentSize], now_ms: int, wall_ms: int
@@ -255,15 +258,17 @@ class QuorumCore:
 
     def on_time(self, now_ms: int) -> list[Effect]:
         """Let everything happen that is due by now. Every other step ends with it."""
-        role = self._member.role
+        member, role = self._member, self._member.role
         if isinstance(role, Leader):
             self._replication.on_time(role, now_ms)
-        self._elections.on_time(now_ms)
-        self._following.on_time(now_ms)
+        if not isinstance(member.role, Leader):
+            self._elections.on_time(now_ms)
+            self._following.on_time(now_ms)
+            if isinstance(member.role, Leader):  # it tells the voters in the step in which it was elected
+                self._replication.on_time(member.role, now_ms)
+        return self._emitted(now_ms)
+
+    def _emitted(self, now_ms: int) -> list[Effect]:
         self._snapshots.on_time(now_ms)
-        if isinstance(self._member.role, Leader) and self._member.role is not role:
-            self._replication.on_time(
-                self._member.role, now_ms
-            )  # it tells the voters in the step in which it was elected
         effects, self._member.effects = self._member.effects, []
         return effects

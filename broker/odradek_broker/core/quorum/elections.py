@@ -150,7 +150,7 @@ class Elections:
     def on_time(self, now_ms: int) -> None:
         """Let what is due happen to a node that neither leads nor follows."""
         member, role = self._member, self._member.role
-        if isinstance(role, Leader | Follower):
+        if isinstance(role, Follower):
             return
         at_ms: int | None = None
         if isinstance(role, Unattached | Resigned):

@@ -56,9 +56,9 @@ class Snapshots:
             self._since_ms = now_ms
 
     def on_time(self, now_ms: int) -> None:
-        due_ms = self.next_deadline_ms()
         if self._taking or self._since_ms is None:
             return
+        due_ms = self.next_deadline_ms()
         if self._bytes >= self._member.config.snapshot_max_bytes or (due_ms is not None and now_ms >= due_ms):
             self._taking, self._bytes, self._since_ms = True, 0, None
             self._member.emit(TakeSnapshot())

@@ -116,7 +116,8 @@ class QuorumNode:
         self._no_room = False  # takes no part until there is
         self._room_timer: TimerHandle | None = None
         self._stopping = False
-        self._end_epochs = asyncio.Event()
+        self._end_epochs = asyncio.Event()  # a leader that stops has told the voters, as far as they can be told
+        self._end_epochs.set()
         self._peers = QuorumPeers(settings, network)
         self._service = QuorumService(
             settings,
@@ -454,6 +455,8 @@ class QuorumNode:
         self._step(lambda core, now_ms: core.on_time(now_ms))
 
     def _look_for_end_epochs(self) -> None:
+        if self._end_epochs.is_set():
+            return
         if self._core is not None and not self._core.end_epochs_pending and not self._outbox:
             self._end_epochs.set()
 
