@@ -131,6 +131,7 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
     return {name.upper() for name in _items(settings.controller_listener_names)}
 
 
+@lru_cache(maxsize=64)  # asked of each listener, several times
 def kind_of(name: str, settings: BrokerSettings) -> ListenerKind:
     """What a listener of this name is. Raises `ConfigError` for one that has no protocol."""
     word = parse_protocols(settings.listener_security_protocol_map).get(name)

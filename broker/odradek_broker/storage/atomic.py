@@ -27,7 +27,8 @@ def replace_file(
     temporary = path + suffix
     file = files.open(temporary, create=True)
     try:
-        file.truncate(0)
+        if file.size():  # somebody was killed before it had its name
+            file.truncate(0)
         file.pwritev([content], 0)
         if durable:
             file.fsync()

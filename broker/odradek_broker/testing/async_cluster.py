@@ -376,6 +376,7 @@ class AsyncCluster:
             await asyncio.wait(ended, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             known.cancel()
+            await asyncio.gather(known, return_exceptions=True)
 
     def _all_active(self, image: MetadataImage) -> bool:
         return all(map(image.is_active, self.brokers))

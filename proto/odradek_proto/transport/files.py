@@ -52,7 +52,9 @@ class OsFile:
         return b"".join(parts)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        total = sum(map(_byte_length, buffers))
+        total = 0
+        for buffer in buffers:  # after each append: `sum` of a `map` takes twice as long
+            total += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
         if len(buffers) <= IOV_MAX:
             written = os.pwritev(self._fd, buffers, offset)
             if written == total:

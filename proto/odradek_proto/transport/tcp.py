@@ -11,7 +11,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from odradek_proto.security.tls import NO_CLIENT_AUTH, PeerCertificate, TlsSource, listening_context, peer_certificate
 from odradek_proto.transport.ports import Accept, Buffer, ByteReceiver
@@ -149,17 +149,21 @@ class TcpServer:
     async def start(self, address: str, tls: TlsSource | None, client_auth: str) -> None:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
+        bound: socket.socket | None = None
         try:
+            bound = _bind(host.strip("[]"), int(port))
+            where: dict[str, Any] = {"sock": bound} if bound is not None else {"host": host, "port": int(port)}
             self._server = await loop.create_server(
                 lambda: TcpConnection(self),
-                host.strip("[]"),
-                int(port),
+                **where,
                 backlog=BACKLOG,
                 ssl=None if tls is None else listening_context(tls, client_auth),
                 ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
             )
         except OSError as error:
+            if bound is not None:
+                bound.close()
             reason = error.strerror or error
             raise OSError(error.errno or errno.EADDRINUSE, f"cannot listen on {address}: {reason}") from None
         self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
@@ -189,6 +193,28 @@ class TcpServer:
                 pass
         for connection in tuple(self._connections):
             connection.abort()
+
+
+def _bind(host: str, port: int) -> socket.socket | None:
+    """A socket at a numeric address; None for a name, which has to be looked up. Raises `OSError`.
+
+    The loop would look up numbers as well, in a thread that the start has to wait for.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host)
+    except OSError:
+        return None
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 async def listen(

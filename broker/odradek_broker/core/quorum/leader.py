@@ -126,12 +126,13 @@ class Leader:
         needed = self._config.majority - 1
         if not self.voters:
             return None
-        heard = sorted([self._heard_ms(voter) for voter in self.voters], reverse=True)
+        counted, began_ms = self.catch_ups.counts, self.began_ms
+        heard = [
+            began_ms if each.last_fetch_ms is None or not counted(voter) else each.last_fetch_ms
+            for voter, each in self.voters.items()
+        ]
+        heard.sort(reverse=True)
         return heard[needed - 1] + self._config.fetch_timeout_ms * 3 // 2
-
-    def _heard_ms(self, voter: int) -> int:
-        last_fetch_ms = self.voters[voter].last_fetch_ms
-        return self.began_ms if last_fetch_ms is None or not self.catch_ups.counts(voter) else last_fetch_ms
 
     def voters_to_tell(self, now_ms: int) -> list[int]:
         """The voters that have not fetched for half a fetch timeout; they may not know who leads (R-205)."""

@@ -52,8 +52,10 @@ class ControllerChannel:
         return {voter: address for voter, address in self._voters.items() if address in self._unreachable}
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
-        """The local node learned of another leader: all waiting calls retry at once."""
+        """The local node learned of another leader: all waiting calls retry at once. While there is none they wait."""
         self._hint = NO_CONTROLLER
+        if leader_id not in self._voters:
+            return
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set_result(None)
