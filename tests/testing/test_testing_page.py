@@ -26,7 +26,7 @@ def test_the_programs_of_a_page_pass(page: str, pytester: pytest.Pytester, monke
     assert programs
     assert len(programs) == text.count("```python\n# test_")
     pytester.makepyfile(**programs)
-    result = pytester.runpytest_subprocess("-p", "odradek_broker.testing.plugin")
+    result = pytester.runpytest_inprocess("-p", "odradek_broker.testing.plugin")
     result.assert_outcomes(passed=sum(source.count("def test_") for source in programs.values()))
 
 
