@@ -22,6 +22,7 @@ from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.transport.ports import Network
 
 CLUSTER_ID = "a-test-cluster"
+MOST_AT_ONE_INSTANT = 10_000  # callbacks: some hundred are needed, and who never ends is to fail at once
 
 
 class Witness:
@@ -78,7 +79,7 @@ class QuorumWorld:
     def __init__(self, voters: int = 3, observers: int = 0, *, seed: int = 7, **settings: int) -> None:
         self.is_checked = True  # if not, the story takes more from the quorum than the protocol can bear
         self.settings = settings
-        self.loop = SimLoop(seed)
+        self.loop = SimLoop(seed, most_at_one_instant=MOST_AT_ONE_INSTANT)
         self.fabric = SimFabric(self.loop, self.loop.fork_rng("fabric"))
         self.clock = SimClock(self.loop, self.loop.fork_rng("world"))
         node_ids = range(1, voters + observers + 1)

@@ -17,7 +17,8 @@ MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
 class Housekeeping:
     """Counts of what was last done and seen. Events are callbacks since the loop began."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_at_one_instant: int = MAX_EVENTS_AT_ONE_INSTANT) -> None:
+        self.most_at_one_instant = most_at_one_instant
         self._collect_at = GC_INTERVAL_EVENTS
         self._collections = 0
         self._instant_us = self._instant_began_at = 0  # when the loop last looked up, and the events before that
@@ -33,4 +34,4 @@ class Housekeeping:
         """Whether too much has happened at one instant."""
         if now_us > self._instant_us:
             self._instant_us, self._instant_began_at = now_us, events
-        return events > self._instant_began_at + MAX_EVENTS_AT_ONE_INSTANT
+        return events > self._instant_began_at + self.most_at_one_instant

@@ -64,7 +64,7 @@ class SimLoop(EventLoop):
 
     get_debug = staticmethod(bool)  # no; asked for each future and task, and answered without a frame
 
-    def __init__(self, seed: int | str = 0) -> None:
+    def __init__(self, seed: int | str = 0, most_at_one_instant: int = MAX_EVENTS_AT_ONE_INSTANT) -> None:
         self.__dict__["create_future"] = partial(asyncio.Future, loop=self)  # without a frame in between
         self.seed = seed
         self.now_us = 0
@@ -84,7 +84,7 @@ class SimLoop(EventLoop):
         self._trace = Trace()
         self._steps = self._trace.steps
         self._limit_us: int | None = None
-        self._housekeeping = Housekeeping()
+        self._housekeeping = Housekeeping(most_at_one_instant)
         self._look_up_at = INTERVAL_EVENTS
         self._stopping = False
         self._interrupted = False
@@ -317,7 +317,7 @@ class SimLoop(EventLoop):
         self._housekeeping.collect_garbage(self.events)
         self._timers.forget_cancelled()
         if self._housekeeping.is_stuck(self.events, self.now_us):
-            raise Livelock(f"{MAX_EVENTS_AT_ONE_INSTANT} callbacks at {self.now_us} us\n{self.dump()}")
+            raise Livelock(f"{self._housekeeping.most_at_one_instant} callbacks at {self.now_us} us\n{self.dump()}")
 
     def _advance(self) -> None:
         """Let time jump to the next instant that has a timer.
