@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.mutants.fork_server import MutantTask, judge_all
+from tests.mutants.fork_server import MutantTask, Verdict, judge_all
 from tests.mutants.generated import CORE, Generated, generate
 from tests.mutants.reach import Reach, read, trace
 from tests.mutants.tree import Patch, applied, patches
-from tests.mutants.verdict import Journal, Verdict
 
 TESTS = (
     "tests/scripts", "tests/broker", "tests/groups", "tests/kafka/test_connection.py", "tests/kafka/test_framing.py",
@@ -34,12 +33,12 @@ def trial_of_patch(patch: Patch, reach: Reach, arguments: argparse.Namespace) ->
     """Seeds first. The tests that come by what a patch changes are the first ones, and since it may be seen from
     elsewhere, all others follow.
     """
-    text, lines = applied(patch)
+    module, lines = applied(patch)
     tests = reach.tests_of(patch.path, lines)
     tests += reach.others(tests)
     stages = tuple(stage for stage in ("seeds", "tests") if stage in arguments.stages)
     return MutantTask(
-        patch.name, patch.area, patch.breaks, patch.path, text, stages, {test: reach.seconds[test] for test in tests},
+        patch.name, patch.area, patch.breaks, patch.path, module, stages, {test: reach.seconds[test] for test in tests},
         patch.options, range(1, arguments.seeds + 1), arguments.limit, PATIENCE_S,
     )  # fmt: skip
 
@@ -49,31 +48,20 @@ def trial_of_generated(mutant: Generated, reach: Reach, arguments: argparse.Name
     tests = {test: reach.seconds[test] for test in reach.tests_of(mutant.path, mutant.lines)}
     stages = tuple(stage for stage in ("tests", "seeds") if stage in arguments.stages)
     return MutantTask(
-        mutant.name, "generated", mutant.change, mutant.path, mutant.text, stages, tests, ("",),
+        mutant.name, "generated", mutant.change, mutant.path, mutant.module, stages, tests, ("",),
         range(1, arguments.seeds + 1), arguments.limit, PATIENCE_S,
     )  # fmt: skip
 
 
 def run_all(trials: Sequence[MutantTask], arguments: argparse.Namespace) -> list[Verdict]:
-    """Judge all, `--jobs` at a time, and print verdicts as they come. What the journal knows is not judged again."""
-    journal = Journal(arguments.journal)
+    """Judge all, `--jobs` at a time, and print verdicts as they come."""
     verdicts: list[Verdict] = []
-    waiting: list[MutantTask] = []
 
     def say(trial: MutantTask, verdict: Verdict) -> None:
-        journal.note(trial.digest, verdict)
         verdicts.append(verdict)
         print(verdict.line(), flush=True)
 
-    for trial in trials:
-        known = journal.known(trial.digest)
-        if known is None:
-            waiting.append(trial)
-        else:
-            verdicts.append(known)
-            print(known.line(), flush=True)
-    if waiting:
-        judge_all(waiting, TESTS, arguments.jobs, say)
+    judge_all(trials, TESTS, arguments.jobs, say)
     return verdicts
 
 
@@ -108,9 +96,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--enough", type=float, default=0.8, help="share of generated mutants that must be caught")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all verdicts here")
-    parser.add_argument(
-        "--journal", type=Path, metavar="FILE", help="note each verdict here, and go on from what stands here"
-    )
     parser.add_argument(
         "--reach", type=Path, metavar="FILE", help="what the tests come by: read from here, or made and kept here"
     )

@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import resource
+import shlex
 import signal
 import sys
 import tempfile
@@ -29,15 +30,15 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.child import First, Objection, pytest_arguments, try_seeds
-from tests.mutants.reach import BROKER
+from tests.mutants.reach import BROKER, pytest_arguments
 from tests.mutants.tree import ROOT
-from tests.mutants.verdict import Journal, Verdict
 
 ENDS = {signal.SIGVTALRM: "never ends", signal.SIGALRM: "stands still", signal.SIGSEGV: "crash of the interpreter"}
 SLOWER = 5  # a test of a mutant may take so many times the CPU time that it took when it was traced,
 AT_LEAST_S = 5.0  # and this
 MOST_MEMORY = 4 << 30  # a mutant that never ends fills lists, too
+# `check`: what objected; `by`: seeds, tests, time or error; `seeds`: how many; `seed`, `run`: the last one, its options
+Objection = dict[str, str | int]
 Functions = dict[tuple[str, str, int], list[FunctionType]]
 
 
@@ -49,7 +50,7 @@ class MutantTask:
     area: str
     breaks: str
     path: str  # of the mutated file; empty: the sources as they are
-    text: str  # of that whole file
+    mutated: str | ast.Module  # that whole file
     stages: tuple[str, ...]  # seeds, tests: in this order
     tests: dict[str, float]  # in their order, and what each takes
     runs: tuple[str, ...]  # options of the seeds, which take turns
@@ -57,10 +58,28 @@ class MutantTask:
     limit_s: float  # for all seeds
     patience_s: int  # for all of it
 
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one mutant."""
+
+    name: str
+    area: str
+    breaks: str
+    check: str
+    by: str  # seeds, tests, time, error, or nothing
+    seeds: int
+    reached: bool
+    seconds: float
+
     @property
-    def digest(self) -> str:
-        """Of what decides the verdict, but for the tests and the time."""
-        return Journal.digest((self.name, self.path, self.text, self.stages, self.runs))
+    def caught(self) -> bool:
+        return self.by != ""
+
+    def line(self) -> str:
+        after = f"{self.seeds} seeds" if self.by == "seeds" else self.by
+        reached, check = "reached" if self.reached else "not reached", self.check or "SURVIVED"
+        return f"{self.name:44} {self.area:16} {after:10} {reached:12} {self.seconds:6.1f} s  {check}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +149,10 @@ class ForkServer:
         seconds = round(time.monotonic() - started, 1)
         verdict = Verdict(trial.name, trial.area, trial.breaks, seconds=seconds, **found)
         if life.doubted is None and verdict.by == "seeds":
-            unchanged = replace(trial, path="", text="", stages=("seeds",), runs=(run,), seeds=range(seed, seed + 1))
+            unchanged = replace(trial, path="", mutated="", stages=("seeds",), runs=(run,), seeds=range(seed, seed + 1))
             self._waiting.append(Life(unchanged, trial, verdict))
         elif life.doubted is None and verdict.by == "error":
-            self._waiting.append(Life(replace(trial, path="", text=""), trial, verdict))
+            self._waiting.append(Life(replace(trial, path="", mutated=""), trial, verdict))
         elif life.doubted is None:
             self._say(trial, verdict)
         elif not verdict.caught or (life.doubted.by == "error" and verdict.by != "error"):
@@ -158,7 +177,7 @@ def live(trial: MutantTask, items: dict[str, pytest.Item], functions: Functions,
     caught: Objection = {"check": "", "by": "", "seeds": 0}
     try:
         if trial.path:
-            become(trial.path, trial.text, functions)
+            become(trial.path, trial.mutated, functions)
         if gone := [name for name in trial.tests if name not in items]:
             raise ValueError(f"there is no test {gone[0]}: trace them anew")
     except ValueError as error:
@@ -179,9 +198,9 @@ def live(trial: MutantTask, items: dict[str, pytest.Item], functions: Functions,
     target.write_text(json.dumps({**caught, "reached": reached}))
 
 
-def become(path: str, text: str, functions: Functions) -> None:
+def become(path: str, mutated: str | ast.Module, functions: Functions) -> None:
     """Give the mutated code to every function object that has the unchanged code. Raises as `differences` does."""
-    for old, new in differences(path, text):
+    for old, new in differences(path, mutated):
         key = (str(ROOT / path), old.co_qualname, old.co_firstlineno)
         if key not in functions:
             raise ValueError(f"{path}: nobody holds {old.co_qualname}")
@@ -204,18 +223,18 @@ def _made_within(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeT
             yield from _made_within(held, inner)
 
 
-def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
+def differences(path: str, mutated: str | ast.Module) -> list[tuple[CodeType, CodeType]]:
     """The functions that a mutated file changes, old and new.
 
     Raises `ValueError` when there are none, or when it changes what cannot be changed in a process that has imported
     the file: code outside of functions, or the variables that a function closes over.
     """
-    written, before = _unchanged(path)
-    after = compile(ast.unparse(ast.parse(text)), str(ROOT / path), "exec")
+    before = _unchanged(path)
+    after = compile(mutated, str(ROOT / path), "exec")
     if _outside(before) != _outside(after):
         raise ValueError(f"{path}: code outside of functions has changed")
-    functions = zip(_codes(written), _codes(before), _codes(after), strict=True)
-    found = [(held, new) for held, old, new in functions if _body(old) != _body(new)]
+    functions = zip(_codes(before), _codes(after), strict=True)
+    found = [(old, new) for old, new in functions if _body(old) != _body(new)]
     if not found:
         raise ValueError(f"{path}: no function has changed")
     for old, new in found:
@@ -225,10 +244,8 @@ def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
 
 
 @cache
-def _unchanged(path: str) -> tuple[CodeType, CodeType]:
-    """A file as it was imported, where the lines are right, and as it would be without its comments."""
-    name, source = str(ROOT / path), (ROOT / path).read_text()
-    return compile(source, name, "exec"), compile(ast.unparse(ast.parse(source)), name, "exec")
+def _unchanged(path: str) -> CodeType:
+    return compile((ROOT / path).read_text(), str(ROOT / path), "exec")
 
 
 def _outside(code: CodeType) -> object:
@@ -284,6 +301,44 @@ def functions_of_the_broker() -> Functions:
     if were_set_aside:
         gc.freeze()
     return found
+
+
+class First:
+    """A pytest plugin that keeps the name of the first test, or file of tests, that fails."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def try_seeds(runs: Sequence[str], seeds: range, limit_s: float) -> Objection:
+    """What the first finding of any seed says; no `by`: nothing objected. Kinds of runs take turns, seed by seed."""
+    from odradek_chaos.cli.simulation import parse
+    from odradek_chaos.worlds.simulated.run.run import run_seed
+
+    started, tried = time.monotonic(), 0
+    for seed in seeds:
+        for words in runs:
+            if time.monotonic() - started > limit_s:
+                return {"check": "", "by": "", "seeds": tried}
+            tried += 1
+            options = parse(shlex.split(words))
+            check = ""
+            try:
+                result = run_seed(seed, options)
+            except Exception as error:
+                check = type(error).__name__
+            else:
+                check = result.findings[0].check if result.findings else ""
+            if check:
+                return {"check": check, "by": "seeds", "seeds": tried, "seed": seed, "run": words}
+    return {"check": "", "by": "", "seeds": tried}
 
 
 def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> Objection | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -31,14 +31,14 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One mutant: the file, the line, what was done to it, the whole mutated file, and the lines of the statement (of
+    """One mutant: the file, the line, what was done to it, the module that it makes, and the lines of the statement (of
     its head, if others are nested in it) that was changed, as the unchanged file counts them.
     """
 
     path: str
     line: int
     change: str
-    text: str
+    module: ast.Module = field(compare=False)
     lines: range
 
     @property
@@ -155,4 +155,4 @@ def _mutant(path: str, text: str, number: int, which: int) -> Generated:
     lines = _head(statement)
     mutated = _Apply(node, statement, change).visit(module)
     assert isinstance(mutated, ast.Module)
-    return Generated(path, line, what, ast.unparse(ast.fix_missing_locations(mutated)), lines)
+    return Generated(path, line, what, ast.fix_missing_locations(mutated), lines)

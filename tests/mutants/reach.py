@@ -20,10 +20,11 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.child import pytest_arguments
 from tests.mutants.tree import ROOT
 
 BROKER = "/broker/odradek_broker/"
+# These may fail on a busy machine, or know no rule of the protocol.
+IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,12 @@ class Reach:
         """All tests but these, quickest first."""
         known = set(tests)
         return sorted((test for test in self.seconds if test not in known), key=lambda test: (self.seconds[test], test))
+
+
+def pytest_arguments() -> list[str]:
+    """How the fast tests are run here: the first failure ends it, in this process, nothing is left behind."""
+    ignored = [f"--ignore-glob=*/{pattern}" for pattern in IGNORED]
+    return ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *ignored]
 
 
 class _Tracer:

@@ -1,10 +1,9 @@
-"""Generated mutants: which tests come by a line, how a fork becomes a mutant, and what the journal keeps."""
+"""Generated mutants: which tests come by a line, and how a fork becomes a mutant."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 
@@ -12,12 +11,19 @@ import pytest
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.core.partition import high_watermark
 
-from tests.mutants.child import try_seeds
-from tests.mutants.fork_server import ForkServer, Life, MutantTask, become, differences, functions_of_the_broker
+from tests.mutants.fork_server import (
+    ForkServer,
+    Life,
+    MutantTask,
+    Verdict,
+    become,
+    differences,
+    functions_of_the_broker,
+    try_seeds,
+)
 from tests.mutants.generated import generate
 from tests.mutants.reach import Reach, trace
 from tests.mutants.tree import ROOT
-from tests.mutants.verdict import Journal, Verdict
 
 HIGH_WATERMARK = "broker/odradek_broker/core/partition/high_watermark.py"
 
@@ -133,19 +139,6 @@ def test_what_objects_to_the_unchanged_sources_catches_no_mutant(
         ends(server._waiting.pop(), of_the_unchanged)
     assert not server._waiting
     assert [verdict.caught for verdict in said] == [caught]
-
-
-def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
-    """The same mutant and the same stages; another text or other stages are judged anew."""
-    trial = MutantTask(
-        "by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), range(1), 1.0, 9
-    )
-    verdict = Verdict("by hand", "isr", "it", "test_it", "tests", 0, True, 0.5)
-    Journal(tmp_path / "journal.jsonl").note(trial.digest, verdict)
-    journal = Journal(tmp_path / "journal.jsonl")
-    assert journal.known(replace(trial, limit_s=9.0).digest) == verdict
-    assert journal.known(replace(trial, stages=("seeds",)).digest) is None
-    assert journal.known(replace(trial, text="other").digest) is None
 
 
 @pytest.mark.slow

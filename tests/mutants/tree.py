@@ -75,7 +75,7 @@ def patches() -> list[Patch]:
     return [load(path) for path in sorted((Path(__file__).parent / "patches").glob("*.patch"))]
 
 
-def applied(patch: Patch) -> tuple[str, list[int]]:
+def applied(patch: Patch) -> tuple[ast.Module, list[int]]:
     """The mutated and marked file, and which lines of the unchanged one the patch takes away, or stands beside.
 
     Raises `BadPatch` when it does not fit the sources.
@@ -109,15 +109,15 @@ def changed_lines(before: str, after: str) -> list[int]:
     return numbers
 
 
-def marked(source: str, lines: Iterable[int]) -> str:
-    """The source with a mark in front of the innermost statement at each of the lines; comments are lost.
+def marked(source: str, lines: Iterable[int]) -> ast.Module:
+    """The source with a mark in front of the innermost statement at each of the lines.
 
     A line outside of any function marks nothing: module and class bodies are reached by the import.
     """
     module = ast.parse(source)
     wanted = set(lines)
     _Marker(wanted).visit(module)
-    return ast.unparse(ast.fix_missing_locations(module))
+    return ast.fix_missing_locations(module)
 
 
 class _Marker(ast.NodeTransformer):
