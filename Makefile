@@ -10,11 +10,20 @@ export PYTHONDONTWRITEBYTECODE :=  # each worker of pytest would compile all tes
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# pip installs the uv of the lock, and that all else, for half of the processor time. It reads none of pip's settings:
+# where it reaches no registry, pip goes on. To compress a wheel of Spark would take as long as all the others.
+STORED := --build-option=--compression=stored
+uv_of = awk '/^[^ ]/ { own = /^uv==/ } own' ops/dev.lock \
+	| $(1)/python -m pip install -q --disable-pip-version-check --require-hashes -r /dev/stdin
+install = $(1)/uv pip install --python $(1)/python -C=$(STORED) $(2) \
+	|| $(1)/python -m pip install --disable-pip-version-check --config-settings=$(STORED) $(2)
+
 $(STAMP): pyproject.toml ops/dev.lock
 	@test -x $(BIN)/python || { echo "odradek: making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "odradek: installing packages (the first time takes a minute or two; Spark alone is 490 MB)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r ops/dev.lock
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps -e .
+	@$(call uv_of,$(BIN))
+	@$(call install,$(BIN),--require-hashes -r ops/dev.lock)
+	@$(call install,$(BIN),-q --no-deps -e .)
 	@$(BIN)/python -m compileall -q proto client broker chaos audit  # or the first start of every process pays for it
 	@touch $@
 
@@ -66,7 +75,8 @@ docs: $(DOCS)/.installed  ## the documents as a site with search and API, in .ve
 
 $(DOCS)/.installed: ops/docs/requirements.lock
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r ops/docs/requirements.lock
+	@$(call uv_of,$(DOCS)/bin)
+	@$(call install,$(DOCS)/bin,-q --require-hashes -r ops/docs/requirements.lock)
 	@touch $@
 
 pictures: $(STAMP)  ## draw the lesson of the README anew
