@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tests.interop.kafka.cluster import KafkaCluster
-from tests.interop.kafka.java import PROGRAMS, NoKafka, classpath_of
+from tests.interop.kafka.cluster import KafkaCluster, loaded_classes
+from tests.interop.kafka.java import PROGRAMS, SMALL, NoKafka, classpath_of
 
 ClasspathOf = Callable[[Sequence[str]], str]
 CLEANING = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"}
@@ -35,7 +35,9 @@ def classpath(java_artifacts: ClasspathOf) -> str:
 @pytest.fixture(scope="session")
 def kafka(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three nodes of Kafka for all tests that want some: each has topics of its own, and starts what does not run."""
-    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster", CLEANING)
+    cluster = KafkaCluster(
+        classpath, tmp_path_factory.mktemp("kafka") / "cluster", CLEANING, flags=(*SMALL, *loaded_classes(classpath))
+    )
     cluster.format()
     try:
         yield cluster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from tests.interop import group_story
 from tests.interop.kafka.dump import TOOL
-from tests.interop.kafka.java import java_command, run_java
+from tests.interop.kafka.java import run_program
 from tests.interop.scenarios.telling import until
 from tests.interop.test_kafka_tools import Tools
 
@@ -171,10 +170,12 @@ def tools(classpath: str, kafka_bootstrap: str) -> Tools:
     return Tools(classpath, kafka_bootstrap)
 
 
+ONE_JVM = pytest.mark.xdist_group("kafka")
 GROUPS = "consumer.group.ConsumerGroupCommand"
 
 
 @pytest.mark.slow
+@ONE_JVM
 def test_the_console_consumer_and_the_groups_tool(tools: Tools, classpath: str, topic: str) -> None:
     """Read with a group, list, describe, reset, delete offsets, delete; a group with a member is not deleted."""
     group = f"{topic}-group"
@@ -197,13 +198,7 @@ def test_the_console_consumer_and_the_groups_tool(tools: Tools, classpath: str, 
     members = tools.ask(GROUPS, "--describe", "--group", group, "--members", "--verbose")
     assert "/127.0.0.1" in members
     assert f"{topic}:0,1,2,3" in members
-    command = java_command(
-        classpath,
-        f"org.apache.kafka.tools.{GROUPS}",
-        ("--bootstrap-server", tools.bootstrap, "--delete", "--group", group),
-    )
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert "GroupNotEmptyException" in refused.stdout + refused.stderr
+    assert "GroupNotEmptyException" in tools.refused(GROUPS, "--delete", "--group", group)
     member.close()
     assert "Successful" in tools.ask(GROUPS, "--delete-offsets", "--group", group, "--topic", f"{topic}:0")
     tools.ask(GROUPS, "--delete", "--group", group)
@@ -211,6 +206,7 @@ def test_the_console_consumer_and_the_groups_tool(tools: Tools, classpath: str, 
 
 
 @pytest.mark.slow
+@ONE_JVM
 def test_java_in_a_group_that_the_coordinator_assigns(tools: Tools, topic: str) -> None:
     """The console consumer with group.protocol=consumer, and what the tools say of its group."""
     group = f"{topic}-group"
@@ -227,6 +223,7 @@ def test_java_in_a_group_that_the_coordinator_assigns(tools: Tools, topic: str) 
 
 
 @pytest.mark.slow
+@ONE_JVM
 def test_kafkas_dump_decodes_our_offsets_topic(classpath: str, odradek_cluster: Cluster, topic: str) -> None:
     """Groups and commits, by the decoder that Kafka's own records have."""
     group = f"{topic}-group"
@@ -235,7 +232,7 @@ def test_kafkas_dump_decodes_our_offsets_topic(classpath: str, odradek_cluster: 
     logs = [log for root in odradek_cluster.replicas().values() for log in (root / str(home)).glob("*.log")]
     assert logs
     files = ",".join(map(str, logs))
-    said = run_java(classpath, TOOL, ["--offsets-decoder", "--files", files])
+    said = run_program(classpath, TOOL, ["--offsets-decoder", "--files", files])
     assert f'"group":"{group}","topic":"{topic}","partition":3' in said
     assert '"protocolType":"consumer"' in said
     assert "Error" not in said

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.interop.kafka.java import java_command
+from tests.interop.kafka.java import programs_of, run_program
 
-pytestmark = pytest.mark.slow
-
-TOOLS = "org.apache.kafka.tools"
-PATIENCE_S = 120
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]  # one JVM runs them
 
 
+@dataclass(frozen=True)
 class Tools:
-    """Runs one program after the other."""
+    """Of one cluster."""
 
-    def __init__(self, classpath: str, bootstrap: str) -> None:
-        self._classpath = classpath
-        self.bootstrap = bootstrap
+    classpath: str
+    bootstrap: str
 
-    def run(self, program: str, *arguments: str, said: str = "") -> str:
+    def run(self, program: str, *arguments: str, typed: str = "") -> str:
         """What it printed. Its exit code must be 0."""
-        name = program if program.startswith("kafka.") else f"{TOOLS}.{program}"
-        command = java_command(self._classpath, name, arguments)
-        done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_program(self.classpath, name_of(program), arguments, typed=typed)
 
-    def ask(self, program: str, *arguments: str, said: str = "") -> str:
-        return self.run(program, "--bootstrap-server", self.bootstrap, *arguments, said=said)
+    def ask(self, program: str, *arguments: str, typed: str = "") -> str:
+        return self.run(program, "--bootstrap-server", self.bootstrap, *arguments, typed=typed)
+
+    def refused(self, program: str, *arguments: str) -> str:
+        """What it says on both channels."""
+        asked = ("--bootstrap-server", self.bootstrap, *arguments)
+        said = programs_of(self.classpath).run(name_of(program), asked)
+        return said.output + said.errors
+
+
+def name_of(program: str) -> str:
+    return program if program.startswith("kafka.") else f"org.apache.kafka.tools.{program}"
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def test_the_console_and_performance_tools_produce_and_read(tools: Tools, odrade
         properties = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", *settings)
         size = ("--num-records", "500", "--record-size", "100", "--throughput", "-1")
         assert "500 records sent" in tools.run("ProducerPerformance", "--topic", odradek_topic, *size, *properties)
-    tools.ask("ConsoleProducer", "--topic", odradek_topic, said="".join(f"line {number}\n" for number in range(10)))
+    tools.ask("ConsoleProducer", "--topic", odradek_topic, typed="".join(f"line {number}\n" for number in range(10)))
     where = ("--topic", odradek_topic, "--partition", "0", "--offset", "2000", "--max-messages", "10")
     lines = tools.ask("consumer.ConsoleConsumer", *where).splitlines()
     assert lines == [f"line {number}" for number in range(10)]

@@ -6,18 +6,19 @@ those that were started here are ever signalled.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_broker.local import processes
 
-from tests.interop.kafka.java import SMALL, java_command, run_java
+from tests.interop.kafka.java import SMALL, cached, digest, java_command, run_program
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "b2RyYWRlay1pbnRlcm9wLQ"
@@ -60,13 +61,13 @@ class KafkaCluster:
         self.root.mkdir(parents=True, exist_ok=True)
         ports = processes.free_ports(2 * self.nodes)
         self._ports = {node: (ports[2 * node - 2], ports[2 * node - 1]) for node in range(1, self.nodes + 1)}
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self._format, self._ports))
+        for node in self._ports:
+            self._format(node)
 
     def _format(self, node: int) -> None:
         self._properties(node).write_text("".join(f"{name}={value}\n" for name, value in self._all_of(node)))
         arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties(node))]
-        run_java(self.classpath, "kafka.tools.StorageTool", arguments)
+        run_program(self.classpath, "kafka.tools.StorageTool", arguments)
 
     def _properties(self, node: int) -> Path:
         return self.root / f"server-{node}.properties"
@@ -144,3 +145,22 @@ class KafkaCluster:
             except subprocess.TimeoutExpired:
                 self.kill(node)
         self._processes.clear()
+
+
+def loaded_classes(classpath: str) -> tuple[str, ...]:
+    """Flags with which a node's JVM finds its classes loaded and checked: it starts for half of the processor time.
+
+    A first node that starts and stops writes them down, for this Java and these files.
+    """
+    java = Path(shutil.which("java") or "java").resolve()
+    archive = cached(f"kafka-classes-{digest(f'{java} {java.stat().st_mtime_ns} {classpath}')}.jsa")
+    if not archive.exists():
+        with tempfile.TemporaryDirectory(dir=archive.parent) as directory:
+            fresh = Path(directory) / "fresh.jsa"
+            flags = (*SMALL, f"-XX:ArchiveClassesAtExit={fresh}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+            first = KafkaCluster(classpath, Path(directory) / "cluster", nodes=1, flags=flags)
+            first.format()
+            first.start()
+            first.stop()
+            fresh.replace(archive)
+    return (f"-XX:SharedArchiveFile={archive}",)

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.kafka.java import run_java
+from tests.interop.kafka.java import programs_of
 
 TOOL = "kafka.tools.DumpLogSegments"
 READABLE = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 INDEXES = (".index", ".timeindex")
-FILES_AT_ONCE = 400  # their names must fit into a command line
 
 _DUMPING = re.compile(r"Dumping (\S+)")
 _SOUND = (
@@ -50,10 +49,8 @@ def dump(classpath: str, files: Iterable[Path], options: Sequence[str] = ("--dee
     """Run the tool over files."""
     names = [str(path) for path in files]
     result = Dump()
-    for start in range(0, len(names), FILES_AT_ONCE):
-        part = names[start : start + FILES_AT_ONCE]
-        output = run_java(classpath, TOOL, [*options, "--files", ",".join(part)], must_succeed=False)
-        _read_output(output, result)
+    said = programs_of(classpath).run(TOOL, [*options, "--files", ",".join(names)])
+    _read_output(said.output + said.errors, result)
     missing = set(names) - set(result.rows)
     result.complaints += [f"{name} was not dumped" for name in sorted(missing)]
     return result

@@ -8,13 +8,20 @@ artifacts or when one is gone. Where Java, Maven or its registry is missing, `No
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 KAFKA = "org.apache.kafka:{}:4.1.1"
 PROGRAMS = (KAFKA.format("kafka_2.13"), KAFKA.format("kafka-tools"))  # with all that they need
@@ -24,6 +31,8 @@ SPARK = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",)
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 FETCH_TIMEOUT_S = 300
+PROGRAMS_SOURCE = Path(__file__).with_name("Programs.java")
+INT = struct.Struct(">i")
 SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a JVM that starts soon and takes little
 POM = """<project>
   <modelVersion>4.0.0</modelVersion>
@@ -47,12 +56,10 @@ def classpath_of(artifacts: Sequence[str] = PROGRAMS) -> str:
         if shutil.which(program) is None:
             raise NoKafka(f"{program} is not installed")
     pom = POM.format("".join(DEPENDENCY.format(*each.split(":")) for each in (*artifacts, LOGGING)))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek"
-    listed = cache / f"kafka-classpath-{hashlib.sha256(pom.encode()).hexdigest()[:12]}.txt"
+    listed = cached(f"kafka-classpath-{digest(pom)}.txt")
     if listed.exists() and all(Path(part).exists() for part in listed.read_text().split(os.pathsep)):
         return listed.read_text()
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as directory:
+    with tempfile.TemporaryDirectory(dir=listed.parent) as directory:
         written, fresh = Path(directory) / "pom.xml", Path(directory) / "classpath.txt"
         written.write_text(pom)
         command = [
@@ -71,6 +78,17 @@ def classpath_of(artifacts: Sequence[str] = PROGRAMS) -> str:
             raise NoKafka(f"Maven could not fetch {artifacts[0]}: {words[0] if words else error}") from error
         fresh.replace(listed)
     return listed.read_text()
+
+
+def cached(name: str) -> Path:
+    """A file of that name in the user's cache directory."""
+    directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / name
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def java_command(
@@ -94,22 +112,80 @@ def java_command(
     ]
 
 
-def run_java(
-    classpath: str,
-    program: str,
-    arguments: Sequence[str] = (),
-    *,
-    must_succeed: bool = True,
-    timeout_s: float = 600,
-) -> str:
-    """Run to the end; returns what it said on both channels. Raises `AssertionError` when it fails and must not."""
+def run_java(classpath: str, program: str, arguments: Sequence[str] = (), *, timeout_s: float = 600) -> str:
+    """Run to the end in a JVM of its own; what it said on both channels. Raises `AssertionError` when it fails."""
     command = java_command(classpath, program, arguments)
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout_s
     )
-    if must_succeed and done.returncode:
-        raise AssertionError(f"{program} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+    assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stdout[-4000:]}"
     return done.stdout
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program printed, and its exit code."""
+
+    code: int
+    output: str
+    errors: str
+
+
+class Programs:
+    """Runs Kafka's programs one after the other in one JVM (`Programs.java`): most of what a short one costs is the
+    start. One for each class path, which ends with this process."""
+
+    def __init__(self, classpath: str) -> None:
+        command = java_command(classpath, str(PROGRAMS_SOURCE))
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._one_at_a_time = threading.Lock()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._process.communicate()
+
+    def run(self, program: str, arguments: Sequence[str] = (), *, typed: str = "", timeout_s: float = 600) -> Said:
+        """Run one to its end. Raises `AssertionError` when it does not end in time."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        words = [each.encode() for each in (program, typed, *arguments)]
+        with self._one_at_a_time, _killed_after(timeout_s, self._process):
+            requests.write(b"".join([INT.pack(len(words)), *(INT.pack(len(each)) + each for each in words)]))
+            requests.flush()
+            code, *said = (INT.unpack(_exactly(answers, INT.size))[0], _sized(answers), _sized(answers))
+        return Said(code, *said)
+
+
+def _sized(answers: IO[bytes]) -> str:
+    (size,) = INT.unpack(_exactly(answers, INT.size))
+    return _exactly(answers, size).decode(errors="replace")
+
+
+def _exactly(answers: IO[bytes], size: int) -> bytes:
+    found = answers.read(size)
+    assert len(found) == size, "the JVM of Kafka's programs has ended"
+    return found
+
+
+@contextlib.contextmanager
+def _killed_after(seconds: float, process: subprocess.Popen[bytes]) -> Iterator[None]:
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+programs_of = cache(Programs)
+
+
+def run_program(classpath: str, program: str, arguments: Sequence[str] = (), *, typed: str = "") -> str:
+    """Run to the end in the JVM of such programs; its standard output. Raises `AssertionError` when it fails."""
+    said = programs_of(classpath).run(program, arguments, typed=typed)
+    assert said.code == 0, f"{program} ended with {said.code}:\n{said.output[-4000:]}{said.errors[-4000:]}"
+    return said.output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kafka's storage opens partition directories (`OpenLogs.java`), and what it leaves is compared with what ours leaves.
+"""Kafka's storage opens partition directories (`OpenLogs`), and what it leaves is compared with what ours leaves.
 
 Compared byte for byte: segments, both indexes, leader epochs, topic id, and which files there are. The producers in a
 snapshot are compared as a set, since Kafka writes them in the order of a hash table. Coordinator
@@ -15,9 +15,8 @@ from pathlib import Path
 
 from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, ProducerSnapshotEntry, decode_producer_snapshot
 
-from tests.interop.kafka.java import run_java
+from tests.interop.kafka.java import run_program
 
-PROGRAM = Path(__file__).with_name("OpenLogs.java")
 IGNORED = (".txnindex", ".deleted")  # we write no transaction index yet; Kafka deletes a minute later
 _OPENED = re.compile(r"opened (\S+) (-?\d+) (-?\d+)")
 
@@ -52,7 +51,7 @@ def open_by_kafka(classpath: str, openings: Iterable[Opening], settings: Sequenc
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
         listed.write("\n".join(lines))
         listed.flush()
-        output = run_java(classpath, str(PROGRAM), [listed.name, *settings])
+        output = run_program(classpath, "OpenLogs", [listed.name, *settings])
     found = _OPENED.findall(output)
     assert len(found) == len(lines), output[-4000:]
     return {Path(path): Bounds(int(start), int(end)) for path, start, end in found}
