@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tests.mutants.tree import MARK, ROOT
+from tests.mutants.tree import MARK, ROOT, head
 
 CORE = (
     "broker/odradek_broker/core/partition",
@@ -111,13 +111,6 @@ def _statement_around(module: ast.Module, target: ast.AST) -> ast.stmt:
     return target
 
 
-def _head(statement: ast.stmt) -> range:
-    """Its lines before the first statement within: whoever begins it comes by one of them."""
-    within = [node.lineno for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement]
-    end = min(within) - 1 if within else statement.end_lineno or statement.lineno
-    return range(statement.lineno, max(end, statement.lineno) + 1)
-
-
 def _in_functions(module: ast.Module) -> Iterator[ast.AST]:
     """Nodes inside of functions, but not of their signatures, and no docstrings or messages for people."""
     for function in ast.walk(module):
@@ -152,7 +145,7 @@ def _mutant(path: str, text: str, number: int, which: int) -> Generated:
     what, change = list(_changes(node))[which]
     line = getattr(node, "lineno", 0)
     statement = _statement_around(module, node)
-    lines = _head(statement)
+    lines = head(statement)
     mutated = _Apply(node, statement, change).visit(module)
     assert isinstance(mutated, ast.Module)
     return Generated(path, line, what, ast.fix_missing_locations(mutated), lines)

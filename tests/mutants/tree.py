@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MARK = "__import__('builtins').__dict__.setdefault('odradek_reached', []).append(1)"
 MOST_LINES = 5
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class BadPatch(ValueError):
@@ -121,42 +122,25 @@ def marked(source: str, lines: Iterable[int]) -> ast.Module:
 
 
 class _Marker(ast.NodeTransformer):
-    """Puts the mark in front of the smallest statements that begin at or contain a wanted line."""
+    """Puts the mark in front of the smallest statements of functions that begin at or contain a wanted line."""
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
+        self._in_function = False
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self._mark_bodies(node)
-        return node
+    def visit(self, node: ast.AST) -> ast.AST | list[ast.AST]:
+        inside, self._in_function = self._in_function, self._in_function or isinstance(node, FUNCTION)
+        self.generic_visit(node)
+        self._in_function = inside
+        marks = inside and isinstance(node, ast.stmt) and not _is_docstring(node) and self._wanted & {*head(node)}
+        return [*ast.parse(MARK).body, node] if marks else node
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        self._mark_bodies(node)
-        return node
 
-    def _mark_bodies(self, node: ast.AST) -> None:
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(node, name, None)
-            if isinstance(body, list):
-                setattr(node, name, self._mark_body(body))
-        for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            self._mark_bodies(handler)
-
-    def _mark_body(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for number, statement in enumerate(body):
-            following = body[number + 1].lineno if number + 1 < len(body) else statement.end_lineno or statement.lineno
-            inner = [
-                getattr(statement, name) for name in ("body", "orelse", "finalbody") if getattr(statement, name, None)
-            ]
-            first_inner = min((each[0].lineno for each in inner), default=None)
-            last = (first_inner - 1) if first_inner is not None else max(statement.end_lineno or 0, following - 1)
-            own = set(range(statement.lineno, max(last, statement.lineno) + 1))
-            if own & self._wanted and not _is_docstring(statement):
-                found.append(ast.parse(MARK).body[0])
-            self._mark_bodies(statement)
-            found.append(statement)
-        return found
+def head(statement: ast.stmt) -> range:
+    """Its lines before the first statement within: whoever begins it comes by one of them."""
+    within = [node.lineno for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement]
+    end = min(within) - 1 if within else statement.end_lineno or statement.lineno
+    return range(statement.lineno, max(end, statement.lineno) + 1)
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
