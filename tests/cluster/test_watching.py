@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.watching import PATIENCE_S, Watched, watch_a_cluster
+from tests.seeds import unless_torture
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-SECONDS = 40  # four kills
+SECONDS = unless_torture(20, 40)  # two kills, or four
 
 
 def test_every_sample_of_a_watch_is_a_moment_that_can_be(tmp_path: Path) -> None:
