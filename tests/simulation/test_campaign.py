@@ -18,7 +18,7 @@ LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
 OLDEST = Options(
     faults_ms=FAULTS_MS, truncation_mode="high-watermark", nemeses=("kill-leader-and-successor",), core="never"
 )
-LOSES = 2  # a seed that fails in every way of the oldest protocol; tried first
+LOSES = 32  # a seed that fails in every way of the oldest protocol; tried first
 LIKELY_FIRST = sorted(range(SEEDS), key=lambda seed: seed != LOSES)
 CAMPAIGN = unless_torture(12, 50)  # seeds of the slow one; the campaigns of `make torture` have hundreds besides
 # Kinds of faults (with the ways in which one machine is broken for ever), chance points and rare branches: as it is,
