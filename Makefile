@@ -10,13 +10,14 @@ export PYTHONDONTWRITEBYTECODE :=  # each worker of pytest would compile all tes
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# pip installs the uv of the lock, and that all else, for half of the processor time. It reads none of pip's settings:
+# pip installs the uv of the lock, and uv all else, for half of the processor time. It reads none of pip's settings:
 # where it reaches no registry, pip goes on. To compress a wheel of Spark would take as long as all the others.
 STORED := --build-option=--compression=stored
 uv_of = awk '/^[^ ]/ { own = /^uv==/ } own' ops/dev.lock \
 	| $(1)/python -m pip install -q --disable-pip-version-check --require-hashes -r /dev/stdin
-install = $(1)/uv pip install --python $(1)/python -C=$(STORED) $(2) \
-	|| $(1)/python -m pip install --disable-pip-version-check --config-settings=$(STORED) $(2)
+install = $(1)/uv pip install --system-certs --python $(1)/python -C=$(STORED) $(2) \
+	|| { echo "odradek: uv could not install them, pip tries"; \
+	$(1)/python -m pip install --disable-pip-version-check --config-settings=$(STORED) $(2); }
 
 $(STAMP): pyproject.toml ops/dev.lock
 	@test -x $(BIN)/python || { echo "odradek: making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
