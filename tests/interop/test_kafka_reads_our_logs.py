@@ -78,7 +78,7 @@ def test_kafkas_dump_finds_nothing_in_our_logs(classpath: str, stories: list[Sto
 def test_kafkas_dump_finds_nothing_after_kills(classpath: str, killed_cluster: Path) -> None:
     """Three real brokers, killed and started again: no complaint over their log directories."""
     found = check_against_kafka(classpath, [killed_cluster])
-    assert found.count(".log") > 30 * KILL_ROUNDS
+    assert found.count(".log") > len(partitions_of(killed_cluster))  # how many segments each, is the machine's speed
     assert found.batches() > 80 * KILL_ROUNDS
 
 

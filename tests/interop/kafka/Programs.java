@@ -43,13 +43,32 @@ class Programs {
         }
     }
 
+    /** What a program printed; threads that an earlier one left behind are not heard. */
+    private static class Printed extends ByteArrayOutputStream {
+        @Override
+        public synchronized void write(int b) {
+            if (PROGRAM.get() == running) {
+                super.write(b);
+            }
+        }
+
+        @Override
+        public synchronized void write(byte[] bytes, int offset, int length) {
+            if (PROGRAM.get() == running) {
+                super.write(bytes, offset, length);
+            }
+        }
+    }
+
+    private static final InheritableThreadLocal<Object> PROGRAM = new InheritableThreadLocal<>();
+    private static volatile Object running;
     private static Ended ended;
 
     public static void main(String[] arguments) throws Exception {
         DataInputStream requests = new DataInputStream(System.in);
         DataOutputStream answers = new DataOutputStream(System.out);
-        ByteArrayOutputStream output = new ByteArrayOutputStream();
-        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        ByteArrayOutputStream output = new Printed();
+        ByteArrayOutputStream errors = new Printed();
         System.setOut(new PrintStream(output, true));  // once: Scala's println goes to what was there at its first time
         System.setErr(new PrintStream(errors, true));
         Exit.setExitProcedure(Programs::end);
@@ -83,6 +102,8 @@ class Programs {
 
     private static int run(String program, String[] arguments) throws ReflectiveOperationException {
         ended = null;
+        running = new Object();
+        PROGRAM.set(running);  // every thread that it starts has it, too
         try {
             var main = Class.forName(program).getDeclaredMethod("main", String[].class);
             main.setAccessible(true);
