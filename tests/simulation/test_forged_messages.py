@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from odradek import Admin, Consumer, Producer
@@ -16,10 +18,11 @@ from odradek_broker.runtime.quorum.state_file import QUORUM_STATE, read_quorum_s
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, GRPC_PORT, LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import Main, NodePorts
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.faults.forgery import INT_MAX, INTS, LONGS, SESSION, Forger
+from odradek_chaos.worlds.simulated.faults.forgery import GHOST, INT_MAX, INTS, LONGS, SESSION, Forger
 from odradek_chaos.worlds.simulated.faults.strangers import known_of
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.liveness import not_in_sync
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame
@@ -191,3 +194,14 @@ def test_a_forged_peer_among_other_faults(seed: int) -> None:
     assert result.faults["forged-peer"] > 5
     messages = [message for each in result.injections for message in each.choice.get("messages", ())]
     assert any(method == SESSION for _, method, _ in messages)
+
+
+@pytest.mark.parametrize(("replicas", "said"), [((3, 1, GHOST), ""), ((3, 1, 2), "has leader 1 and ISR [1, 3]")])
+def test_a_replica_of_a_broker_that_somebody_made_up_is_owed_to_nobody(replicas: tuple[int, ...], said: str) -> None:
+    """A topic that is made while one of three brokers is down gets such a replica."""
+    registration = SimpleNamespace(replicas=replicas, isr=(1, 3), leader=1, reassigning=False)
+    image = SimpleNamespace(partition=lambda tp: registration)
+    cluster = SimpleNamespace(newest_image=lambda: image, shape=SimpleNamespace(brokers=(1, 2, 3)))
+    world: Any = SimpleNamespace(cluster=cluster, every_partition=lambda: [TopicPartition("t", 0)])
+    assert not_in_sync(world).endswith(said)
+    assert bool(not_in_sync(world)) == bool(said)

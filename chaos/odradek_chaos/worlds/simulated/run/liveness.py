@@ -26,8 +26,11 @@ WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf", "unreachable", "full")
 
 
 def not_in_sync(world: World, besides: int = 0, unowed: Collection[TopicPartition] = ()) -> str:
-    """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
-    image = world.cluster.newest_image()
+    """The first partition without a leader or a full ISR, as a sentence; empty when there is none.
+
+    A broker that a forged registration made up is never in sync; it gets replicas while too few others are unfenced.
+    """
+    image, brokers = world.cluster.newest_image(), world.cluster.shape.brokers
     for tp in world.every_partition():
         if tp in unowed:
             continue
@@ -36,7 +39,8 @@ def not_in_sync(world: World, besides: int = 0, unowed: Collection[TopicPartitio
             return f"{tp} is unknown"
         if registration.reassigning and not besides:
             return f"{tp} is on its way to other replicas: +{list(registration.adding)} -{list(registration.removing)}"
-        missing = [each for each in registration.replicas if each not in registration.isr and each != besides]
+        owed = [each for each in registration.replicas if each in brokers and each != besides]
+        missing = [each for each in owed if each not in registration.isr]
         if registration.leader < 0 or missing:
             return f"{tp} has leader {registration.leader} and ISR {list(registration.isr)}"
     return ""
