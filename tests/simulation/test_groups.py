@@ -44,6 +44,12 @@ def test_groups_go_on_under_faults(seed: int, faults_ms: int) -> None:
         assert run_seed(seed, options).trace_hash == result.trace_hash
 
 
+@pytest.mark.slow
+def test_what_a_dead_leader_alone_has_is_not_taken_for_committed() -> None:
+    """Its last commit was never committed; at its offset there is another one, which a client was told of."""
+    assert run_seed(31_083, Options(members=3)).findings == []
+
+
 def test_what_is_answered_before_it_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """K-43: no failover is needed to see that the commit is in no committed batch when its client hears of it."""
     reply = CommitQueue.reply

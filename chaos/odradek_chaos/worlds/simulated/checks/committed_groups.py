@@ -54,14 +54,17 @@ class CommittedGroup:
         end = self._state.committed_end(name)
         if any(damaged == name for _, damaged in self._state.damaged):
             return False
-        for view in self._state.history(name).views.values():
+        history = self._state.history(name)
+        for view in history.views.values():
             if self._read_to < end:
-                self._read_from(view, end)
+                self._read_from(view, end, history.is_committed)
         return self._read_to >= end
 
-    def _read_from(self, view: LogView, end: int) -> None:
+    def _read_from(self, view: LogView, end: int, is_committed: Callable[[Batch], bool]) -> None:
         with suppress(CorruptBatch):  # another copy may have it
             for batch, records in records_after(view, self._read_to, end):
+                if not is_committed(batch):  # of a leader that died: another one stands at that offset
+                    return
                 self._take(records)
                 self._read_to = batch.next_offset
 
