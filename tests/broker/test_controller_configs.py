@@ -16,10 +16,12 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import create_topics
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
+    ALL_TOPIC_CONFIGS,
     BROKER_CONFIGS,
     LARGEST_MESSAGE_BYTES,
     TOPIC_CONFIGS,
     effective_config,
+    effective_configs,
     validate_topic_config,
 )
 from odradek_proto.errors import ErrorCode
@@ -147,7 +149,10 @@ def test_the_nearest_value_holds() -> None:
     add_topic(image, "orders", partition_of([1, 2]))
 
     def holds(node: Mapping[str, str]) -> tuple[str, str]:
-        return effective_config(image, "orders", "retention.ms", node, broker_id=1)
+        at_once = effective_configs(image, "orders", node, broker_id=1)
+        found = {name: effective_config(image, "orders", name, node, broker_id=1) for name in ALL_TOPIC_CONFIGS}
+        assert at_once == {name: each.value for name, each in found.items()}
+        return found["retention.ms"]
 
     assert holds({}) == ("604800000", "default")
     assert holds({"retention.ms": "1"}) == ("1", "node")
