@@ -19,18 +19,18 @@ class Monotonic:
     def __init__(self, loop: SimLoop) -> None:
         self.rate = 1.0
         self._loop = loop
-        self.ahead_us = 0  # of virtual time, when this rate began
+        self._ahead_us = 0  # of virtual time, when this rate began
         self._since_us = 0
 
     def now_us(self) -> int:
         now_us = self._loop.now_us
         if self.rate != 1.0:
-            return now_us + self.ahead_us + round((now_us - self._since_us) * (self.rate - 1.0))
-        return now_us + self.ahead_us
+            return now_us + self._ahead_us + round((now_us - self._since_us) * (self.rate - 1.0))
+        return now_us + self._ahead_us
 
     def go_at(self, rate: float) -> None:
         """So many of its seconds to one of virtual time, from now on. Timers that are set keep their moment."""
-        self.ahead_us = self.now_us() - self._loop.now_us
+        self._ahead_us = self.now_us() - self._loop.now_us
         self._since_us, self.rate = self._loop.now_us, rate
 
 
@@ -51,10 +51,7 @@ class SimClock:
         return self._rng
 
     def now_ms(self) -> int:
-        monotonic = self._monotonic
-        if monotonic.rate != 1.0:
-            return monotonic.now_us() // 1000
-        return (self._loop.now_us + monotonic.ahead_us) // 1000  # as now_us says, and asked for at every step
+        return self._monotonic.now_us() // 1000
 
     def wall_ms(self) -> int:
         return WALL_START_MS + self._loop.now_us // 1000 + self.skew_ms

@@ -43,7 +43,7 @@ from odradek_chaos.worlds.simulated.kernel.process import (
     TimeLimit,
 )
 from odradek_chaos.worlds.simulated.kernel.timers import Sleeper, Timers, wake
-from odradek_chaos.worlds.simulated.kernel.trace import GATHERED, Trace
+from odradek_chaos.worlds.simulated.kernel.trace import Trace
 
 if TYPE_CHECKING:  # the stubs call every method abstract; at run time those that we lack raise NotImplementedError
     EventLoop = asyncio.BaseEventLoop
@@ -74,7 +74,6 @@ class SimLoop(EventLoop):
         self._closed = False
         self._rng = self.fork_rng("loop")
         self._timers = Timers()
-        self.__dict__["call_world_at"] = self._timers.add
         self._world = Process("world", 0)
         self._processes = [self._world]
         self._ready: list[Process] = []
@@ -181,9 +180,6 @@ class SimLoop(EventLoop):
 
         def create_future(self) -> asyncio.Future[Any]: ...
 
-        def call_world_at(self, when_us: int, callback: Callable[[], object]) -> None:
-            """A timer of the world, whoever sets it: deliveries and faults go on while the node that sent is paused."""
-
     def create_task(
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
@@ -216,10 +212,14 @@ class SimLoop(EventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at_us(round(when * MICROSECONDS), callback, args, context)
 
+    def call_world_at(self, when_us: int, callback: Callable[[], object]) -> None:
+        """A timer of the world, whoever sets it: deliveries and faults go on while the node that sent is paused."""
+        self._timers.add(when_us, None, callback)
+
     async def sleep_us(self, delay_us: int) -> None:
         """Let the node that asks sleep; `asyncio.sleep` does the same with more callbacks."""
         sleeper: Sleeper = asyncio.Future(loop=self)
-        self._timers.add(self.now_us + delay_us, sleeper, PROCESS.get(self._world))
+        self._timers.add(self.now_us + delay_us, PROCESS.get(self._world), sleeper)
         await sleeper
 
     def call_at_us(
@@ -233,7 +233,7 @@ class SimLoop(EventLoop):
         if context is None:
             context = contextvars.copy_context()
         timer = SimTimer(when_us, callback, args, context, self._timers.on_cancelled)
-        self._timers.add(when_us, timer, context.get(PROCESS, self._world))
+        self._timers.add(when_us, context.get(PROCESS, self._world), timer)
         return timer
 
     # --- running
@@ -326,10 +326,7 @@ class SimLoop(EventLoop):
         nothing: the sleeper itself is queued. In a paused process it waits among the other timers, as after a SIGSTOP.
         The world's own timers go first, nothing else being able to run yet.
         """
-        steps = self._steps
-        steps.append(~self.now_us)  # what happens from here on happens later
-        if len(steps) >= GATHERED:
-            self._trace.mix()
+        self._trace.mix(self.now_us)
         timers, world, pop = self._timers.heap, self._world, heapq.heappop
         if timers and timers[0][2] is None:  # a timer of the world cannot be cancelled
             now_us: int | None = timers[0][0]

@@ -30,7 +30,7 @@ class Timers:
         self.cancelled = 0  # of those that stand in the heap; sleepers are too few to be counted
         self._number = 0
 
-    def add(self, when_us: int, what: Any, process: Process | None = None) -> None:
+    def add(self, when_us: int, process: Process | None, what: Any) -> None:
         self._number += 1
         heapq.heappush(self.heap, (when_us, self._number, process, what))
 

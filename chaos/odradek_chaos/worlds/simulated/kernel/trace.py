@@ -28,10 +28,13 @@ class Trace:
     def label(self, label: str) -> None:
         self.steps.append(zlib.crc32(label.encode()))
 
-    def mix(self) -> None:
-        """Hash what was gathered: done as soon as there is enough of it."""
-        self._hash.update(_bytes_of(self.steps))
-        self.steps.clear()
+    def mix(self, now_us: int) -> None:
+        """What happens from here on happens later than what happened at this instant."""
+        steps = self.steps
+        steps.append(~now_us)
+        if len(steps) >= GATHERED:
+            self._hash.update(_bytes_of(steps))
+            steps.clear()
 
     def digest(self, now_us: int) -> str:
         """16 hexadecimal digits for all that happened until now; to look at them changes nothing."""
