@@ -112,6 +112,6 @@ def test_a_thousand_strangers_cost_little(secured: tuple[Broker, LocalCluster], 
         ABUSES[abuse](cluster, connections)
         for _ in range(3):
             most = max(most, broker.resident_bytes() - before)
-            asyncio.run(write_honestly(broker.bootstrap))
+            asyncio.run(write_honestly(broker))
     print(f"\n{abuse}: {most // CONNECTIONS // 1024} KiB")
     assert most < CONNECTIONS * BYTES_PER_CONNECTION
