@@ -216,6 +216,23 @@ def test_a_member_that_stays_behind_its_session_is_found(stage: Stage, late_ms: 
     assert stage.found == found
 
 
+def test_a_static_member_that_does_not_join_again_has_another_session_with_the_next_generation(stage: Stage) -> None:
+    """As in Kafka: the join phase ends without it, and then it is to sync (K-47)."""
+    facts = "x", (MemberProtocol("range", b""),), SESSION_MS, SESSION_MS - 1_000
+    stage.ask(JoinGroup("h", "", "i", *facts, requires_known_member_id=False))
+    stage.pass_time(SETTINGS.initial_rebalance_delay_ms)
+    joined = stage.answers[-1].answer
+    assert isinstance(joined, JoinGroupAnswer)
+    stage.ask(SyncGroup("h", joined.generation_id, joined.member_id, "i", assignments={}))
+    stage.ask(JoinGroup("h", "", None, *facts, requires_known_member_id=False))
+    for _ in range((SESSION_MS + 2 * SLACK_MS) // LONGEST_LOOK_MS):
+        stage.ask(Heartbeat("g", GENERATION, stage.member_id))
+        stage.pass_time(LONGEST_LOOK_MS)
+        stage.check.passed(LONGEST_LOOK_MS, writes=False)
+    group = stage.shard.groups["h"]
+    assert (group.generation_id, set(group.static), stage.found) == (joined.generation_id + 1, {"i"}, [])
+
+
 @pytest.mark.parametrize(
     ("writes", "most_ms"), [(False, REBALANCE_MS + SLACK_MS), (True, REBALANCE_MS + SLACK_MS + COMMIT_MS)]
 )

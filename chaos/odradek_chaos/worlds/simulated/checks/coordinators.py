@@ -51,6 +51,7 @@ class _Member:
     session_ms: int
     rebalance_ms: int
     waits: bool = False  # of the classic protocol: for the others, or it does not know that it is a member
+    generation_id: int = 0  # of a classic group
     revokes: CurrentAssignment | None = None  # of KIP-848: while it has something to give up
     accepted_ms: int = 0  # when it was last heard of with something that was answered without an error
     silent_ms: int = 0
@@ -208,7 +209,7 @@ class CoordinatorCheck:
             for member_id, each in group.members.items():
                 waits = each.join is not None or each.sync is not None or each.is_new
                 facts = each.instance_id, each.session_timeout_ms, each.rebalance_timeout_ms
-                yield self._seen((group_id, member_id), _Member(*facts, waits))
+                yield self._seen((group_id, member_id), _Member(*facts, waits, group.generation_id))
         session_ms = self._settings.consumer_session_timeout_ms
         for consumers in _consumer_groups(self.shard):
             for member_id, consumer in consumers.members.items():
@@ -220,7 +221,9 @@ class CoordinatorCheck:
     def _seen(self, who: Who, now: _Member) -> tuple[Who, _Member]:
         before = self._members.get(who)
         self._longest_ms = max(self._longest_ms, now.rebalance_ms)
-        now.accepted_ms, now.silent_ms = (self._now_ms, 0) if before is None else (before.accepted_ms, before.silent_ms)
+        now.accepted_ms = self._now_ms if before is None else before.accepted_ms
+        if before is not None and before.generation_id == now.generation_id:
+            now.silent_ms = before.silent_ms  # a generation begins with a session for all, who did not come included
         if before is not None and before.revokes == now.revokes:
             now.revoking_ms = before.revoking_ms
         return who, now
