@@ -90,6 +90,7 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
 }
 
 
+SPELLED_OUT = {"encode_batch", "report"}  # the fields of a batch's header, and those of a finding
 MOST_FILES = 20  # of one folder, its __init__ aside
 # What is not yet as the rules want it. A list only shrinks: what is mended has to leave it.
 CIRCLES = (  # of files that import each other
@@ -228,16 +229,32 @@ def test_no_test_sleeps() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_function_outgrows_seventy_lines() -> None:
-    """A function that long has two subjects."""
-    found = []
+def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for folder in PACKAGES.values():
         for path in sources(folder):
             for node in nodes(path):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                    if lines > 70:
-                        found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
+                    yield path.relative_to(ROOT), node
+
+
+def test_no_function_outgrows_seventy_lines() -> None:
+    """A function that long has two subjects."""
+    found = []
+    for path, node in functions():
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > 70:
+            found.append(f"{path}:{node.lineno} {node.name} has {lines} lines")
+    assert not found, "\n".join(found)
+
+
+def test_no_function_takes_more_than_eight_parameters() -> None:
+    """What belongs together is one value. A command's parameters are its options."""
+    found = []
+    for path, node in functions():
+        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        count = len(names) - (names[:1] in (["self"], ["cls"]))
+        if count > 8 and "cli" not in path.parts and node.name not in SPELLED_OUT:
+            found.append(f"{path}:{node.lineno} {node.name} takes {count} parameters")
     assert not found, "\n".join(found)
 
 

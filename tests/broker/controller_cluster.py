@@ -18,7 +18,7 @@ from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.controller.service import ControllerService
-from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionSettings
+from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionHooks, SessionSettings
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -30,6 +30,7 @@ from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Handlers
 from odradek_proto.v1 import admin_messages
+from odradek_proto.v1.controller_messages import RegisterBrokerRequest
 
 from tests.playing import Test, plays
 
@@ -239,17 +240,18 @@ class Cluster:
             on_event=on_event,
         )
         session = BrokerSession(
-            settings=SessionSettings(),
+            SessionSettings(),
+            RegisterBrokerRequest(broker_id=node_id, cluster_id=CLUSTER_ID, previous_broker_epoch=-1),
             clock=ports.clock,
             channel=channel,
             network=ports.network,
             feed=feed,
-            broker_id=node_id,
-            cluster_id=CLUSTER_ID,
             endpoints={"GRPC": address_of(node_id)},
-            on_returned=lambda: on_event("session_returned", {"broker_id": node_id}),
-            on_event=on_event,
-            say=lambda line: on_event("said", {"line": line}),
+            hooks=SessionHooks(
+                on_returned=lambda: on_event("session_returned", {"broker_id": node_id}),
+                on_event=on_event,
+                say=lambda line: on_event("said", {"line": line}),
+            ),
         )
         answers: list[tuple[IsrProposal, IsrAnswer]] = []
         isr = IsrChannel(

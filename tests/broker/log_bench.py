@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -69,13 +70,10 @@ class LogBench:
             settings=self.settings,
             clean=clean,
             cache=cache,
-            on_recovery_point_lowered=self._lower,
-            recovery_point=self.checkpoint,
-            log_start_offset=self.log_start,
-            high_watermark=high_watermark,
+            known=KnownLog(b"", self.checkpoint, self.log_start, high_watermark, self.gaps),
             wall_ms=START_MS,
-            gaps=self.gaps,
         )
+        self.log.on_recovery_point_lowered = self._lower
         return self.log
 
     def _lower(self, log: Log, offset: int) -> None:

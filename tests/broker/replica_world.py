@@ -26,6 +26,7 @@ from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import DelayedFetch
 from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.services import NodeServices
 from odradek_broker.storage.directory import LogDirectory
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -120,20 +121,23 @@ class World:
         directory = LogDirectory.open(self.files, "/data", node_id=ME, cluster_id="c", wall_ms=wall_ms, rng=rng)
         counters = Counters()
         self.replicas = ReplicaManager(
-            settings=BrokerSettings(node_id=ME),
-            clock=self.clock,
-            files=self.files,
-            network=self.leaders,
-            directory=directory,
-            events=EventLog(files=self.files, clock=self.clock, directory="/data", broker_id=ME),
-            counters=counters,
+            BrokerSettings(node_id=ME),
+            NodeServices(
+                clock=self.clock,
+                files=self.files,
+                network=self.leaders,
+                directory=directory,
+                events=EventLog(files=self.files, clock=self.clock, directory="/data", broker_id=ME),
+                counters=counters,
+                spawn=self._spawn,
+                say=print,
+            ),
             flusher=Flusher(
                 files=self.files, clock=self.clock, before_ack=False, on_failed=self._refused, counters=counters
             ),
             broker_epoch=lambda: 100 + ME,
             session_gone_ms=lambda: 0,
             submit_isr=self.proposals.append,
-            spawn=self._spawn,
             on_directory_failed=self._refused,
         )
         self.image = MetadataImage()

@@ -25,6 +25,7 @@ from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -205,7 +206,7 @@ def run(story: Callable[[World], Coroutine[None, None, None]], *, cache_bytes: i
         "/data/orders-0",
         TP,
         settings=LogSettings(),
-        topic_id=TOPIC_ID,
+        known=KnownLog(TOPIC_ID),
         clean=True,
         wall_ms=clock.wall_ms(),
         cache=RecentBatches(cache_bytes),

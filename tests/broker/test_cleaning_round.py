@@ -9,6 +9,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.cleaning import Cleanable, CompactionSettings, SegmentFacts, assess, dirtiest, groups
 from odradek_broker.runtime.replicas.cleaner import LogCleaner
 from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.checksum import crc32c
 from odradek_proto.headers import DELETE_HORIZON
@@ -138,8 +139,8 @@ def test_a_start_finds_the_log_as_it_was_cleaned(clean_stop: bool) -> None:
     told, end = values(made), made.log.end_offset
     made.close(clean=clean_stop)
     made.log = made.log.open(
-        made.files, made.log.directory, made.log.topic_partition, settings=COMPACTED, recovery_point=made.checkpoint,
-        clean=clean_stop, wall_ms=START_MS, gaps=True,
+        made.files, made.log.directory, made.log.topic_partition, settings=COMPACTED,
+        known=KnownLog(recovery_point=made.checkpoint, gaps=True), clean=clean_stop, wall_ms=START_MS,
     )  # fmt: skip
     assert (values(made), made.log.end_offset) == (told, end)
     assert made.log.recovery.cut_offset is None

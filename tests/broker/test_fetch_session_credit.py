@@ -15,6 +15,7 @@ from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -37,7 +38,7 @@ SMALL = 200  # replica.fetch.max.bytes: less than the batches below
 def lead(files: SimFiles, broker: Broker, number: int) -> Replica:
     tp, directory = TopicPartition("orders", number), f"/data/orders-{number}"
     files.makedirs(directory)
-    log = Log.open(files, directory, tp, settings=LogSettings(), topic_id=TOPIC_ID, clean=True, wall_ms=0)
+    log = Log.open(files, directory, tp, settings=LogSettings(), known=KnownLog(TOPIC_ID), clean=True, wall_ms=0)
     replica = Replica(log, broker)
     leader = LeaderPartition(
         replica.state,

@@ -73,7 +73,7 @@ class Asked(Leaders):
 def asked(world: World) -> Asked:
     """From now on this broker speaks with leaders of this kind."""
     world.leaders = leaders = Asked()
-    world.replicas._network = leaders
+    world.replicas._services = replace(world.replicas._services, network=leaders)
     return leaders
 
 

@@ -9,6 +9,7 @@ from odradek_broker.runtime.membership.broker_session import BrokerSession, Regi
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages
+from odradek_proto.v1.controller_messages import RegisterBrokerRequest
 
 from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster, in_cluster
 
@@ -137,13 +138,12 @@ async def test_a_broker_of_another_cluster_is_refused_for_good(cluster: Cluster)
     await cluster.until(lambda: 1 in cluster.members)
     member = cluster.members[1]
     stranger = BrokerSession(
-        settings=SessionSettings(),
+        SessionSettings(),
+        RegisterBrokerRequest(broker_id=9, cluster_id="another-cluster", previous_broker_epoch=-1),
         clock=member.ports.clock,
         channel=member.channel,
         network=member.ports.network,
         feed=member.feed,
-        broker_id=9,
-        cluster_id="another-cluster",
         endpoints={"GRPC": "x:1"},
     )
     await stranger.start()

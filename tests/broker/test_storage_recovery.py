@@ -8,6 +8,7 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import KnownLog
 from odradek_proto.formats import encode_leader_epochs
 from odradek_proto.records import read_header
 from odradek_proto.transport.files import OsFiles
@@ -437,7 +438,8 @@ def test_a_directory_belongs_to_one_topic_id() -> None:
     one, two = bytes(range(16)), bytes(range(16, 32))
 
     def opened(topic_id: bytes) -> Log:
-        return Log.open(bench.files, DIRECTORY, ORDERS, settings=SMALL, topic_id=topic_id, clean=True, wall_ms=START_MS)
+        known = KnownLog(topic_id)
+        return Log.open(bench.files, DIRECTORY, ORDERS, settings=SMALL, known=known, clean=True, wall_ms=START_MS)
 
     opened(one).close(clean=True)
     again = opened(b"")
@@ -453,7 +455,13 @@ def test_a_real_file_system_keeps_a_log(tmp_path: object) -> None:
 
     def opened(clean: bool) -> Log:
         return Log.open(
-            files, f"{tmp_path}/orders-0", ORDERS, settings=SMALL, clean=clean, wall_ms=START_MS, topic_id=b"x" * 16
+            files,
+            f"{tmp_path}/orders-0",
+            ORDERS,
+            settings=SMALL,
+            known=KnownLog(b"x" * 16),
+            clean=clean,
+            wall_ms=START_MS,
         )
 
     log = opened(True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
@@ -61,11 +62,9 @@ def open_log(opening: Opening, settings: LogSettings) -> Log:
         str(opening.directory),
         partition,
         settings=settings,
-        recovery_point=opening.recovery_point,
-        log_start_offset=opening.log_start,
+        known=KnownLog(recovery_point=opening.recovery_point, log_start_offset=opening.log_start, gaps=opening.gaps),
         clean=opening.clean,
         wall_ms=int(time.time() * 1000),
-        gaps=opening.gaps,
     )
 
 

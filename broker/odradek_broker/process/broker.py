@@ -7,11 +7,11 @@ unfenced. The order of the stop is R-142's; the log directory is the node's, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition, topic_id_from_text
-from odradek_proto.transport.ports import Clock, Files, Network
+from odradek_proto.v1.controller_messages import RegisterBrokerRequest
 
 from odradek_broker.config.listeners import inter_broker_listener, parse_voters
 from odradek_broker.config.log_levels import SESSION
@@ -43,12 +43,10 @@ from odradek_broker.requests.producer_ids import ProducerIdRequests
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.requests.unpacked import UnpackedProduces
-from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageView
 from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
 from odradek_broker.runtime.groups.partition import ShardServices
-from odradek_broker.runtime.membership.broker_session import BrokerSession
+from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionHooks
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -60,15 +58,13 @@ from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.runtime.services import NodeServices
 from odradek_broker.storage.errors import StorageError
 
 SHUTDOWN_TIMEOUT_MS = 10_000  # how long a controlled shutdown may take before the node stops all the same
 SHUTDOWN_POLL_MS = 20
 SESSION_GIVE_UP_MS = 1_500  # who has had no session for so long, and may only believe in a leader, finds none
 LEADERLESS_GIVE_UP_MS = 500  # a quorum that has a majority elects well within this
-
-Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
 class Broker:
@@ -77,41 +73,35 @@ class Broker:
     def __init__(
         self,
         settings: BrokerSettings,
+        services: NodeServices,
         *,
-        clock: Clock,
-        files: Files,
-        network: Network,
-        directory: LogDirectory,
-        events: EventLog,
         feed: MetadataFeed,
         channel: ControllerChannel,
         quorum_leader: Callable[[], int],
-        spawn: Spawn,
         on_failed: Callable[[BaseException], None],
         on_ready: Callable[[], None],
         on_fenced: Callable[[], None],
-        counters: Counters,
-        say: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.caught_up = asyncio.Event()  # the image has reached this broker's registration
-        self._clock = clock
-        self._files = files
-        self._directory = directory
-        self._events = events
+        self._services = services
+        self._clock = clock = services.clock
+        self._files = services.files
+        self._directory = services.directory
+        self._events = services.events
         self._feed = feed
         self._channel = channel
         self._quorum_leader = quorum_leader
-        self._spawn = spawn
+        self._spawn = spawn = services.spawn
         self._on_failed = on_failed
         self._on_ready = on_ready
         self._on_fenced = on_fenced
         self.recovered = False  # the logs of before are open
-        self._counters = counters
-        self._say = say
+        self._counters = services.counters
+        self._say = services.say
         self._stopping, self._loads = False, True
         self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
-        self.session = self._make_session(network)
+        self.session = self._make_session()
         self._isr_channel = IsrChannel(
             clock=clock,
             channel=channel,
@@ -122,51 +112,49 @@ class Broker:
             confirm=self.session.confirm,
         )
         self._flusher = Flusher(
-            files=files,
+            files=services.files,
             clock=clock,
             before_ack=settings.odradek_fsync == "before-ack",
             on_failed=self._on_flush_failed,
-            counters=counters,
+            counters=services.counters,
         )
         self.replicas = ReplicaManager(
-            settings=settings,
-            clock=clock,
-            files=files,
-            network=network,
-            directory=directory,
-            events=events,
-            counters=counters,
+            settings,
+            services,
             flusher=self._flusher,
             broker_epoch=self._broker_epoch,
             session_gone_ms=lambda: self.session.stream_gone_for_ms(clock.now_ms()),
             submit_isr=self._submit_isr,
-            spawn=spawn,
             on_directory_failed=self._on_directory_failed,
         )
         self.requests = self._make_requests()
 
-    def _make_session(self, network: Network) -> BrokerSession:
+    def _make_session(self) -> BrokerSession:
         properties = self._directory.properties
         return BrokerSession(
-            settings=session_settings(self.settings),
+            session_settings(self.settings),
+            RegisterBrokerRequest(
+                broker_id=self.settings.node_id,
+                cluster_id=properties.cluster_id,
+                rack=self.settings.broker_rack,
+                previous_broker_epoch=self._directory.previous_broker_epoch,
+                log_directory_id=topic_id_from_text(properties.directory_id or ""),
+            ),
             clock=self._clock,
+            network=self._services.network,
             channel=self._channel,
-            network=network,
             feed=self._feed,
-            broker_id=self.settings.node_id,
-            cluster_id=properties.cluster_id,
             endpoints=self._endpoints,
-            rack=self.settings.broker_rack,
-            previous_broker_epoch=self._directory.previous_broker_epoch,
-            log_directory_id=topic_id_from_text(properties.directory_id or ""),
-            reports=lambda: self.replicas.reports(),
-            unreachable=lambda: self.replicas.probes.unreachable,
-            has_room=lambda: self.replicas.has_room,
-            on_unfenced=self._on_unfenced,
-            on_fenced=self._on_fenced,
-            on_returned=self._on_session_returned,
-            on_event=self._events.recorder(SESSION),
-            say=self._say,
+            hooks=SessionHooks(
+                reports=lambda: self.replicas.reports(),
+                unreachable=lambda: self.replicas.probes.unreachable,
+                has_room=lambda: self.replicas.has_room,
+                on_unfenced=self._on_unfenced,
+                on_fenced=self._on_fenced,
+                on_returned=self._on_session_returned,
+                on_event=self._events.recorder(SESSION),
+                say=self._say,
+            ),
         )
 
     def _make_groups(self, access: Access) -> GroupRequests:

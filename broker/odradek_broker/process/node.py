@@ -53,6 +53,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_broker.runtime.membership.leader_watch import LeaderWatch
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import QuorumNode
+from odradek_broker.runtime.services import NodeServices
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
 
@@ -256,20 +257,22 @@ class Node:
     def _make_broker(self, directory: LogDirectory, events: EventLog, channel: ControllerChannel) -> Broker:
         return Broker(
             self.settings,
-            clock=self._clock,
-            files=self._files,
-            network=self._network,
-            directory=directory,
-            events=events,
+            NodeServices(
+                clock=self._clock,
+                files=self._files,
+                network=self._network,
+                directory=directory,
+                events=events,
+                counters=self.counters,
+                spawn=self.spawn,
+                say=self._say,
+            ),
             feed=self.feed,
             channel=channel,
             quorum_leader=self._quorum_leader,
-            spawn=self.spawn,
             on_failed=self._fail,
             on_ready=self._on_ready,
             on_fenced=self._on_fenced,
-            counters=self.counters,
-            say=self._say,
         )
 
     async def _listen(self, quorum: QuorumNode) -> None:

@@ -56,7 +56,7 @@ from odradek_broker.storage.errors import (
     logger,
 )
 from odradek_broker.storage.log import Log
-from odradek_broker.storage.opening import make_directories
+from odradek_broker.storage.opening import KnownLog, make_directories
 from odradek_broker.storage.settings import LogSettings
 
 PROMISED_CHECKPOINT = "promised-offset-checkpoint"  # Kafka has none
@@ -253,18 +253,20 @@ class LogDirectory:
             path,
             topic_partition,
             settings=settings,
-            topic_id=topic_id,
-            recovery_point=recovery_point,
-            log_start_offset=self.log_starts.get(topic_partition, 0),
-            high_watermark=high_watermark,
+            known=KnownLog(
+                topic_id,
+                recovery_point,
+                self.log_starts.get(topic_partition, 0),
+                high_watermark,
+                self._gaps_everywhere or topic_partition in self.cleaned,
+            ),
             clean=self.clean,
             wall_ms=wall_ms,
-            gaps=self._gaps_everywhere or topic_partition in self.cleaned,
             cache=self._cache,
-            segment_jitter_ms=self._rng.randrange(settings.segment_jitter_ms) if settings.segment_jitter_ms > 0 else 0,
-            on_recovery_point_lowered=self._lower_recovery_point,
-            on_cut=self._lower_log_start_and_high_watermark,
         )
+        log.segment_jitter_ms = self._rng.randrange(settings.segment_jitter_ms) if settings.segment_jitter_ms > 0 else 0
+        log.on_recovery_point_lowered = self._lower_recovery_point
+        log.on_cut = self._lower_log_start_and_high_watermark
         if log.recovery.cut_bytes:  # nobody knows how much was there
             promised = max(promised, log.end_offset + 1)
         if promised > log.end_offset and topic_partition != METADATA_PARTITION:  # checkpoints will say less from now on

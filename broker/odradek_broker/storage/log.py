@@ -26,13 +26,15 @@ from odradek_broker.storage.atomic import remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches, slice_buffers
 from odradek_broker.storage.errors import NO_ROOM, AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
-from odradek_broker.storage.opening import Opened, open_files
+from odradek_broker.storage.opening import KnownLog, Opened, open_files
 from odradek_broker.storage.producer_loading import READ_BACK_BATCHES_ON_LOOP, load_producers, read_back
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.segments import Replacement
 from odradek_broker.storage.settings import NEVER, LogSettings
+
+UNKNOWN_LOG = KnownLog()
 
 
 class Log:
@@ -75,40 +77,18 @@ class Log:
         topic_partition: TopicPartition,
         *,
         settings: LogSettings,
-        topic_id: bytes = b"",
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        high_watermark: int = 0,
+        known: KnownLog = UNKNOWN_LOG,
         clean: bool,
         wall_ms: int,
-        gaps: bool = False,
         cache: RecentBatches | None = None,
-        segment_jitter_ms: int = 0,
-        on_recovery_point_lowered: Callable[[Log, int], None] | None = None,
-        on_cut: Callable[[Log, int], None] | None = None,
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
-        Offsets are the checkpoints'; a log with `gaps` was compacted. `on_recovery_point_lowered` is told (log, offset)
-        before a cut below the recovery point, `on_cut` before every cut where the log will end; both make durable what
-        follows from it. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
+        Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
         opened = open_files(
-            files,
-            directory,
-            topic_partition,
-            settings=settings,
-            topic_id=topic_id,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            clean=clean,
-            gaps=gaps,
-            wall_ms=wall_ms,
+            files, directory, topic_partition, settings=settings, known=known, clean=clean, wall_ms=wall_ms
         )
         log = cls(files, directory, opened, settings, wall_ms, cache or RecentBatches())
-        log.segment_jitter_ms = segment_jitter_ms
-        log.on_recovery_point_lowered = on_recovery_point_lowered
-        log.on_cut = on_cut
         log.close_indexes()
         return log
 
@@ -122,6 +102,8 @@ class Log:
         self.recovery = opened.recovery
         self.log_start_offset = opened.state.log_start_offset
         self.segment_jitter_ms = 0
+        # Called with an offset, and make durable what follows from it: before a cut below the recovery point, and
+        # before every cut, with where the log will end.
         self.on_recovery_point_lowered: Callable[[Log, int], None] | None = None
         self.on_cut: Callable[[Log, int], None] | None = None
         self._files = files

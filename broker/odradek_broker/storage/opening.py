@@ -21,7 +21,7 @@ from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Files
-from odradek_proto.values import Value
+from odradek_proto.values import Value, replace
 
 from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.messages import ReplicaLog
@@ -37,6 +37,16 @@ from odradek_broker.storage.snapshots import Snapshots
 
 NO_EPOCHS = encode_leader_epochs(())
 NOTHING = DirectoryContent([], frozenset(), [])
+
+
+class KnownLog(Value, frozen=True):
+    """What metadata and checkpoints say of a log that is to be opened."""
+
+    topic_id: bytes = b""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    gaps: bool = False  # it was compacted
 
 
 class Opened(Value, frozen=True):
@@ -55,16 +65,13 @@ def open_files(
     topic_partition: TopicPartition,
     *,
     settings: LogSettings,
-    topic_id: bytes,
-    recovery_point: int,
-    log_start_offset: int,
-    high_watermark: int,
+    known: KnownLog,
     clean: bool,
-    gaps: bool,
     wall_ms: int,
 ) -> Opened:
     """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
-    log_start_offset = max(log_start_offset, 0)  # nobody wrote another one
+    topic_id = known.topic_id
+    log_start_offset = max(known.log_start_offset, 0)  # nobody wrote another one
     is_new = not files.is_dir(directory)
     content = NOTHING
     if is_new:
@@ -76,7 +83,7 @@ def open_files(
         content = NOTHING
     created = not content.bases
     interval = settings.index_interval_bytes
-    contiguous = not (gaps or settings.accept_straddling)
+    contiguous = not (known.gaps or settings.accept_straddling)
     segments = Segments(
         files,
         directory,
@@ -94,12 +101,12 @@ def open_files(
             _say_whose_it_is(files, directory, topic_id)
             files.fsync_dir(directory.rpartition("/")[0] or "/")
         on_disk = [] if is_new else _read_epochs(files, directory)
-        return _Opening(files, directory, settings, segments, content, on_disk, wall_ms).run(
-            topic_partition, topic_id, recovery_point, log_start_offset, high_watermark, clean, gaps
-        )
+        known = replace(known, topic_id=topic_id, log_start_offset=log_start_offset)
+        opening = _Opening(files, directory, settings, segments, content, on_disk, wall_ms)
+        return opening.run(topic_partition, known, clean=clean)
     except CorruptBatch as error:
         segments.close()
-        raise LogCorrupted(directory, error.position, recovery_point, error.reason) from None
+        raise LogCorrupted(directory, error.position, known.recovery_point, error.reason) from None
     except BaseException:
         segments.close()
         raise
@@ -128,18 +135,9 @@ class _Opening:
         self._epochs_on_disk = epochs_on_disk
         self._epochs = EpochCache(epochs_on_disk or ())
 
-    def run(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: bytes,
-        recovery_point: int,
-        log_start_offset: int,
-        high_watermark: int,
-        clean: bool,
-        gaps: bool,
-    ) -> Opened:
-        segments, epochs = self._segments, self._epochs
-        log_start = max(log_start_offset, segments.first.base_offset)
+    def run(self, topic_partition: TopicPartition, known: KnownLog, *, clean: bool) -> Opened:
+        segments, epochs, recovery_point = self._segments, self._epochs, known.recovery_point
+        log_start = max(known.log_start_offset, segments.first.base_offset)
         recovery = Recovery()
         believed = clean and not chance("clean-stop-disbelieved", 0.3) and load_clean(segments, self._content)
         if self._content.bases and not believed:
@@ -161,14 +159,14 @@ class _Opening:
         recovery_point = end if believed or not self._content.bases else min(recovery_point, end)
         state = ReplicaLog(
             topic_partition=topic_partition,
-            topic_id=topic_id,
+            topic_id=known.topic_id,
             log_start_offset=log_start,
             log_end_offset=end,
-            high_watermark=min(max(high_watermark, log_start), end),
+            high_watermark=min(max(known.high_watermark, log_start), end),
             epochs=epochs,
             producers=self._producers,
             flushed_offset=max(recovery_point, log_start),
-            gaps=gaps,
+            gaps=known.gaps,
         )
         return Opened(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
 

@@ -50,6 +50,22 @@ class SessionSettings(Value, frozen=True):
     session_grace_ms: int = 300  # odradek.session.grace.ms
 
 
+class SessionHooks(Value, frozen=True):
+    """What a session asks its broker, and what it tells it."""
+
+    reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple
+    unreachable: Callable[[], Sequence[int]] = tuple
+    has_room: Callable[[], bool] = lambda: True
+    on_unfenced: Callable[[], None] | None = None
+    on_fenced: Callable[[], None] | None = None
+    on_returned: Callable[[], None] | None = None  # a controller answers again after a gap, fenced or not
+    on_event: Callable[[str, Mapping[str, object]], None] | None = None
+    say: Callable[[str], None] | None = None
+
+
+NO_HOOKS = SessionHooks()
+
+
 class BrokerSession:
     """`broker_epoch` is -1 until registered. `failed` (made by `start`) ends with the error that ended the session."""
 
@@ -59,26 +75,15 @@ class BrokerSession:
 
     def __init__(
         self,
-        *,
         settings: SessionSettings,
+        registration: controller_messages.RegisterBrokerRequest,  # all but the incarnation and the endpoints
+        *,
         clock: Clock,
-        channel: ControllerChannel,
         network: Network,
+        channel: ControllerChannel,
         feed: MetadataFeed,
-        broker_id: int,
-        cluster_id: str,
         endpoints: Mapping[str, str],  # listener name -> advertised host:port
-        rack: str = "",
-        previous_broker_epoch: int = -1,
-        log_directory_id: bytes = b"",
-        reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple,
-        unreachable: Callable[[], Sequence[int]] = tuple,
-        has_room: Callable[[], bool] = lambda: True,
-        on_unfenced: Callable[[], None] | None = None,
-        on_fenced: Callable[[], None] | None = None,
-        on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
-        on_event: Callable[[str, Mapping[str, object]], None] | None = None,
-        say: Callable[[str], None] | None = None,
+        hooks: SessionHooks = NO_HOOKS,
     ) -> None:
         self.broker_epoch = NO_EPOCH
         self.incarnation_id = clock.rng.randbytes(INCARNATION_SIZE)
@@ -87,24 +92,10 @@ class BrokerSession:
         self._channel = channel
         self._network = network
         self._feed = feed
-        self._broker_id = broker_id
+        self._broker_id = registration.broker_id
         self._endpoints = endpoints
-        self._request = controller_messages.RegisterBrokerRequest(
-            broker_id=broker_id,
-            cluster_id=cluster_id,
-            incarnation_id=self.incarnation_id,
-            rack=rack,
-            previous_broker_epoch=previous_broker_epoch,
-            log_directory_id=log_directory_id,
-        )
-        self._reports = reports
-        self._unreachable = unreachable
-        self._has_room = has_room
-        self._on_unfenced = on_unfenced
-        self._on_fenced = on_fenced
-        self._on_returned = on_returned
-        self._on_event = on_event
-        self._say = say
+        self._request = replace(registration, incarnation_id=self.incarnation_id)
+        self._hooks = hooks
         self._registered = asyncio.Event()
         self._may_stop = asyncio.Event()
         self._want_fence = True
@@ -231,8 +222,8 @@ class BrokerSession:
         missing = self._channel.unreachable()
         whom = ", ".join(f"{voter} at {address}" for voter, address in missing.items())
         why = f"cannot reach the voters {whom}" if whom else "the voters answer, and have not elected a controller"
-        if self._say is not None:
-            self._say(f"node {self._broker_id} waits for a controller: {why}")
+        if self._hooks.say is not None:
+            self._hooks.say(f"node {self._broker_id} waits for a controller: {why}")
 
     async def _hold(self) -> None:
         """Keep a session stream open; returns when this broker has to register again."""
@@ -290,8 +281,8 @@ class BrokerSession:
             if sent_ms >= asked_ms and not answered.done():
                 answered.set_result(None)
         # A gap need not end in a fencing, so the way back must not wait for an unfencing (R-112).
-        if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._on_returned is not None:
-            self._on_returned()
+        if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._hooks.on_returned is not None:
+            self._hooks.on_returned()
 
     def _heartbeat(self) -> controller_messages.Heartbeat:
         return controller_messages.Heartbeat(
@@ -301,9 +292,9 @@ class BrokerSession:
             current_metadata_offset=self._feed.image.offset,
             want_fence=self._want_fence and not self._want_shut_down,
             want_shut_down=self._want_shut_down,
-            replicas=self._reports(),
-            unreachable=self._unreachable(),
-            disk_full=not self._has_room(),
+            replicas=self._hooks.reports(),
+            unreachable=self._hooks.unreachable(),
+            disk_full=not self._hooks.has_room(),
         )
 
     def _interval_ms(self) -> int:
@@ -321,7 +312,7 @@ class BrokerSession:
             if fenced != self._was_fenced:
                 self._was_fenced = fenced
                 self._event("fenced" if fenced else "unfenced", {"broker_epoch": self.broker_epoch})
-                callback = self._on_fenced if fenced else self._on_unfenced
+                callback = self._hooks.on_fenced if fenced else self._hooks.on_unfenced
                 if callback is not None:
                     callback()
         if self._stream is not None:
@@ -360,5 +351,5 @@ class BrokerSession:
                 await asyncio.wait((task,))
 
     def _event(self, event: str, facts: Mapping[str, object]) -> None:
-        if self._on_event is not None:
-            self._on_event(event, {"broker_id": self._broker_id, **facts})
+        if self._hooks.on_event is not None:
+            self._hooks.on_event(event, {"broker_id": self._broker_id, **facts})

@@ -11,7 +11,7 @@ until then could not succeed it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -21,13 +21,13 @@ from odradek_proto.v1 import controller_messages
 
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
+from odradek_broker.runtime.services import Spawn
 
 RETRY_BACKOFF_MS = 50
 ATTEMPT_TIMEOUT_MS = 2_000.0  # then the controller has to answer a heartbeat again
 MAX_ITEMS = 5_000  # partitions in one request
 
 Key = tuple[bytes, int]  # topic id, partition
-Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
 class IsrChannel:

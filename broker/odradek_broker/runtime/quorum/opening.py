@@ -21,6 +21,7 @@ from odradek_broker.storage.directory import METADATA_PARTITION
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
+from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 
 Load = Callable[[SnapshotId, Iterator[bytes]], object]
@@ -85,8 +86,7 @@ def open_quorum_log(
         directory,
         METADATA_PARTITION,
         settings=settings,
-        topic_id=METADATA_TOPIC_ID,
-        log_start_offset=begins,
+        known=KnownLog(METADATA_TOPIC_ID, log_start_offset=begins),
         clean=False,
         wall_ms=wall_ms,
     )

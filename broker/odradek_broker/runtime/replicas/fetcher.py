@@ -17,15 +17,17 @@ from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import CallRejected, Clock, Network, NetworkError, Stream, TimerHandle
+from odradek_proto.transport.ports import CallRejected, NetworkError, Stream, TimerHandle
 from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
 from odradek_broker.runtime.duplex import run_duplex
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.services import NodeServices
 
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
 LIST_OFFSETS = "/odradek.v1.Replication/ListOffsets"
@@ -57,29 +59,24 @@ class Fetcher:
 
     def __init__(
         self,
+        settings: BrokerSettings,
+        services: NodeServices,
         *,
         leader_id: int,
         address: Callable[[], str | None],
-        broker_id: int,
         broker_epoch: Callable[[], int],
-        clock: Clock,
-        network: Network,
-        max_wait_ms: int,
-        max_bytes: int,
-        min_bytes: int,
-        spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
         delay: FetchDelay,
     ) -> None:
         self.leader_id = leader_id
         self._address = address
-        self._broker_id = broker_id
+        self._broker_id = settings.node_id
         self._broker_epoch = broker_epoch
-        self._clock = clock
-        self._network = network
-        self._max_wait_ms = max_wait_ms
-        self._max_bytes = max_bytes
-        self._min_bytes = min_bytes
-        self._spawn = spawn
+        self._clock = services.clock
+        self._network = services.network
+        self._max_wait_ms = settings.replica_fetch_wait_max_ms
+        self._max_bytes = settings.replica_fetch_response_max_bytes
+        self._min_bytes = settings.replica_fetch_min_bytes
+        self._spawn = services.spawn
         self._delay = delay
         self._partitions: dict[TopicPartition, Replica] = {}
         self._ready: dict[TopicPartition, None] = {}

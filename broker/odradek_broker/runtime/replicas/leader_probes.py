@@ -7,17 +7,16 @@ because it took effect.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 
 from odradek_proto.transport.ports import Clock
 
 from odradek_broker.core.reachability import FAILURES, LeaderReachability
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
+from odradek_broker.runtime.services import Spawn
 
 ANSWERED_WITHIN = 0.8  # of the interval: a question is over when the next one is due
-Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
 class LeaderProbes:

@@ -9,12 +9,11 @@ as on a broker that gets the metadata later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Clock, Files, Network
 from odradek_proto.v1.controller_messages import ReplicaReport
 
 from odradek_broker.config.settings import BrokerSettings
@@ -24,8 +23,6 @@ from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, Me
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.core.partition.roles import impossible_epoch, new_role, role_goes_on
-from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.fetcher import Fetcher
@@ -34,7 +31,7 @@ from odradek_broker.runtime.replicas.leader_probes import LeaderProbes
 from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leaderships
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
-from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.runtime.services import NodeServices
 from odradek_broker.storage.errors import ROOM_BYTES, DiskFull, LogDirectoryFailed, StorageError, is_no_room
 from odradek_broker.storage.log import Log
 
@@ -42,7 +39,6 @@ MOST_REPORTS = 1_000  # replicas in one heartbeat
 HOSTED_AT_ONCE = 8  # new logs, before everybody else on the loop has a turn
 PREPARED_AT_ONCE = 64  # directories of new logs: a stop waits for their end
 PREPARING_THREADS = 3  # their fsyncs share the disk's journal; the fourth thread is for others
-Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
 class ReplicaManager:
@@ -50,37 +46,31 @@ class ReplicaManager:
 
     def __init__(
         self,
-        *,
         settings: BrokerSettings,
-        clock: Clock,
-        files: Files,
-        network: Network,
-        directory: LogDirectory,
-        events: EventLog,
-        counters: Counters,
+        services: NodeServices,
+        *,
         flusher: Flusher,
         broker_epoch: Callable[[], int],
         session_gone_ms: Callable[[], int],
         submit_isr: Callable[[IsrProposal], None],
-        spawn: Spawn,
         on_directory_failed: Callable[[Exception], None],
     ) -> None:
-        self.clock = clock
-        self.events = events
-        self.counters = counters
+        self.clock = clock = services.clock
+        self.events = services.events
+        self.counters = services.counters
         self.purgatory = Purgatory(clock)
         self.replicas: dict[TopicPartition, Replica] = {}
         self.image = MetadataImage()
         self._settings = settings
         self._broker_id = settings.node_id
-        self._files = files
-        self._network = network
-        self._directory = directory
+        self._services = services
+        self._files = services.files
+        self._directory = services.directory
         self._flusher = flusher
         self._broker_epoch = broker_epoch
         self._session_gone_ms = session_gone_ms
         self._submit_isr = submit_isr
-        self._spawn = spawn
+        self._spawn = services.spawn
         self._on_directory_failed = on_directory_failed
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._leaderships = Leaderships()
@@ -90,8 +80,8 @@ class ReplicaManager:
             self._fetchers,
             clock=clock,
             session_timeout_ms=settings.broker_session_timeout_ms,
-            spawn=spawn,
-            events=events,
+            spawn=services.spawn,
+            events=services.events,
         )
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
@@ -396,16 +386,11 @@ class ReplicaManager:
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
             fetcher = Fetcher(
+                self._settings,
+                self._services,
                 leader_id=leader_id,
                 address=lambda: self._replication_address(leader_id),
-                broker_id=self._broker_id,
                 broker_epoch=self._broker_epoch,
-                clock=self.clock,
-                network=self._network,
-                max_wait_ms=self._settings.replica_fetch_wait_max_ms,
-                max_bytes=self._settings.replica_fetch_response_max_bytes,
-                min_bytes=self._settings.replica_fetch_min_bytes,
-                spawn=self._spawn,
                 delay=self.fetch_delay,
             )
             self._fetchers[leader_id] = fetcher
