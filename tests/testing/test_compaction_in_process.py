@@ -9,7 +9,7 @@ from pathlib import Path
 from odradek import Consumer, Producer, TopicPartition
 from odradek_audit.engine.local import audit
 from odradek_broker.testing import AsyncCluster, Cluster
-from odradek_proto.checkpoints import decode_offset_checkpoint
+from odradek_proto.formats import decode_offset_checkpoint
 
 STATES = TopicPartition("states", 0)
 SETTINGS = {

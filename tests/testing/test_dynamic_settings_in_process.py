@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, Producer, TopicPartition, broker_errors
 from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
-from odradek_proto.checkpoints import decode_offset_checkpoint
+from odradek_proto.formats import decode_offset_checkpoint
 
 TP = TopicPartition("orders", 0)
 SOON = {
