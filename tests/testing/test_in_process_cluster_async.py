@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 
 import pytest
@@ -101,13 +100,3 @@ def test_the_asynchronous_cluster_needs_no_background_loop() -> None:
         return {task for task in left if not task.done()}
 
     assert asyncio.run(story()) == set()
-
-
-@pytest.mark.parametrize("name", [name for name in dir(AsyncCluster) if not name.startswith("_")])
-def test_both_faces_of_the_cluster_agree(name: str) -> None:
-    """Every public name of the asynchronous cluster, with the same parameters."""
-    ours, theirs = inspect.getattr_static(Cluster, name), inspect.getattr_static(AsyncCluster, name)
-    if isinstance(theirs, property):
-        assert isinstance(ours, property)
-    else:
-        assert inspect.signature(ours) == inspect.signature(theirs)

@@ -328,7 +328,7 @@ class AsyncCluster:
         await self._until(untold, timeout)
 
     async def wait_until(self, condition: Callable[[], bool], *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once a condition holds, about files for example.
+        """Return once a condition holds, about files for example; it is asked on the loop of the cluster.
 
         Raises `ClusterError` when a broker fails meanwhile, or when the time is over.
         """

@@ -1,18 +1,45 @@
 """A cluster for code without asyncio; for code with it, `async with Cluster() as cluster` gives an `AsyncCluster`.
 
-The brokers run on the process's one background loop, which the synchronous clients use as well.
+The brokers run on the process's one background loop, which the synchronous clients use as well. Parameters, types and
+docstrings of the methods are those of `AsyncCluster`, for people (`help`), for `inspect` and for type checkers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from odradek_proto.transport.background import background_loop
 
-from odradek_broker.testing.async_cluster import DEFAULT_TIMEOUT_S, AsyncCluster, open_doors
+from odradek_broker.testing.async_cluster import AsyncCluster, open_doors
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Cluster, P], R]:
+    """Of a coroutine method: returns when it has returned."""
+
+    @wraps(method)
+    def run(self: Cluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return background_loop().run(method(self._cluster, *args, **kwargs))
+
+    return run
+
+
+def _called(method: Callable[Concatenate[AsyncCluster, P], R]) -> Callable[Concatenate[Cluster, P], R]:
+    """Of a method that only tells what is there: asked on the loop, between two steps of the brokers."""
+
+    @wraps(method)
+    def call(self: Cluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return background_loop().call(lambda: method(self._cluster, *args, **kwargs))
+
+    return call
 
 
 class Cluster:
@@ -29,13 +56,8 @@ class Cluster:
 
     # --- Life -------------------------------------------------------------------------------------------------------
 
-    def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
-        background_loop().run(self._cluster.open(timeout=timeout))
-
-    def close(self) -> None:
-        """Stop whatever runs: a temporary cluster at once, one with a directory cleanly, so that it can go on later."""
-        background_loop().run(self._cluster.close())
+    open = _blocking(AsyncCluster.open)
+    close = _blocking(AsyncCluster.close)
 
     def __enter__(self) -> Self:
         self.open()
@@ -83,129 +105,34 @@ class Cluster:
         """Ids of the brokers that run."""
         return background_loop().call(lambda: self._cluster.running)
 
-    def replicas(self) -> dict[str, Path]:
-        """Broker ids and their log directories, as the audit wants them."""
-        return self._cluster.replicas()
-
-    def metrics_url(self, broker: int) -> str:
-        """`http://host:port` where a running broker serves its metrics. Raises `ClusterError` when it serves none."""
-        return background_loop().call(lambda: self._cluster.metrics_url(broker))
-
-    def isr_of(self, topic: str, partition: int = 0) -> list[int]:
-        """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
-        return background_loop().call(lambda: self._cluster.isr_of(topic, partition))
+    replicas = _called(AsyncCluster.replicas)
+    metrics_url = _called(AsyncCluster.metrics_url)
+    isr_of = _called(AsyncCluster.isr_of)
 
     # --- Failures and their end -------------------------------------------------------------------------------------
 
-    def kill(self, broker: int) -> None:
-        """As kill -9: listeners and connections close, nothing is flushed or marked clean. The others find out."""
-        background_loop().run(self._cluster.kill(broker))
-
-    def stop(self, broker: int) -> None:
-        """Controlled shutdown, as after SIGTERM: leaderships are handed over first."""
-        background_loop().run(self._cluster.stop(broker))
-
-    def start(self, broker: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start a broker that does not run, on the directory and ports that it had, and wait until it is ready.
-
-        While fewer than a majority run there is no controller to wait for: then it returns as soon as it listens.
-        """
-        background_loop().run(self._cluster.start(broker, timeout=timeout))
-
-    def lose_power(self, *brokers: int) -> None:
-        """Kill brokers, and take from their directories whatever they have not flushed. Without names: all of them."""
-        background_loop().run(self._cluster.lose_power(*brokers))
-
-    def freeze(self, broker: int) -> None:
-        """As SIGSTOP: it takes connections, and neither hears nor says anything until `thaw`. Its clock goes on."""
-        background_loop().run(self._cluster.freeze(broker))
-
-    def thaw(self, broker: int) -> None:
-        """As SIGCONT: what came meanwhile is heard now."""
-        background_loop().run(self._cluster.thaw(broker))
-
-    def cut(self, broker: int, *others: int) -> None:
-        """Cut the network between a broker and others, both ways; without names between it and all others.
-
-        Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
-        """
-        background_loop().run(self._cluster.cut(broker, *others))
-
-    def slow(self, broker: int, delay_ms: float) -> None:
-        """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
-        background_loop().run(self._cluster.slow(broker, delay_ms))
-
-    def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
-        """Have a broker do what the next request of an API asks for and lose the connection instead of answering.
-
-        `api` is a name of Kafka's protocol. It holds for one answer of the broker, whichever client asks.
-        """
-        background_loop().run(self._cluster.lose_next_answer(broker, api))
-
-    def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """End all faults, start every broker that does not run, and wait until all are ready."""
-        background_loop().run(self._cluster.heal(timeout=timeout))
+    kill = _blocking(AsyncCluster.kill)
+    stop = _blocking(AsyncCluster.stop)
+    start = _blocking(AsyncCluster.start)
+    lose_power = _blocking(AsyncCluster.lose_power)
+    freeze = _blocking(AsyncCluster.freeze)
+    thaw = _blocking(AsyncCluster.thaw)
+    cut = _blocking(AsyncCluster.cut)
+    slow = _blocking(AsyncCluster.slow)
+    lose_next_answer = _blocking(AsyncCluster.lose_next_answer)
+    heal = _blocking(AsyncCluster.heal)
 
     # --- Topics and leaders -----------------------------------------------------------------------------------------
 
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        *,
-        replication_factor: int | None = None,
-        configs: Mapping[str, object] | None = None,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        """Create a topic and wait until all its leaders lead and every running broker knows it.
-
-        Raises `ClusterError` with the controller's words.
-        """
-        work = self._cluster.create_topic(
-            name, partitions, replication_factor=replication_factor, configs=configs, timeout=timeout
-        )
-        background_loop().run(work)
-
-    def leader_of(self, topic: str, partition: int = 0, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
-        """The running broker that leads a partition; while there is none, wait for the election.
-
-        Raises `ClusterError` for an unknown partition, and when nobody came to lead it in time.
-        """
-        return background_loop().run(self._cluster.leader_of(topic, partition, timeout=timeout))
-
-    def coordinator_of(self, group: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
-        """The running broker that coordinates a group; while there is none, wait until a client asked for it."""
-        return background_loop().run(self._cluster.coordinator_of(group, timeout=timeout))
-
-    def controller(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
-        """The broker that is the active controller; while there is none, wait for the election."""
-        return background_loop().run(self._cluster.controller(timeout=timeout))
+    create_topic = _blocking(AsyncCluster.create_topic)
+    leader_of = _blocking(AsyncCluster.leader_of)
+    coordinator_of = _blocking(AsyncCluster.coordinator_of)
+    controller = _blocking(AsyncCluster.controller)
 
     # --- Waiting ----------------------------------------------------------------------------------------------------
 
-    def wait_until_ready(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once all running brokers know that each of them is unfenced, and that each one that is down is not.
-
-        After `kill` it is the time at which the cluster has taken notice. With fewer than a majority of the brokers
-        running there is no controller, and no end to this but the timeout.
-        """
-        background_loop().run(self._cluster.wait_until_ready(timeout=timeout))
-
-    def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
-        background_loop().run(self._cluster.wait_until_in_sync(topic, timeout=timeout))
-
-    def wait_until_told(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once every running broker goes by all metadata that are committed now: settings, leaders, replicas."""
-        background_loop().run(self._cluster.wait_until_told(timeout=timeout))
-
-    def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once no partition of a topic is on its way to other replicas, and all replicas are in sync."""
-        background_loop().run(self._cluster.wait_until_reassigned(topic, timeout=timeout))
-
-    def wait_until(self, condition: Callable[[], bool], *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once a condition holds, about files for example; it is asked on the background loop.
-
-        Raises `ClusterError` when a broker fails meanwhile, or when the time is over.
-        """
-        background_loop().run(self._cluster.wait_until(condition, timeout=timeout))
+    wait_until_ready = _blocking(AsyncCluster.wait_until_ready)
+    wait_until_in_sync = _blocking(AsyncCluster.wait_until_in_sync)
+    wait_until_told = _blocking(AsyncCluster.wait_until_told)
+    wait_until_reassigned = _blocking(AsyncCluster.wait_until_reassigned)
+    wait_until = _blocking(AsyncCluster.wait_until)
