@@ -21,7 +21,7 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS, topics_with_defaults
 from odradek_broker.core.controller.decision import Change
-from odradek_broker.core.security.needs import OF_ACLS, answer_all, judge, merge
+from odradek_broker.core.security.needs import OF_ACLS, judge, merge, refuse_all
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
@@ -56,7 +56,7 @@ class AdminRequests:
         if self._access.is_on:
             left, refused = judge(method, request, partial(self._refusal, context))
         elif method in OF_ACLS:
-            return answer_all(method, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+            return refuse_all(method, request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
         return refused if left is None else merge(await self._call(context, method, left, timeout_ms), refused)
 
     def _refusal(self, context: RequestContext, api: str, name: str) -> ErrorCode:

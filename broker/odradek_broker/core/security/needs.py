@@ -84,19 +84,20 @@ def judge(method: str, request: Any, refusal: Refusal) -> tuple[Any | None, Any]
         gone = [messages.TopicResult(name=n, error_code=code, error_message=MESSAGE) for n, code in refused.items()]
         return _unless_empty(left, left.topics, refused), messages.DeleteTopicsResponse(topics=gone)
     code = refusal(*_one_need(method, request))
-    if code is ErrorCode.NONE:
-        return request, None
+    return (request, None) if code is ErrorCode.NONE else (None, refuse_all(method, request, code, MESSAGE))
+
+
+def refuse_all(method: str, request: Any, code: ErrorCode, message: str) -> Any:
+    """An answer with one error for the whole request: for all that it names where an answer has no place for one."""
+    response: Any = ADMIN_REQUESTS[method].response
+    fields: dict[str, Any] = {"error_code": code, "error_message": message}
+    if method == "CreateTopics":
+        return response(topics=[messages.CreatedTopic(name=topic.name, **fields) for topic in request.topics])
+    if method == "DeleteTopics":
+        return response(topics=[messages.TopicResult(name=name, **fields) for name in request.topics])
     if method == "AlterUserScramCredentials":
         names = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
-        users = [messages.AlteredUser(name=name, error_code=code, error_message=MESSAGE) for name in names]
-        return None, messages.AlterUserScramCredentialsResponse(users=users)
-    return None, answer_all(method, code, MESSAGE)
-
-
-def answer_all(method: str, code: ErrorCode, message: str) -> Any:
-    """An answer with one error for the whole request."""
-    response: Any = ADMIN_REQUESTS[method].response
-    fields = {"error_code": code, "error_message": message}
+        return response(users=[messages.AlteredUser(name=name, **fields) for name in names])
     return response(**{name: value for name, value in fields.items() if name in response.__struct_fields__})
 
 

@@ -13,7 +13,7 @@ from odradek_proto.v1.admin_messages import (
     DescribeAclsRequest,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, told
 from odradek_broker.kafka.messages.request import Body, Request
 
 
@@ -24,19 +24,16 @@ class AclsApi:
     async def describe(self, request: Request) -> Body:
         asked = request.read()
         wanted = DescribeAclsRequest(filter=_filter(asked))
-        try:
-            answer = await self._admin.call(request, "DescribeAcls", wanted)
-        except NoController as nobody:
-            return request.answered({**nobody.told(), "resources": []})
+        answer = await self._admin.call(request, "DescribeAcls", wanted)
         resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
         for acl in answer.acls:
             resource = (acl.resource_type, acl.resource_name, acl.pattern_type)
             resources.setdefault(resource, []).append(_entry(acl))
-        told = [
+        rows = [
             {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
             for (kind, name, pattern), acls in resources.items()
         ]
-        return request.answered({**failed(answer.error_code, answer.error_message), "resources": told})
+        return request.answered({**told(answer), "resources": rows})
 
     async def create(self, request: Request) -> Body:
         creations = request.read()["creations"]
@@ -52,27 +49,16 @@ class AclsApi:
             )
             for each in creations
         ]
-        try:
-            answer = await self._admin.call(request, "CreateAcls", CreateAclsRequest(acls=acls))
-        except NoController as nobody:
-            return request.answered({"results": [nobody.told() for _ in creations]})
-        whole = failed(answer.error_code, answer.error_message)
-        results = [failed(each.error_code, each.error_message) for each in answer.results] or [whole] * len(creations)
+        answer = await self._admin.call(request, "CreateAcls", CreateAclsRequest(acls=acls))
+        results = [told(each) for each in answer.results] or [told(answer)] * len(creations)
         return request.answered({"results": results})
 
     async def delete(self, request: Request) -> Body:
         filters = request.read()["filters"]
         wanted = DeleteAclsRequest(filters=[_filter(each) for each in filters])
-        try:
-            answer = await self._admin.call(request, "DeleteAcls", wanted)
-        except NoController as nobody:
-            return request.answered({"filter_results": [{**nobody.told(), "matching_acls": []} for _ in filters]})
-        whole = {**failed(answer.error_code, answer.error_message), "matching_acls": []}
-        results = [
-            {**failed(each.error_code, each.error_message), "matching_acls": _matching(each.acls)}
-            for each in answer.results
-        ]
-        return request.answered({"filter_results": results or [whole] * len(filters)})
+        answer = await self._admin.call(request, "DeleteAcls", wanted)
+        results = [{**told(each), "matching_acls": _matching(each.acls)} for each in answer.results]
+        return request.answered({"filter_results": results or [{**told(answer), "matching_acls": []}] * len(filters)})
 
 
 def _filter(asked: Mapping[str, Any]) -> AclFilter:

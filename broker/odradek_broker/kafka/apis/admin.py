@@ -1,4 +1,4 @@
-"""What all of Kafka's admin APIs need: the way to the controller, and errors when there is none."""
+"""What all of Kafka's admin APIs need: the way to the controller, and an answer when there is none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek_proto.errors import ErrorCode
 
+from odradek_broker.core.security.needs import refuse_all
 from odradek_broker.kafka.messages.request import Request
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
@@ -18,10 +19,6 @@ class NoController(Exception):
 
     error = ErrorCode.REQUEST_TIMED_OUT
 
-    def told(self) -> dict[str, object]:
-        """As the error of each resource of a request."""
-        return failed(self.error, str(self))
-
 
 class Admin:
     """Passes requests on to the controller."""
@@ -30,6 +27,13 @@ class Admin:
         self._requests = requests
 
     async def call(self, request: Request, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
+        """The answer; without a controller it is REQUEST_TIMED_OUT for all that the request is about."""
+        try:
+            return await self.ask(request, method, message, timeout_ms)
+        except NoController as nobody:
+            return refuse_all(method, message, nobody.error, str(nobody))
+
+    async def ask(self, request: Request, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
         """Raises `NoController`."""
         try:
             return await self._requests.call(request.context, method, message, max(1, min(timeout_ms, MOST_TIMEOUT_MS)))
@@ -40,3 +44,8 @@ class Admin:
 def failed(code: int, message: str) -> dict[str, object]:
     """An error as a field of an answer; no message where there is none."""
     return {"error_code": code, "error_message": message or None}
+
+
+def told(answer: Any) -> dict[str, object]:
+    """The error that a message for administrators holds, likewise."""
+    return failed(answer.error_code, answer.error_message)

@@ -9,7 +9,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, NoController, failed, told
 from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_brokers
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
@@ -39,10 +39,10 @@ class ClusterApi:
         live = live_brokers(cluster, listener)
         fenced = [broker_row(broker, listener) for broker in cluster.brokers if broker.fenced]
         shown = live + [{**broker, "is_fenced": True} for broker in fenced if asked.get("include_fenced_brokers")]
-        told = {"cluster_id": cluster.cluster_id, "controller_id": any_live(cluster, live), "brokers": shown}
+        answer = {"cluster_id": cluster.cluster_id, "controller_id": any_live(cluster, live), "brokers": shown}
         if asked["include_cluster_authorized_operations"]:
-            told["cluster_authorized_operations"] = self._metadata.operations_on_cluster(request.context)
-        return request.answered(told)
+            answer["cluster_authorized_operations"] = self._metadata.operations_on_cluster(request.context)
+        return request.answered(answer)
 
     async def describe_quorum(self, request: Request) -> Body:
         """Of the one partition that has a quorum of its own."""
@@ -51,9 +51,9 @@ class ClusterApi:
         if named != [(METADATA_TOPIC, 0)]:
             return request.answered({"topics": [_without_quorum(topic) for topic in topics]})
         try:
-            quorum = await self._admin.call(request, "DescribeQuorum", admin_messages.DescribeQuorumRequest())
+            quorum = await self._admin.ask(request, "DescribeQuorum", admin_messages.DescribeQuorumRequest())
         except NoController as nobody:
-            return request.answered(nobody.told())
+            return request.answered(failed(nobody.error, str(nobody)))
         wall_ms = self._clock.wall_ms()
         partition = {
             "partition_index": 0,
@@ -68,11 +68,7 @@ class ClusterApi:
 
     async def unregister_broker(self, request: Request) -> Body:
         wanted = admin_messages.UnregisterBrokerRequest(broker_id=request.read()["broker_id"])
-        try:
-            answer = await self._admin.call(request, "UnregisterBroker", wanted)
-        except NoController as nobody:
-            return request.answered(nobody.told())
-        return request.answered(failed(answer.error_code, answer.error_message))
+        return request.answered(told(await self._admin.call(request, "UnregisterBroker", wanted)))
 
     async def add_voter(self, request: Request) -> Body:
         return self._refuse_voters(request, "AddRaftVoter")
@@ -100,14 +96,8 @@ class ClusterApi:
         wanted = admin_messages.ElectLeadersRequest(election_type=kind, partitions=partitions)
         if asked["topic_partitions"] is not None and not wanted.partitions:
             return request.answered({})
-        try:
-            answer = await self._admin.call(request, "ElectLeaders", wanted, asked["timeout_ms"])
-        except NoController as nobody:
-            return request.answered({"error_code": nobody.error})
-        results = _by_topic(
-            (each.topic, {"partition_id": each.partition, **failed(each.error_code, each.error_message)})
-            for each in answer.partitions
-        )
+        answer = await self._admin.call(request, "ElectLeaders", wanted, asked["timeout_ms"])
+        results = _by_topic((each.topic, {"partition_id": each.partition, **told(each)}) for each in answer.partitions)
         rows = [{"topic": topic, "partition_result": partitions} for topic, partitions in results.items()]
         return request.answered({"error_code": answer.error_code, "replica_election_results": rows})
 
@@ -134,17 +124,13 @@ class ClusterApi:
             ],
         )
         try:
-            answer = await self._admin.call(request, "AlterPartitionReassignments", wanted, asked["timeout_ms"])
+            answer = await self._admin.ask(request, "AlterPartitionReassignments", wanted, asked["timeout_ms"])
         except NoController as nobody:
-            return request.answered(nobody.told())
-        told = [
-            (each.topic, {"partition_index": each.partition, **failed(each.error_code, each.error_message)})
-            for each in answer.partitions
-        ]
-        results = _by_topic([*told, *refused])
+            return request.answered(failed(nobody.error, str(nobody)))
+        done = [(each.topic, {"partition_index": each.partition, **told(each)}) for each in answer.partitions]
+        results = _by_topic([*done, *refused])
         rows = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
-        whole = {**failed(answer.error_code, answer.error_message), "allow_replication_factor_change": may_change}
-        return request.answered({**whole, "responses": rows})
+        return request.answered({**told(answer), "allow_replication_factor_change": may_change, "responses": rows})
 
     async def list_reassignments(self, request: Request) -> Body:
         asked = request.read()
@@ -156,10 +142,7 @@ class ClusterApi:
         wanted = admin_messages.ListPartitionReassignmentsRequest(partitions=partitions)
         if asked["topics"] is not None and not wanted.partitions:
             return request.answered({})
-        try:
-            answer = await self._admin.call(request, "ListPartitionReassignments", wanted, asked["timeout_ms"])
-        except NoController as nobody:
-            return request.answered(nobody.told())
+        answer = await self._admin.call(request, "ListPartitionReassignments", wanted, asked["timeout_ms"])
         found = _by_topic(
             (
                 each.topic,
@@ -173,7 +156,7 @@ class ClusterApi:
             for each in answer.partitions
         )
         rows = [{"name": topic, "partitions": partitions} for topic, partitions in found.items()]
-        return request.answered({**failed(answer.error_code, answer.error_message), "topics": rows})
+        return request.answered({**told(answer), "topics": rows})
 
 
 def _without_quorum(topic: Mapping[str, Any]) -> dict[str, Any]:

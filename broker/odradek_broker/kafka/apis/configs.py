@@ -10,7 +10,7 @@ from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, failed, told
 from odradek_broker.kafka.apis.metadata import live_brokers
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
@@ -71,30 +71,24 @@ class ConfigsApi:
     async def _describe(
         self, request: Request, resource: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> dict[str, Any]:
-        which = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
+        which = _which(resource)
         kind = RESOURCES.get(resource["resource_type"])
         if kind is None:
             return {**which, **_unknown_resource(resource), "configs": []}
         try:
             if kind == "topic":
                 validate_topic_name(resource["resource_name"])
-            answer = await self._read(request, kind, resource["resource_name"])
-        except NoController as nobody:
-            return {**which, **nobody.told(), "configs": []}
         except ValueError as fault:
             return {**which, **failed(ErrorCode.INVALID_TOPIC_EXCEPTION, str(fault)), "configs": []}
+        wanted = admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=resource["resource_name"])
+        answer: admin_messages.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
         keys = resource["configuration_keys"]
         configs = [
             _entry(entry, synonyms=asked["include_synonyms"])
             for entry in answer.entries
             if not keys or entry.name in keys
         ]
-        return {**which, **failed(answer.error_code, answer.error_message), "configs": configs}
-
-    async def _read(self, request: Request, kind: str, name: str) -> admin_messages.DescribeConfigsResponse:
-        wanted = admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=name)
-        answer: admin_messages.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
-        return answer
+        return {**which, **told(answer), "configs": configs}
 
     async def alter_incrementally(self, request: Request) -> Body:
         asked = request.read()
@@ -107,11 +101,13 @@ class ConfigsApi:
                 if config["config_operation"] in range(len(said)):
                     said[config["config_operation"]][config["name"]] = config["value"]
             if len(set(names)) < len(names) or sum(len(each) for each in said) < len(names):
-                told = failed(ErrorCode.INVALID_REQUEST, "a config is named twice, or its operation is none of Kafka's")
+                outcome = failed(
+                    ErrorCode.INVALID_REQUEST, "a config is named twice, or its operation is none of Kafka's"
+                )
             elif nothing := [
                 name for kind in (SET, APPEND, SUBTRACT) for name, value in said[kind].items() if value is None
             ]:
-                told = failed(
+                outcome = failed(
                     ErrorCode.INVALID_REQUEST, f"null for {nothing}: DELETE sets a config back to its default"
                 )
             else:
@@ -122,8 +118,8 @@ class ConfigsApi:
                     subtract=_values(said[SUBTRACT]),
                     validate_only=asked["validate_only"],
                 )
-                told = await self._alter(request, resource, change)
-            responses.append(_told(resource, told))
+                outcome = await self._alter(request, resource, change)
+            responses.append({**_which(resource), **outcome})
         return request.answered({"responses": responses})
 
     async def alter(self, request: Request) -> Body:
@@ -136,12 +132,14 @@ class ConfigsApi:
                 set=_values(values), replace=True, validate_only=asked["validate_only"]
             )
             if RESOURCES.get(resource["resource_type"]) == "broker-logger":
-                told = failed(ErrorCode.INVALID_REQUEST, "levels of loggers are set by IncrementalAlterConfigs alone")
+                outcome = failed(
+                    ErrorCode.INVALID_REQUEST, "levels of loggers are set by IncrementalAlterConfigs alone"
+                )
             elif len(values) < len(resource["configs"]) or None in values.values():
-                told = failed(ErrorCode.INVALID_REQUEST, "a config is named twice, or has no value")
+                outcome = failed(ErrorCode.INVALID_REQUEST, "a config is named twice, or has no value")
             else:
-                told = await self._alter(request, resource, change)
-            responses.append(_told(resource, told))
+                outcome = await self._alter(request, resource, change)
+            responses.append({**_which(resource), **outcome})
         return request.answered({"responses": responses})
 
     async def _alter(
@@ -151,11 +149,7 @@ class ConfigsApi:
         if kind is None:
             return _unknown_resource(resource)
         change = replace(change, resource_type=kind, resource_name=resource["resource_name"])
-        try:
-            answer = await self._admin.call(request, "AlterConfigs", change)
-        except NoController as nobody:
-            return nobody.told()
-        return failed(answer.error_code, answer.error_message)
+        return told(await self._admin.call(request, "AlterConfigs", change))
 
 
 def _values(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -169,8 +163,8 @@ def _unknown_resource(resource: Mapping[str, Any]) -> dict[str, object]:
     )
 
 
-def _told(resource: Mapping[str, Any], told: Mapping[str, object]) -> dict[str, object]:
-    return {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"], **told}
+def _which(resource: Mapping[str, Any]) -> dict[str, object]:
+    return {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
 
 
 def _entry(entry: admin_messages.ConfigEntry, *, synonyms: bool) -> dict[str, Any]:

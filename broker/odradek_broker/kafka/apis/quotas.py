@@ -15,7 +15,7 @@ from odradek_proto.v1.admin_messages import (
     QuotaValue,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, failed, told
 from odradek_broker.kafka.messages.request import Body, Request
 
 MATCHES = range(3)
@@ -35,12 +35,9 @@ class QuotasApi:
             for each in asked["components"]
         ]
         wanted = DescribeClientQuotasRequest(filters=filters, strict=asked["strict"])
-        try:
-            answer = await self._admin.call(request, "DescribeClientQuotas", wanted)
-        except NoController as nobody:
-            return request.answered({**nobody.told(), "entries": None})
+        answer = await self._admin.call(request, "DescribeClientQuotas", wanted)
         if answer.error_code:
-            return request.answered({**failed(answer.error_code, answer.error_message), "entries": None})
+            return request.answered({**told(answer), "entries": None})
         entries = [
             {
                 "entity": _entity(entry.entity),
@@ -63,16 +60,10 @@ class QuotasApi:
             for entry in asked["entries"]
         ]
         wanted = AlterClientQuotasRequest(entries=entries, validate_only=asked["validate_only"])
-        try:
-            answer = await self._admin.call(request, "AlterClientQuotas", wanted)
-        except NoController as nobody:
-            told = [{**nobody.told(), "entity": _entity(each.entity)} for each in entries]
-            return request.answered({"entries": told})
-        whole = failed(answer.error_code, answer.error_message)
-        told = [
-            {**failed(each.error_code, each.error_message), "entity": _entity(each.entity)} for each in answer.entries
-        ]
-        return request.answered({"entries": told or [{**whole, "entity": _entity(each.entity)} for each in entries]})
+        answer = await self._admin.call(request, "AlterClientQuotas", wanted)
+        results = [{**told(each), "entity": _entity(each.entity)} for each in answer.entries]
+        whole = [{**told(answer), "entity": _entity(each.entity)} for each in entries]
+        return request.answered({"entries": results or whole})
 
 
 def _entity(names: Iterable[QuotaName]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, failed, told
 from odradek_broker.kafka.messages.primitives import NO_UUID
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests, TopicDescription
@@ -43,12 +43,7 @@ class TopicsApi:
         wanted = admin_messages.CreateTopicsRequest(
             topics=new_topics, timeout_ms=asked["timeout_ms"], validate_only=asked["validate_only"]
         )
-        try:
-            answer = await self._admin.call(request, "CreateTopics", wanted, asked["timeout_ms"])
-        except NoController as nobody:
-            return request.answered(
-                {"topics": [{"name": topic["name"], "configs": [], **nobody.told()} for topic in asked["topics"]]}
-            )
+        answer = await self._admin.call(request, "CreateTopics", wanted, asked["timeout_ms"])
         topics = [
             {
                 "name": topic.name,
@@ -56,7 +51,7 @@ class TopicsApi:
                 "num_partitions": topic.partitions or -1,
                 "replication_factor": topic.replication_factor or -1,
                 "configs": [],
-                **failed(topic.error_code, topic.error_message),
+                **told(topic),
             }
             for topic in answer.topics
         ]
@@ -82,11 +77,8 @@ class TopicsApi:
         unknown = failed(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         twice = failed(ErrorCode.INVALID_REQUEST, "the request names this topic more than once: name it once")
         results = {key: unknown if count == 1 else twice for key, count in times.items()}
-        try:
-            answer = await self._admin.call(request, "DeleteTopics", wanted, asked["timeout_ms"])
-            results |= {topic.name: failed(topic.error_code, topic.error_message) for topic in answer.topics}
-        except NoController as nobody:
-            results |= dict.fromkeys(wanted.topics, nobody.told())
+        answer = await self._admin.call(request, "DeleteTopics", wanted, asked["timeout_ms"])
+        results |= {topic.name: told(topic) for topic in answer.topics}
         ids = [topic["topic_id"] for topic in topics if topic["name"] is None]
         known = {each.topic_id: each.name for each in (await self._metadata.metadata(request.context, (), ids)).topics}
         responses = {
@@ -120,11 +112,7 @@ class TopicsApi:
             ],
             validate_only=asked["validate_only"],
         )
-        try:
-            answer = await self._admin.call(request, "CreatePartitions", wanted, asked["timeout_ms"])
-        except NoController as nobody:
-            return nobody.told()
-        return failed(answer.error_code, answer.error_message)
+        return told(await self._admin.call(request, "CreatePartitions", wanted, asked["timeout_ms"]))
 
     async def describe(self, request: Request) -> Body:
         """Pages of partitions, by topic name; the cursor is where the next page begins."""

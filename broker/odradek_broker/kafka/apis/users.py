@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from odradek_proto.v1.admin_messages import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -11,7 +9,7 @@ from odradek_proto.v1.admin_messages import (
     ScramCredentialUpsertion,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.admin import Admin, told
 from odradek_broker.kafka.messages.request import Body, Request
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # Kafka's ScramMechanism
@@ -24,22 +22,19 @@ class UsersApi:
 
     async def describe(self, request: Request) -> Body:
         users = [user["name"] for user in request.read()["users"] or ()]
-        try:
-            wanted = DescribeUserScramCredentialsRequest(users=users)
-            answer = await self._admin.call(request, "DescribeUserScramCredentials", wanted)
-        except NoController as nobody:
-            return request.answered({**nobody.told(), "results": []})
+        wanted = DescribeUserScramCredentialsRequest(users=users)
+        answer = await self._admin.call(request, "DescribeUserScramCredentials", wanted)
         results = [
             {
                 "user": user.name,
-                **failed(user.error_code, user.error_message),
+                **told(user),
                 "credential_infos": [
                     {"mechanism": NUMBERS[each.mechanism], "iterations": each.iterations} for each in user.credentials
                 ],
             }
             for user in answer.users
         ]
-        return request.answered({**failed(answer.error_code, answer.error_message), "results": results})
+        return request.answered({**told(answer), "results": results})
 
     async def alter(self, request: Request) -> Body:
         asked = request.read()
@@ -59,12 +54,5 @@ class UsersApi:
                 for each in asked["upsertions"]
             ],
         )
-        results: list[dict[str, Any]]
-        try:
-            answer = await self._admin.call(request, "AlterUserScramCredentials", wanted)
-        except NoController as nobody:
-            names = dict.fromkeys(each["name"] for each in (*asked["deletions"], *asked["upsertions"]))
-            results = [{"user": name, **nobody.told()} for name in names]
-        else:
-            results = [{"user": user.name, **failed(user.error_code, user.error_message)} for user in answer.users]
-        return request.answered({"results": results})
+        answer = await self._admin.call(request, "AlterUserScramCredentials", wanted)
+        return request.answered({"results": [{"user": user.name, **told(user)} for user in answer.users]})
