@@ -28,7 +28,8 @@ from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
 from odradek_broker.core.controller.unfit_leaders import unfit_brokers
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.runtime.controller.term import ActiveController, NotActive, OutcomeUnknown, Term
+from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.controller.term import NotActive, OutcomeUnknown, Term
 from odradek_broker.runtime.refusals import Refusals
 
 SERVICE = "odradek.v1.Controller"
@@ -36,7 +37,7 @@ MAX_SESSIONS = 1_000  # streams; a cluster has far fewer brokers
 
 
 class ControllerService:
-    def __init__(self, node: ActiveController) -> None:
+    def __init__(self, node: ControllerNode) -> None:
         self._node = node
         self._streams: dict[Stream, None] = {}  # closed in the order of their arrival
         self._refusals = Refusals()
@@ -56,17 +57,20 @@ class ControllerService:
         )
 
     def _readable(self, name: str, handler: UnaryHandler) -> UnaryHandler:
-        """INVALID_REQUEST for bytes that are no such request, in the fields that every answer starts with."""
+        """NOT_CONTROLLER, or INVALID_REQUEST for bytes that are no request, in fields that all answers start with."""
 
         async def answer(request_bytes: bytes, context: CallContext) -> bytes:
             try:
                 return await handler(request_bytes, context)
+            except NotActive:
+                error_code = ErrorCode.NOT_CONTROLLER
             except DecodeError as error:
                 self._refusals.add(f"/{SERVICE}/{name}", context.peer, str(error))
-                header = controller_messages.ControllerAnswerHeader(
-                    error_code=ErrorCode.INVALID_REQUEST, controller_id=self._node.leader_id
-                )
-                return header.SerializeToString()
+                error_code = ErrorCode.INVALID_REQUEST
+            header = controller_messages.ControllerAnswerHeader(
+                error_code=error_code, controller_id=self._node.leader_id
+            )
+            return header.SerializeToString()
 
         return answer
 
@@ -100,26 +104,14 @@ class ControllerService:
 
     async def _alter_partition(self, request_bytes: bytes, context: CallContext) -> bytes:
         request = controller_messages.AlterPartitionRequest.FromString(request_bytes)
-        node = self._node
-        try:
-            term = await node.wait_until_active()
-            answer = await node.carry_through(term, lambda image: alter_partition(image, node.settings, request))
-        except NotActive:
-            answer = controller_messages.AlterPartitionResponse(
-                error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
-            )
+        node, term = self._node, await self._node.wait_until_active()
+        answer = await node.carry_through(term, lambda image: alter_partition(image, node.settings, request))
         return answer.SerializeToString()
 
     async def _allocate_producer_ids(self, request_bytes: bytes, context: CallContext) -> bytes:
         request = controller_messages.AllocateProducerIdsRequest.FromString(request_bytes)
-        node = self._node
-        try:
-            term = await node.wait_until_active()
-            answer = await node.carry_through(term, lambda image: allocate_producer_ids(image, request))
-        except NotActive:
-            answer = controller_messages.AllocateProducerIdsResponse(
-                error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
-            )
+        term = await self._node.wait_until_active()
+        answer = await self._node.carry_through(term, lambda image: allocate_producer_ids(image, request))
         return answer.SerializeToString()
 
     async def _forward_admin(self, request_bytes: bytes, context: CallContext) -> bytes:
@@ -132,10 +124,6 @@ class ControllerService:
             answer = controller_messages.ForwardedResponse(
                 error_code=ErrorCode.REQUEST_TIMED_OUT,
                 error_message="the controller resigned before this was committed: the next one may have it, or not",
-            )
-        except NotActive:
-            answer = controller_messages.ForwardedResponse(
-                error_code=ErrorCode.NOT_CONTROLLER, controller_id=self._node.leader_id
             )
         except (ValueError, DecodeError) as error:  # no such method, no principal, no request
             answer = controller_messages.ForwardedResponse(
@@ -228,7 +216,7 @@ class UnknownAdminMethod(ValueError):
 
 
 async def answer_admin(
-    controller: ActiveController, term: Term, context: RequestContext, method: str, data: bytes
+    controller: ControllerNode, term: Term, context: RequestContext, method: str, data: bytes
 ) -> bytes:
     """Raises `UnknownAdminMethod`, `NotActive`, and `DecodeError` for what is no such request."""
     kind = ADMIN_REQUESTS.get(method.removeprefix(ADMIN_SERVICE))

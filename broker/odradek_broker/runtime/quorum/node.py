@@ -16,6 +16,7 @@ from typing import Final
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.chance import chance
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
@@ -111,8 +112,7 @@ class QuorumNode:
         self._blocked = False  # the disk does something that the next effect has to wait for
         self._calls: dict[asyncio.Task[None], None] = {}  # given up at stop
         self._disk_work: dict[asyncio.Task[None], None] = {}  # finished before the log is closed
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._deadline = Deadline(clock, self._on_time)
         self._no_room = False  # takes no part until there is
         self._room_timer: TimerHandle | None = None
         self._stopping = False
@@ -230,9 +230,7 @@ class QuorumNode:
         self._outbox.clear()
         for call in tuple(self._calls):
             call.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.cancel()
         if self._disk is not None:
             self._disk.leaving = True
         self._commits.ended()
@@ -389,7 +387,7 @@ class QuorumNode:
         finally:
             self._draining = False
         self._look_for_end_epochs()
-        self._arm()
+        self._deadline.arm(None if self._core is None else self._core.next_deadline_ms())
 
     def _perform(self, effect: Effect) -> None:
         disk = self._disk
@@ -438,18 +436,7 @@ class QuorumNode:
 
     # --- time -----------------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """See that the core is stepped when its next deadline comes. A timer that fires too early does no harm."""
-        deadline_ms = None if self._core is None else self._core.next_deadline_ms()
-        if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _on_time(self) -> None:
         if self.is_leader and chance("quorum-leader-resigns", 0.01):
             self._step(lambda core, now_ms: core.resign(now_ms))
         self._step(lambda core, now_ms: core.on_time(now_ms))

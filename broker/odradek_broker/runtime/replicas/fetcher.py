@@ -16,8 +16,9 @@ from odradek_proto.headers import LENGTH_END
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import CallRejected, NetworkError, Stream, TimerHandle
+from odradek_proto.transport.ports import CallRejected, NetworkError, Stream
 from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -85,8 +86,7 @@ class Fetcher:
         self._heard = False  # anything has come from the leader since the last look
         self._wakeup = WakeupSignal()
         self._news = WakeupSignal()
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._deadline = Deadline(clock, self._on_time)
         self._task: asyncio.Task[None] | None = None
         self._calls: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
@@ -147,8 +147,7 @@ class Fetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.cancel()
         self._task = None
 
     # --- The stream -------------------------------------------------------------------------------------------------
@@ -248,7 +247,7 @@ class Fetcher:
             elif isinstance(request, OffsetsRequest):
                 self._call(self._ask_offsets(replica, request))
             else:
-                self._arm_timer(follower.next_deadline_ms())
+                self._deadline.arm(follower.next_deadline_ms())
         for tp in list(self._forgotten)[: MAX_NAMED - len(header.partitions)]:
             header.forgotten.append(pb.ForgottenPartition(topic=tp.topic, partition=tp.partition))
             del self._forgotten[tp]
@@ -259,16 +258,7 @@ class Fetcher:
         self._credit_due = 0
         return header
 
-    def _arm_timer(self, deadline_ms: int | None) -> None:
-        if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _on_time(self) -> None:
         for tp in self._partitions:
             self._ready[tp] = None
         self._wakeup.set()

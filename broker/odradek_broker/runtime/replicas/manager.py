@@ -437,7 +437,7 @@ class ReplicaManager:
             replica.log.use(log_settings(self._settings, self.image, tp.topic))
             if replica.role is not None:
                 replica.role.settings = self.partition_settings(tp.topic)
-                replica.on_settings_changed()
+                replica.on_brokers_changed()
 
     # --- ReplicaServices --------------------------------------------------------------------------------------------
 

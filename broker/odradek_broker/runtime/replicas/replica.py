@@ -22,6 +22,7 @@ from odradek_proto.records import (
 )
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.ports import Buffer, Clock
 from odradek_proto.v1.controller_messages import ReplicaReport
 
@@ -52,7 +53,6 @@ from odradek_broker.core.partition.messages import (
 from odradek_broker.core.partition.roles import credible_end
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.replicas.isr_retry import IsrRetry
 from odradek_broker.runtime.replicas.not_leader import fetch_refusal, not_leader
 from odradek_broker.runtime.replicas.purgatory import (
     CONSUMER_FETCH,
@@ -125,7 +125,7 @@ class Replica:
         self.follower_fetches = Key(self.topic_partition, FOLLOWER_FETCH)
         self.consumer_fetches = Key(self.topic_partition, CONSUMER_FETCH)
         self.trouble = StorageErrorReporter(log.topic_partition, services.counters, services.events)
-        self._isr_retry = IsrRetry(services.clock, self._look_at_isr)
+        self._isr_retry = Deadline(services.clock, self._retry_isr)
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
         self._look_into_purgatory = False
 
@@ -270,17 +270,9 @@ class Replica:
         if acks == ACKS_ALL:
             outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
             if outcome is None:
-                self.purgatory.register(
-                    ProduceRequest(
-                        leader,
-                        decision,
-                        self._outcome,
-                        answer,
-                        required=decision.required_offset,
-                        deadline_ms=deadline_ms,
-                    ),
-                    self.produces,
-                )
+                end = decision.required_offset
+                delayed = ProduceRequest(leader, decision, self._outcome, answer, required=end, deadline_ms=deadline_ms)
+                self.purgatory.register(delayed, self.produces)
                 return
         else:
             outcome = ErrorCode.NONE
@@ -445,13 +437,10 @@ class Replica:
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_isr_answer(proposal, answer, self._services.clock.now_ms()))
-            self._isr_retry.arm(leader)
-
-    def on_settings_changed(self) -> None:
-        """The role has new settings: a lower min.insync.replicas may let the high watermark rise (R-21)."""
-        self.on_brokers_changed()
+            self._retry_isr_when_due(leader)
 
     def on_brokers_changed(self) -> None:
+        """Or the role has new settings: a lower min.insync.replicas may let the high watermark rise (R-21)."""
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_brokers_changed(self._services.clock.now_ms()))
@@ -468,10 +457,16 @@ class Replica:
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_time(self._services.clock.now_ms()))
 
-    def _look_at_isr(self) -> LeaderPartition | None:
-        """For a proposal that is due again; an offline replica makes none, and its deadline would stay in the past."""
+    def _retry_isr_when_due(self, leader: LeaderPartition) -> None:
+        """A proposal that must be retried does not wait for the next ISR check (R-50)."""
+        if leader.replicas.isr.retry_at_ms is not None and not self._isr_retry.is_armed:
+            self._isr_retry.arm(leader.next_deadline_ms())
+
+    def _retry_isr(self) -> None:
+        """An offline replica proposes nothing, and its deadline would stay in the past."""
         self.on_time()
-        return self.leader if self.offline is None else None
+        if self.leader is not None and self.offline is None:
+            self._retry_isr_when_due(self.leader)
 
     def on_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk now."""
@@ -596,4 +591,4 @@ class Replica:
         """Stop timers; the log is closed by its directory. There are no waiting requests any more: there is no role."""
         for key in (self.produces, self.deletes, self.follower_fetches, self.consumer_fetches):
             self.purgatory.fail_all(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._isr_retry.close()
+        self._isr_retry.cancel()
