@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.controller.service import ControllerService
-from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionHooks, SessionSettings
+from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionHooks
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -240,7 +241,7 @@ class Cluster:
             on_event=on_event,
         )
         session = BrokerSession(
-            SessionSettings(),
+            BrokerSettings(node_id=node_id),
             RegisterBrokerRequest(broker_id=node_id, cluster_id=CLUSTER_ID, previous_broker_epoch=-1),
             clock=ports.clock,
             channel=channel,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from odradek_broker.runtime.membership.broker_session import BrokerSession, RegistrationRefused, SessionSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.runtime.membership.broker_session import BrokerSession, RegistrationRefused
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages
@@ -138,7 +139,7 @@ async def test_a_broker_of_another_cluster_is_refused_for_good(cluster: Cluster)
     await cluster.until(lambda: 1 in cluster.members)
     member = cluster.members[1]
     stranger = BrokerSession(
-        SessionSettings(),
+        BrokerSettings(node_id=9),
         RegisterBrokerRequest(broker_id=9, cluster_id="another-cluster", previous_broker_epoch=-1),
         clock=member.ports.clock,
         channel=member.channel,

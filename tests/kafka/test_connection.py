@@ -13,8 +13,7 @@ from odradek_broker.kafka.connection import HEAVY_BYTES, MOST_UNANSWERED, MOST_W
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
-from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, KafkaLimits, Shared
-from odradek_broker.process.wiring import kafka_limits
+from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, Shared
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
 from odradek_proto.security.quota_words import DEFAULT, PRODUCER_BYTE_RATE
@@ -23,7 +22,7 @@ from odradek_proto.values import replace
 
 from tests.kafka.by_hand import HandClock, Wire, feed, turns
 
-LIMITS = kafka_limits(BrokerSettings(node_id=1))
+SETTINGS = BrokerSettings(node_id=1)
 PRODUCE, FETCH, SLOW, JOIN = 0, 1, 3, 11
 BUG = 666  # a Produce that fails as no Produce should
 
@@ -35,7 +34,7 @@ class Door:
     """
 
     def __init__(
-        self, limits: KafkaLimits | None = None, *, is_open: bool = True, quotas: Quotas | None = None
+        self, settings: BrokerSettings = SETTINGS, *, is_open: bool = True, quotas: Quotas | None = None
     ) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
         self.done: dict[int, Done] = {}
@@ -55,7 +54,7 @@ class Door:
             "KAFKA",
             lambda: {row.key: row for row in rows},
             clock=self.clock,
-            limits=limits or LIMITS,
+            settings=settings,
             counters=Counters(),
             throttle=throttle,
             grpc=lambda: "broker:50051",
@@ -187,7 +186,7 @@ async def test_reading_stops_at_16_mib_of_unanswered_requests(door: Door, client
 
 async def test_frames_of_all_connections_together_are_bounded() -> None:
     """At queued.max.request.bytes another connection's large frame is not read; it is when there is room again."""
-    door = Door(replace(LIMITS, queued_bytes=1 << 20))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=1 << 20))
     first, second = door.connect(), door.connect()
     first.ask((PRODUCE, 1), filling=900_000)
     second.send(asked(PRODUCE, 2, 900_000)[:70_000])
@@ -201,7 +200,7 @@ async def test_frames_of_all_connections_together_are_bounded() -> None:
 
 async def test_a_request_that_waits_for_other_clients_does_not_hold_up_who_reads() -> None:
     """What it gave back is given back once: when its client goes before it is answered, and when it is answered."""
-    door = Door(replace(LIMITS, queued_bytes=1 << 20))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=1 << 20))
     gone, stays, other, last = (door.connect() for _ in range(4))
     for number, client in enumerate((gone, stays), 1):
         client.ask((JOIN, number), filling=900_000)
@@ -229,7 +228,7 @@ async def test_a_large_frame_without_records_closes_the_connection(door: Door) -
 
 async def test_who_sends_a_large_frame_slowly_is_ended_when_others_wait_for_room() -> None:
     """Not before, and nobody who was quick."""
-    door = Door(replace(LIMITS, queued_bytes=2 << 20))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=2 << 20))
     slow, quick, waits = door.connect(), door.connect(), door.connect()
     frame = asked(PRODUCE, 1, 900_000)
     slow.send(frame[:70_000])
@@ -249,7 +248,7 @@ async def test_who_sends_a_large_frame_slowly_is_ended_when_others_wait_for_room
 
 async def test_large_requests_leave_room_for_small_ones() -> None:
     """However many clients send large frames and do not finish them."""
-    door = Door(replace(LIMITS, queued_bytes=1 << 20))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=1 << 20))
     hostile, small = [door.connect() for _ in range(9)], door.connect()
     for client in hostile:
         client.send(asked(PRODUCE, 1, 250_000)[:70_000])
@@ -264,7 +263,7 @@ async def test_answers_that_are_read_at_once_have_less_room_each(door: Door) -> 
     for number, client in enumerate(clients):
         client.ask((FETCH, number))
     await turns()
-    assert door.granted[0] == LIMITS.max_answer_bytes
+    assert door.granted[0] == SETTINGS.fetch_max_bytes
     assert sum(door.granted.values()) <= UNTAKEN_BYTES + len(clients)
     for number, client in enumerate(clients):
         if number % 2:
@@ -275,7 +274,7 @@ async def test_answers_that_are_read_at_once_have_less_room_each(door: Door) -> 
     again = door.connect()
     again.ask((FETCH, 1_000))
     await turns()
-    assert door.granted[1_000] == LIMITS.max_answer_bytes
+    assert door.granted[1_000] == SETTINGS.fetch_max_bytes
 
 
 async def test_requests_that_name_much_take_turns_with_everybody_else(door: Door) -> None:
@@ -298,7 +297,7 @@ async def test_requests_that_name_much_take_turns_with_everybody_else(door: Door
 
 async def test_a_connection_that_ends_gives_back_what_it_held() -> None:
     """In the middle of a frame, and with requests that nobody will take the answers of."""
-    door = Door(replace(LIMITS, queued_bytes=round((1 << 20) / LARGE_SHARE)))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=round((1 << 20) / LARGE_SHARE)))
     first, second = door.connect(), door.connect()
     first.ask((PRODUCE, 1), filling=300_000)
     first.send(asked(PRODUCE, 2, 700_000)[:70_000])
@@ -317,7 +316,7 @@ async def test_a_connection_that_ends_gives_back_what_it_held() -> None:
 
 async def test_a_connection_that_fails_does_not_hold_up_the_others() -> None:
     """Those that wait for room are all told that there is some."""
-    door = Door(replace(LIMITS, queued_bytes=1 << 20))
+    door = Door(replace(SETTINGS, queued_max_request_bytes=1 << 20))
     first, second, third = door.connect(), door.connect(), door.connect()
     first.ask((PRODUCE, 1), filling=900_000)
     for number, client in enumerate((second, third), 2):
@@ -508,7 +507,7 @@ async def test_silence_closes_but_a_waiting_request_is_no_silence(door: Door) ->
 
 def test_connections_are_bounded_in_all_and_by_address() -> None:
     """max.connections and max.connections.per.ip."""
-    door = Door(replace(LIMITS, max_connections_per_ip=2))
+    door = Door(replace(SETTINGS, max_connections_per_ip=2))
     first = door.connect()
     door.connect()
     assert door.listener.accept(Wire()) is None

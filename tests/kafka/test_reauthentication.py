@@ -14,7 +14,7 @@ from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, wr
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.kafka.messages.request import Api, Body, Request
 from odradek_broker.kafka.shared import Shared
-from odradek_broker.process.wiring import authentication, kafka_limits
+from odradek_broker.process.wiring import authentication
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -75,7 +75,7 @@ class Client:
             "KAFKA",
             lambda: {row.key: row for row in rows},
             clock=self.clock,
-            limits=kafka_limits(BrokerSettings(node_id=1)),
+            settings=BrokerSettings(node_id=1),
             counters=Counters(),
             needs_sasl=True,
         )

@@ -67,9 +67,11 @@ class KafkaConnection:
         self._connection = connection
         self._shared = shared
         self._on_lost = on_lost
-        self._frames = FrameReader(shared.arrival, shared.limits.max_frame_bytes)
+        self._frames = FrameReader(shared.arrival, shared.settings.socket_request_max_bytes)
         if shared.needs_sasl:
-            self._frames.largest = min(shared.limits.max_sasl_bytes, shared.limits.max_frame_bytes)
+            self._frames.largest = min(
+                shared.settings.sasl_server_max_receive_size, shared.settings.socket_request_max_bytes
+            )
         self._queue: deque[memoryview] = deque()  # requests that have not started
         self._slots: deque[_Slot] = deque()  # of those that have, unanswered
         self._unanswered_bytes = 0  # of the frames in both
@@ -294,7 +296,7 @@ class KafkaConnection:
             self.close()
         elif self.client.principal is not None and self.client.principal != self._context.principal:
             self._context = replace(self._context, principal=self.client.principal)
-            self._frames.largest = self._shared.limits.max_frame_bytes
+            self._frames.largest = self._shared.settings.socket_request_max_bytes
 
     async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
         assert api.answer is not None

@@ -34,9 +34,9 @@ class KafkaListener:
 
     def accept(self, connection: ByteConnection) -> ByteReceiver | None:
         """A new connection; None when there are too many."""
-        host, limits = connection.peer.rpartition(":")[0], self.shared.limits
+        host, settings = connection.peer.rpartition(":")[0], self.shared.settings
         open_now = len(self._connections)
-        if open_now >= limits.max_connections or self._by_host[host] >= limits.max_connections_per_ip:
+        if open_now >= settings.max_connections or self._by_host[host] >= settings.max_connections_per_ip:
             self.shared.warn(f"too many {host}", f"{host}: not taken, {open_now} connections are open")
             return None
         taken = KafkaConnection(connection, self.shared, self._lost)
@@ -66,6 +66,6 @@ class KafkaListener:
             elif connection.is_stuck():
                 if silent_ms >= STUCK_MS:
                     connection.abort()
-            elif connection.is_idle() and silent_ms >= self.shared.limits.idle_ms:
+            elif connection.is_idle() and silent_ms >= self.shared.settings.connections_max_idle_ms:
                 connection.close()
         self._sweep = self.shared.call_later(SWEEP_MS, self._look_around) if self._connections else None

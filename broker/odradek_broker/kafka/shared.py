@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Protocol
 
 from odradek_proto.transport.ports import Clock, TimerHandle
-from odradek_proto.values import Value
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.kafka.framing import ARRIVAL_BYTES
 from odradek_broker.kafka.messages.request import Api, HangUp
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
@@ -24,18 +24,6 @@ SHARE_OF_ROOM = 4  # an answer has at most so much of what is left of it: many a
 LARGE_SHARE = 0.75  # of the memory for frames, for large ones: small requests always have some
 MOST_WARNED = 256  # kinds of clients whose malformed requests are logged, each once
 MOST_LOGGED = 1_000  # characters of one line, in which clients have names of their choice
-
-
-class KafkaLimits(Value, frozen=True):
-    """From the broker's settings, which have the defaults."""
-
-    max_frame_bytes: int  # socket.request.max.bytes
-    queued_bytes: int  # queued.max.request.bytes
-    idle_ms: int  # connections.max.idle.ms
-    max_connections: int
-    max_connections_per_ip: int
-    max_answer_bytes: int  # fetch.max.bytes
-    max_sasl_bytes: int  # sasl.server.max.receive.size, until a client has authenticated
 
 
 class Waiting(Protocol):
@@ -55,7 +43,7 @@ class Shared:
         apis: Callable[[], Mapping[int, Api]],
         *,
         clock: Clock,
-        limits: KafkaLimits,
+        settings: BrokerSettings,
         counters: Counters,
         needs_sasl: bool = False,
         throttle: Throttle = NO_QUOTAS,
@@ -65,7 +53,7 @@ class Shared:
         self.throttle = throttle
         self.name = name
         self.needs_sasl = needs_sasl
-        self.limits = limits
+        self.settings = settings
         self.untaken_bytes = 0
         self._reserved_bytes = 0  # of answers that are not written yet
         self.refused_requests = 0
@@ -133,14 +121,18 @@ class Shared:
 
     def has_room(self, connection: Waiting) -> bool:
         """Whether more may be read; if not, the connection goes on when there is room again."""
-        if self._is_open and self._held_bytes < self.limits.queued_bytes:
+        if self._is_open and self._held_bytes < self.settings.queued_max_request_bytes:
             return True
         self._waiting[connection] = None
         return False
 
     def hold(self, connection: Waiting, size: int, *, anyway: bool = False) -> bool:
         """Count a frame's bytes. Large frames are refused while others have their room; the first always fits."""
-        if not anyway and self._held_bytes and self._held_bytes + size > LARGE_SHARE * self.limits.queued_bytes:
+        if (
+            not anyway
+            and self._held_bytes
+            and self._held_bytes + size > LARGE_SHARE * self.settings.queued_max_request_bytes
+        ):
             self._waiting[connection] = None
             return False
         self._held_bytes += size
@@ -148,7 +140,7 @@ class Shared:
 
     def release(self, size: int) -> None:
         self._held_bytes -= size
-        if self._waiting and self._held_bytes < self.limits.queued_bytes:
+        if self._waiting and self._held_bytes < self.settings.queued_max_request_bytes:
             self._wake()
 
     def _wake(self) -> None:
@@ -168,7 +160,7 @@ class Shared:
     def reserve(self, size: int) -> int:
         """How much of it one answer may hold, until `unreserve`; its first batch may be larger (KIP-74)."""
         room = (UNTAKEN_BYTES - self.untaken_bytes - self._reserved_bytes) // SHARE_OF_ROOM
-        granted = max(1, min(size, self.limits.max_answer_bytes, room))
+        granted = max(1, min(size, self.settings.fetch_max_bytes, room))
         self._reserved_bytes += granted
         return granted
 

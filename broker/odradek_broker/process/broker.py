@@ -28,7 +28,6 @@ from odradek_broker.process.wiring import (
     authentication,
     group_settings,
     new_salt,
-    session_settings,
 )
 from odradek_broker.requests.access import Access
 from odradek_broker.requests.admin import AdminRequests
@@ -132,7 +131,7 @@ class Broker:
     def _make_session(self) -> BrokerSession:
         properties = self._directory.properties
         return BrokerSession(
-            session_settings(self.settings),
+            self.settings,
             RegisterBrokerRequest(
                 broker_id=self.settings.node_id,
                 cluster_id=properties.cluster_id,

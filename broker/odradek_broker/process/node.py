@@ -36,14 +36,13 @@ from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.process.broker import Broker
 from odradek_broker.process.wiring import (
-    broker_services,
     controller_settings,
     identities,
     kafka_listener,
     quorum_settings,
 )
 from odradek_broker.rpc.of_nodes import of_nodes
-from odradek_broker.rpc.services import merge
+from odradek_broker.rpc.services import BrokerServices, merge
 from odradek_broker.rpc.timing import timed
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.controller.service import ControllerService
@@ -282,7 +281,7 @@ class Node:
             control.append(ControllerService(self.controller).handlers())
         serving: dict[ListenerKind, Callable[[str], Handlers]] = {CONTROLLERS: lambda _: merge(*control)}
         if self.broker is not None:  # a mere controller has nothing for others
-            services = broker_services(self.broker.requests, self.settings, self._clock)
+            services = BrokerServices(self.broker.requests, self.settings, self._clock)
             requests = self.broker.requests
             serving |= {
                 CLIENTS: lambda name: services.for_clients(name, identities(name, requests, self.settings)),

@@ -25,15 +25,12 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.groups.messages import GroupSettings
 from odradek_broker.core.metadata.group_configs import define_group_configs
 from odradek_broker.kafka.listener import KafkaListener
-from odradek_broker.kafka.shared import KafkaLimits, Shared
+from odradek_broker.kafka.shared import Shared
 from odradek_broker.kafka.versions import served
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.layer import Requests
 from odradek_broker.rpc.authentication import Identities
-from odradek_broker.rpc.fetch_session import SessionLimits
-from odradek_broker.rpc.services import BrokerServices
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.membership.broker_session import SessionSettings
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 
@@ -124,27 +121,6 @@ def controller_settings(settings: BrokerSettings, cluster_id: str) -> Controller
     )
 
 
-def session_settings(settings: BrokerSettings) -> SessionSettings:
-    return SessionSettings(
-        settings.broker_heartbeat_interval_ms,
-        settings.broker_session_timeout_ms,
-        settings.odradek_session_grace_ms,
-    )
-
-
-def broker_services(requests: Requests, settings: BrokerSettings, clock: Clock) -> BrokerServices:
-    """The requests over gRPC."""
-    return BrokerServices(
-        requests,
-        limits=SessionLimits(
-            settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
-        ),
-        stream_credit_bytes=settings.odradek_stream_credit_bytes,
-        broker_id=settings.node_id,
-        clock=clock,
-    )
-
-
 def new_salt() -> bytes:
     return secrets.token_bytes(SECRET_BYTES)
 
@@ -174,19 +150,6 @@ def identities(name: str, requests: Requests, settings: BrokerSettings) -> Ident
     return Identities(requests.authentication, lambda: secrets.token_urlsafe(SECRET_BYTES), most_bytes)
 
 
-def kafka_limits(settings: BrokerSettings) -> KafkaLimits:
-    """What a listener for Kafka's clients lets them have."""
-    return KafkaLimits(
-        max_frame_bytes=settings.socket_request_max_bytes,
-        queued_bytes=settings.queued_max_request_bytes,
-        idle_ms=settings.connections_max_idle_ms,
-        max_connections=settings.max_connections,
-        max_connections_per_ip=settings.max_connections_per_ip,
-        max_answer_bytes=settings.fetch_max_bytes,
-        max_sasl_bytes=settings.sasl_server_max_receive_size,
-    )
-
-
 def kafka_listener(
     name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters, feed: MetadataFeed
 ) -> KafkaListener:
@@ -203,7 +166,7 @@ def kafka_listener(
         name,
         lambda: served(requests, clock=clock, log_directory=directory, needs_sasl=sasl, elr_enable=elr),
         clock=clock,
-        limits=kafka_limits(settings),
+        settings=settings,
         counters=counters,
         needs_sasl=sasl,
         throttle=requests.throttle,

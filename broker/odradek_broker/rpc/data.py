@@ -14,6 +14,7 @@ from odradek_proto.transport.frames import FrameError, pack_frame
 from odradek_proto.transport.ports import Buffer, CallRejected, Stream
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchRequest, FetchRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
@@ -31,17 +32,15 @@ class DataService:
         self,
         produce: ProduceRequests,
         fetch: FetchRequests,
-        *,
-        limits: SessionLimits,
-        stream_credit_bytes: int,
-        throttle: Throttle = NO_QUOTAS,
+        settings: BrokerSettings,
+        throttle: Throttle,
     ) -> None:
         self._produce = produce
         self._fetch = fetch
-        self._limits = limits
         self._throttle = throttle
-        self._stream_credit_bytes = stream_credit_bytes
-        self._unsent = ResponseBudget(limits.unsent_bytes)
+        self._stream_credit_bytes = credit_bytes = settings.odradek_stream_credit_bytes
+        self._limits = SessionLimits(settings.fetch_max_bytes, credit_bytes, settings.replica_fetch_wait_max_ms)
+        self._unsent = ResponseBudget(self._limits.unsent_bytes)
         fetch.counters.request("FetchFollower")  # there from the beginning: a rate needs a zero to start from
 
     async def produce_stream(self, stream: Stream, context: RequestContext) -> None:

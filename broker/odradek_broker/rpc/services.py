@@ -11,6 +11,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import CallContext, CallRejected, Clock, Handlers, UnaryHandler
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
 from odradek_broker.requests.context import RequestContext
@@ -23,7 +24,6 @@ from odradek_broker.rpc.authentication import AUTHENTICATE, Identities
 from odradek_broker.rpc.authentication import SERVICE as AUTHENTICATION
 from odradek_broker.rpc.caller import Call, Callers, StreamCall, parsed, stream, unary
 from odradek_broker.rpc.data import DataService
-from odradek_broker.rpc.fetch_session import SessionLimits
 from odradek_broker.rpc.groups import SERVICE as GROUPS
 from odradek_broker.rpc.groups import GroupService
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
@@ -232,22 +232,14 @@ ADMIN = "odradek.v1.Admin"
 class BrokerServices:
     """A broker's requests over gRPC, and which of them each kind of listener serves."""
 
-    def __init__(
-        self, requests: Requests, *, limits: SessionLimits, stream_credit_bytes: int, broker_id: int, clock: Clock
-    ) -> None:
-        data = DataService(
-            requests.produce,
-            requests.fetch,
-            limits=limits,
-            stream_credit_bytes=stream_credit_bytes,
-            throttle=requests.throttle,
-        )
+    def __init__(self, requests: Requests, settings: BrokerSettings, clock: Clock) -> None:
+        data = DataService(requests.produce, requests.fetch, settings, requests.throttle)
         offsets, records = OffsetsService(requests.offsets, for_followers=False), RecordService(requests.records)
         of_followers = OffsetsService(requests.offsets, for_followers=True)
         self._admin = requests.admin
         self._throttle = requests.throttle
         self._unary: dict[str, Call] = {
-            f"/{BROKER}/Metadata": MetadataService(requests.metadata, broker_id=broker_id, clock=clock).metadata,
+            f"/{BROKER}/Metadata": MetadataService(requests.metadata, broker_id=settings.node_id, clock=clock).metadata,
             f"/{BROKER}/Produce": data.produce,
             f"/{BROKER}/Fetch": data.fetch,
             f"/{BROKER}/ListOffsets": offsets.list_offsets,

@@ -16,6 +16,7 @@ from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream
 from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value, replace
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
@@ -40,14 +41,6 @@ REGISTER_AGAIN: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKE
 
 class RegistrationRefused(Exception):
     """The controller will never take this broker as it is: wrong cluster, invalid registration."""
-
-
-class SessionSettings(Value, frozen=True):
-    """Times in milliseconds."""
-
-    heartbeat_interval_ms: int = 2_000  # broker.heartbeat.interval.ms
-    session_timeout_ms: int = 9_000  # broker.session.timeout.ms
-    session_grace_ms: int = 300  # odradek.session.grace.ms
 
 
 class SessionHooks(Value, frozen=True):
@@ -75,7 +68,7 @@ class BrokerSession:
 
     def __init__(
         self,
-        settings: SessionSettings,
+        settings: BrokerSettings,
         registration: controller_messages.RegisterBrokerRequest,  # all but the incarnation and the endpoints
         *,
         clock: Clock,
@@ -153,7 +146,7 @@ class BrokerSession:
         if self._gone_since_ms is not None:
             return now_ms - self._gone_since_ms
         silent_ms = now_ms - self._last_contact_ms
-        return silent_ms if silent_ms > self._settings.session_timeout_ms else 0
+        return silent_ms if silent_ms > self._settings.broker_session_timeout_ms else 0
 
     async def confirm(self) -> None:
         """Returns when a controller has answered a heartbeat that was sent no earlier than this call."""
@@ -260,7 +253,7 @@ class BrokerSession:
         self._stream = SessionStream(
             stream,
             clock=self._clock,
-            timeout_ms=self._settings.session_timeout_ms,
+            timeout_ms=self._settings.broker_session_timeout_ms,
             interval_ms=self._interval_ms,
             heartbeat=self._heartbeat,
             on_answer=self._on_answer,
@@ -300,7 +293,7 @@ class BrokerSession:
     def _interval_ms(self) -> int:
         if self._want_shut_down and not self._may_stop.is_set():
             return SHUTDOWN_INTERVAL_MS
-        return self._settings.heartbeat_interval_ms
+        return self._settings.broker_heartbeat_interval_ms
 
     # --- Metadata --------------------------------------------------------------------------------------------------
 

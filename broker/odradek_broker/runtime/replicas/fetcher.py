@@ -86,7 +86,7 @@ class Fetcher:
         self._heard = False  # anything has come from the leader since the last look
         self._wakeup = WakeupSignal()
         self._news = WakeupSignal()
-        self._deadline = Deadline(clock, self._on_time)
+        self._deadline = Deadline(services.clock, self._on_time)
         self._task: asyncio.Task[None] | None = None
         self._calls: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
