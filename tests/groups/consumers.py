@@ -7,6 +7,7 @@ gives partitions up before it takes others, and abandons everything when it is f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from odradek_broker.core.groups.consumer import ConsumerGroup
 from odradek_broker.core.groups.consumer_records import decode
@@ -107,10 +108,16 @@ class World:
         return answer
 
 
+class Coordinator(Protocol):
+    """Of the one group that a consumer is in."""
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatAnswer: ...
+
+
 class Consumer:
     def __init__(
         self,
-        world: World,
+        world: Coordinator,
         member_id: str,
         *topics: str,
         instance_id: str | None = None,

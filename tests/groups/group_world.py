@@ -45,7 +45,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
 
-from tests.scripts.groups.group_stage import WALL_MS, NoTopics, subscription
+from tests.groups.consumers import Topics
+from tests.scripts.groups.group_stage import WALL_MS, subscription
 
 GROUPS = ("g", "h")
 PARTITIONS = 6
@@ -247,7 +248,7 @@ class GroupWorld:
         self.last_joined = {}
         self.holders = {}
         ids = self.rng
-        shard = GroupCoordinatorShard(SETTINGS, NoTopics(), lambda: f"{ids.getrandbits(64):016x}")
+        shard = GroupCoordinatorShard(SETTINGS, Topics(), lambda: f"{ids.getrandbits(64):016x}")
         for (key, value), _ in self.log:
             shard.replay(key, value, WALL_MS)
         self.shard = shard

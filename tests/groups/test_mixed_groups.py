@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from odradek_broker.core.groups.embedded import read_assignment, read_subscription, write_assignment
@@ -46,30 +46,14 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
 
+from tests.groups.consumers import Consumer, Topics, topic_id
 from tests.seeds import seeds
 
-TOPIC, TOPIC_ID, PARTITIONS = "orders", bytes(15) + b"\1", 6
+TOPIC, TOPIC_ID, PARTITIONS = "orders", topic_id("orders"), 6
 SESSION_MS, REBALANCE_MS, BEAT_MS = 45_000, 30_000, 3_000
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=SESSION_MS)
 NO_LOADED = 0  # a wall clock that nobody looks at
 NO_ANSWER = ErrorAnswer(ErrorCode.NONE)  # yet
-
-
-class Topics:
-    def topic_id(self, name: str) -> bytes | None:
-        return TOPIC_ID if name == TOPIC else None
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return TOPIC if topic_id == TOPIC_ID else None
-
-    def partition_count(self, name: str) -> int | None:
-        return PARTITIONS if name == TOPIC else None
-
-    def topic_names(self) -> Iterable[str]:
-        return [TOPIC]
-
-    def group_configs(self, group_id: str) -> dict[str, str]:
-        return {}
 
 
 class World:
@@ -85,7 +69,7 @@ class World:
 
     def fail_over(self) -> None:
         """The next leader has loaded the log; who waited is told to look for it."""
-        self.shard = GroupCoordinatorShard(self.settings, Topics(), lambda: f"id-{next(self._ids)}")
+        self.shard = GroupCoordinatorShard(self.settings, Topics(orders=PARTITIONS), lambda: f"id-{next(self._ids)}")
         for key, value in self.log:
             self.shard.replay(key, value, NO_LOADED)
         self._carry_out(self.shard.on_loaded(self.now_ms))
@@ -97,6 +81,11 @@ class World:
         token = object()
         self.send(request, token)
         return self.told.pop(token, NO_ANSWER)
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatAnswer:
+        answer = self.ask(request)
+        assert isinstance(answer, ConsumerGroupHeartbeatAnswer)
+        return answer
 
     def pass_time(self, ms: int) -> None:
         end_ms = self.now_ms + ms
@@ -130,29 +119,12 @@ class World:
         return [(each.is_classic, each.assignment) for each in answer.members]
 
 
-class Client:
-    """Reads what it owns, and gives it up before it takes other partitions."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.owned: Assignment = {}
-
-    def step(self) -> None:
-        raise NotImplementedError
-
-    def leave(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def partitions(self) -> tuple[int, ...]:
-        return self.owned.get(TOPIC_ID, ())
-
-
-class Classic(Client):
+class Classic:
     """As Kafka's classic consumer, with an eager or a cooperative assignor; its leader shares out evenly."""
 
     def __init__(self, world: World, *, is_eager: bool = False) -> None:
-        super().__init__(world)
+        self.world = world
+        self.owned: Assignment = {}
         self.is_eager = is_eager
         self.name = "range" if is_eager else "cooperative-sticky"
         self.abandon()
@@ -162,6 +134,10 @@ class Classic(Client):
         self.next: str = "join"
         self.token: object = None
         self.answer: JoinGroupAnswer | None = None
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return self.owned.get(TOPIC_ID, ())
 
     def step(self) -> None:
         """One call, or a look at whether the one that waits has been answered."""
@@ -219,35 +195,23 @@ class Classic(Client):
         self.next = "join" if surplus else "heartbeat"  # others may have now what it gave up
 
 
-class New(Client):
+class New(Consumer):
     """A consumer of KIP-848."""
 
     def __init__(self, world: World, member_id: str) -> None:
-        super().__init__(world)
-        self.member_id = member_id
-        self.abandon()
+        super().__init__(world, member_id, TOPIC)
 
-    def abandon(self) -> None:
-        self.epoch, self.owned = JOIN_EPOCH, {}
-        self.assigned: Assignment = {}
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return self.owned.get(TOPIC_ID, ())
 
     def step(self) -> None:
-        surplus = minus(self.owned, self.assigned)
-        self.owned = minus(self.owned, surplus) if surplus else self.assigned
-        told = self.world.ask(ConsumerGroupHeartbeat(
-            "g", self.member_id, self.epoch, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=(TOPIC,),
-            owned=self.owned,
-        ))  # fmt: skip
-        assert isinstance(told, ConsumerGroupHeartbeatAnswer)
-        if told.error is not ErrorCode.NONE:
-            self.abandon()
-        else:
-            self.epoch = told.member_epoch
-            self.assigned = self.assigned if told.assignment is None else told.assignment
+        self.reconcile()
+        if self.beat().error is ErrorCode.GROUP_ID_NOT_FOUND:
+            self.abandon()  # the group has changed over since
 
-    def leave(self) -> None:
-        self.world.ask(ConsumerGroupHeartbeat("g", self.member_id, LEAVE_EPOCH))
-        self.abandon()
+
+Client = Classic | New
 
 
 def array(rows: list[bytes]) -> bytes:
@@ -299,7 +263,7 @@ def test_a_classic_group_takes_a_new_consumer_in_and_is_classic_again_when_it_le
     assert world.kind.startswith("consumer ")
     assert [set(each.partitions) for each in old] == before
     settle(world, *old, new)
-    assert [len(each.partitions) for each in (*old, new)] == [2, 2, 2]
+    assert [len(each.partitions) for each in old] + [len(new.partitions)] == [2, 2, 2]
     assert all(set(each.partitions) < known for each, known in zip(old, before, strict=True))
     assert [is_classic for is_classic, _ in world.members()] == [True, True, False]
     world.fail_over()
@@ -396,8 +360,10 @@ def test_the_migration_policy_decides(upgrades: bool, downgrades: bool, seen: st
     assert world.kind == seen
 
 
-def stories(world: World, rng: random.Random) -> Iterator[str]:
-    """What happens to a group, one thing after the other."""
+@pytest.mark.parametrize("seed", seeds(25, every_day=10))
+def test_no_partition_has_two_readers_whatever_comes_and_goes(seed: int) -> None:
+    """Members of both protocols come, leave, crash and lose answers, coordinators fail over; then all is read again."""
+    world, rng = World(), random.Random(seed)
     clients: list[Client] = []
     for number in range(400):
         deed = rng.choices(("step", "come", "leave", "crash", "lose", "fail over", "time"), (60, 4, 2, 1, 3, 1, 10))[0]
@@ -426,22 +392,8 @@ def stories(world: World, rng: random.Random) -> Iterator[str]:
                 each.step()
         owned = [partition for each in clients for partition in each.partitions]
         assert len(owned) == len(set(owned)), [(type(each).__name__, each.partitions) for each in clients]
-        yield deed
-    clients = clients or [Classic(world)]
     world.pass_time(2 * BEAT_MS)
-    for _ in range(40):
-        for each in clients:
-            each.step()
-        world.pass_time(BEAT_MS)
-    assert sorted(number for each in clients for number in each.partitions) == list(range(PARTITIONS))
-
-
-@pytest.mark.parametrize("seed", seeds(25, every_day=10))
-def test_no_partition_has_two_readers_whatever_comes_and_goes(seed: int) -> None:
-    """Members of both protocols come, leave, crash and lose answers, coordinators fail over; then all is read again."""
-    world = World()
-    for _ in stories(world, random.Random(seed)):
-        pass
+    settle(world, *(clients or [Classic(world)]))
 
 
 ORDERS = TopicPartition(TOPIC, 0)
@@ -459,9 +411,7 @@ class Stage(World):
         super().__init__(settings, log)
 
     def join(self) -> ConsumerGroupHeartbeatAnswer:
-        answer = self.ask(JOIN)
-        assert isinstance(answer, ConsumerGroupHeartbeatAnswer)
-        return answer
+        return self.heartbeat(JOIN)
 
     def commit(self) -> None:
         offset = OffsetToCommit(ORDERS, 7)

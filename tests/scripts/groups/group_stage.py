@@ -70,6 +70,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
 
+from tests.groups.consumers import Topics
+
 WALL_MS = 1_000_000_000_000
 FIRST_WITH_KNOWN_ID, FIRST_WITH_SKIPPING = 4, 9  # versions of JoinGroup
 
@@ -78,25 +80,6 @@ def subscription(topics: str) -> bytes:
     """As a consumer writes it, of version 0."""
     names = [name.encode() for name in topics.split(",") if name]
     return struct.pack(">hi", 0, len(names)) + b"".join(struct.pack(">h", len(name)) + name for name in names)
-
-
-class NoTopics:
-    """A classic group does not look at topics."""
-
-    def topic_id(self, name: str) -> bytes | None:
-        return None
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return None
-
-    def partition_count(self, name: str) -> int | None:
-        return None
-
-    def topic_names(self) -> list[str]:
-        return []
-
-    def group_configs(self, group_id: str) -> dict[str, str]:
-        return {}
 
 
 class Client:
@@ -300,7 +283,7 @@ class GroupStage(Transcript):
     def _load(self) -> GroupCoordinatorShard:
         self.appended = []
         self._holds = False
-        shard = GroupCoordinatorShard(self.settings, NoTopics(), lambda: str(next(self._ids)))
+        shard = GroupCoordinatorShard(self.settings, Topics(), lambda: str(next(self._ids)))
         for key, value in self.committed:
             shard.replay(key, value, WALL_MS)
         self.shard = shard
