@@ -25,7 +25,7 @@ from odradek_proto.records import (
 )
 
 from tests.broker.log_bench import START_MS, LogBench
-from tests.broker.replica_world import ME, ONE, ORDERS, World, answered, run
+from tests.broker.replica_world import ME, ONE, World, answered, run
 from tests.playing import plays
 
 COMPACTED = LogSettings(
@@ -296,7 +296,7 @@ async def test_a_transaction_that_has_ended_holds_up_no_cleaner(world: World) ->
     world.image.topic_configs["orders"] = CONFIGS
     await world.learn(ONE, 0)
     await answered(world, ONE, transaction_and_more(), epoch=0, high_watermark=2 + KEYED)
-    replica = world.replicas.replicas[ORDERS]
+    replica = world.replica
     replica.log.flush()
     cleaner = LogCleaner(
         settings=BrokerSettings(node_id=ME),

@@ -37,7 +37,7 @@ BIG: list[RecordToWrite] = [(5, None, b"many bytes" * 5_000, ())] * 10
 
 async def ready(world: World, codec: Codec, level: int | None = None, **settings: Any) -> None:
     await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-    world.replicas.replicas[ORDERS].log.use(LogSettings(compression=Compression(codec, level), **settings))
+    world.replica.log.use(LogSettings(compression=Compression(codec, level), **settings))
 
 
 async def written(world: World, *batches: bytes) -> list[ProduceAnswer]:
@@ -50,7 +50,7 @@ async def written(world: World, *batches: bytes) -> list[ProduceAnswer]:
 
 
 def stored(world: World) -> bytes:
-    log = world.replicas.replicas[ORDERS].log
+    log = world.replica.log
     return b"".join(log.read(0, 1 << 24, world.log_end()))
 
 
@@ -61,27 +61,24 @@ def decoded(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
 
 @pytest.mark.parametrize("sent", Codec)
 @pytest.mark.parametrize("wanted", Codec)
-def test_all_but_the_codec_stays(sent: Codec, wanted: Codec) -> None:
+@plays(run)
+async def test_all_but_the_codec_stays(world: World, sent: Codec, wanted: Codec) -> None:
     """Records, times, producer and sequences; offsets go on behind the batch before."""
     batch = encode_batch(RECORDS, codec=sent, producer_id=7, producer_epoch=3, base_sequence=0)
     again = encode_batch(RECORDS, codec=sent, producer_id=7, producer_epoch=3, base_sequence=len(RECORDS))
-
-    async def story(world: World) -> None:
-        await ready(world, wanted)
-        answers = await written(world, batch, again)
-        assert [(each.error, each.base_offset) for each in answers] == [(0, 0), (0, len(RECORDS))]
-        before = [check_batch(each) for each in (batch, again)]
-        for (header, records), source, first in zip(decoded(stored(world)), before, (0, len(RECORDS)), strict=True):
-            assert header.codec is wanted
-            same = replace_all(header, source, "attributes", "length", "crc", "base_offset", "leader_epoch")
-            assert same == source
-            found = [(each.timestamp, each.key, each.value, each.headers) for each in records]
-            assert found == RECORDS
-            assert [each.offset for each in records] == list(range(first, first + len(RECORDS)))
-        if sent is wanted:
-            assert stored(world)[PREFIX_SIZE : len(batch)] == batch[PREFIX_SIZE:]
-
-    run(story)
+    await ready(world, wanted)
+    answers = await written(world, batch, again)
+    assert [(each.error, each.base_offset) for each in answers] == [(0, 0), (0, len(RECORDS))]
+    before = [check_batch(each) for each in (batch, again)]
+    for (header, records), source, first in zip(decoded(stored(world)), before, (0, len(RECORDS)), strict=True):
+        assert header.codec is wanted
+        same = replace_all(header, source, "attributes", "length", "crc", "base_offset", "leader_epoch")
+        assert same == source
+        found = [(each.timestamp, each.key, each.value, each.headers) for each in records]
+        assert found == RECORDS
+        assert [each.offset for each in records] == list(range(first, first + len(RECORDS)))
+    if sent is wanted:
+        assert stored(world)[PREFIX_SIZE : len(batch)] == batch[PREFIX_SIZE:]
 
 
 def replace_all(header: BatchHeader, source: BatchHeader, *names: str) -> BatchHeader:
@@ -108,10 +105,10 @@ async def test_batches_that_wait_for_a_thread_keep_their_order(world: World) -> 
 async def test_both_sizes_of_a_batch_count(world: World) -> None:
     """`max.message.bytes` holds for what is sent and for what is written: neither may be larger."""
     await ready(world, Codec.NONE)
-    leader = world.replicas.replicas[ORDERS].leader
+    leader = world.replica.leader
     assert leader is not None
     leader.settings = replace(leader.settings, max_message_bytes=2_000)
-    log = world.replicas.replicas[ORDERS].log
+    log = world.replica.log
     packed = encode_batch(BIG, codec=Codec.GZIP)
     assert len(packed) < 2_000
     assert [each.error for each in await written(world, packed)] == [ErrorCode.MESSAGE_TOO_LARGE]
@@ -141,7 +138,7 @@ async def test_what_is_unsound_is_refused_as_without_it(world: World) -> None:
 async def test_the_time_of_the_append_is_stamped_afterwards(world: World) -> None:
     """LogAppendTime and another codec in one batch, and a CRC that covers both."""
     await ready(world, Codec.ZSTD)
-    leader = world.replicas.replicas[ORDERS].leader
+    leader = world.replica.leader
     assert leader is not None
     leader.settings = replace(leader.settings, log_append_time=True)
     (answer,) = await written(world, encode_batch(RECORDS, codec=Codec.LZ4))
@@ -177,18 +174,17 @@ async def test_no_more_wait_than_there_is_room_for(world: World) -> None:
     assert [each.error for each in await written(world, batch)] == [0]
 
 
-def test_a_codec_that_is_not_there_is_refused_when_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+@plays(run)
+async def test_a_codec_that_is_not_there_is_refused_when_it_is_set(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not when records come; a broker without it says UNSUPPORTED_COMPRESSION_TYPE for each batch."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ValueError, match=r"zstd needs zstandard: pip install 'odradek\[compression\]'"):
         validate_topic_config("compression.type", "zstd")
-
-    async def story(world: World) -> None:
-        await ready(world, Codec.ZSTD)
-        answers = await written(world, encode_batch(RECORDS))
-        assert [each.error for each in answers] == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
-
-    run(story)
+    await ready(world, Codec.ZSTD)
+    answers = await written(world, encode_batch(RECORDS))
+    assert [each.error for each in answers] == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
 
 
 @pytest.mark.parametrize(

@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 from odradek_broker.core.metadata.image import NO_LEADER
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, run
-from tests.broker.test_fetch_session_turns import names, reader
+from tests.broker.replica_world import ME, ONE, World, fetch_frame, fetched, run
+from tests.playing import plays
 
 SEGMENT = "/data/orders-0/00000000000000000000.log"
 BATCH = encode_batch([(0, None, b"a", ())])
 
 
-def test_a_damaged_batch_is_cut_only_when_nobody_counts_on_the_copy_any_more() -> None:
-    """In the ISR it stays as it is: who cut there could be elected without what everybody takes for replicated."""
-    disk = SimDisk(random.Random(1))
+@plays(run)
+async def test_a_damaged_batch_is_cut_only_when_nobody_counts_on_the_copy_any_more(world: World) -> None:
+    """In the ISR it stays as it is: who cut there could be elected without what everybody takes for replicated. No
+    reader gets it as records (G7)."""
+    world.replicas.loaded = True
+    await world.learn(ME, 0, isr=(ME,))
+    replica = world.replica
+    for _ in range(4):
+        world.produce()
+    assert replica.state.high_watermark == 4
+    world.files.disk.flip(SEGMENT, len(BATCH) * 2 + 65)
+    world.cool()
+    assert world.replicas.reports() == []
 
-    async def story(world: World) -> None:
-        world.replicas.loaded = True
-        await world.learn(ME, 0, isr=(ME,))
-        replica = world.replicas.replicas[ORDERS]
-        for _ in range(4):
-            replica.produce(memoryview(BATCH), 1, 1_000, lambda answer: None)
-        assert replica.state.high_watermark == 4
-        disk.flip(SEGMENT, len(BATCH) * 2 + 65)
-        replica.log._tail.clear()
-        assert world.replicas.reports() == []
+    reader = world.fetch_session()
+    reader.put(fetch_frame(2))
+    item, data = await fetched(reader)
+    assert (ErrorCode(item.error_code), len(data)) == (ErrorCode.CORRUPT_MESSAGE, 0)
+    (report,) = world.replicas.reports()
+    assert (report.damaged, report.log_end_offset) == (True, 4)
+    assert replica.trouble.damage
 
-        session, near = reader(world)
-        serving = asyncio.ensure_future(session.run())
-        await near.send(names([(ORDERS, 2)]))
-        await world.clock.sleep(1_000)
-        (report,) = world.replicas.reports()
-        assert (report.damaged, report.log_end_offset) == (True, 4)
-        assert replica.trouble.damage
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-        await world.learn(ONE, 1, isr=(ONE, ME))
-        assert world.log_end() == 4
-        assert [each.damaged for each in world.replicas.reports()] == [True]
-        await world.learn(ONE, 1, isr=(ONE,), version=2)
-        assert world.log_end() == 2
-        assert world.leader(ONE).asked()[-1] == ("orders", 2, 1)
-        assert world.replicas.reports() == []
-        assert not replica.trouble.damage
-
-    run(story, disk)
+    await world.learn(ONE, 1, isr=(ONE, ME))
+    assert world.log_end() == 4
+    assert [each.damaged for each in world.replicas.reports()] == [True]
+    await world.learn(ONE, 1, isr=(ONE,), version=2)
+    assert world.log_end() == 2
+    assert world.leader(ONE).asked()[-1] == ("orders", 2, 1)
+    assert world.replicas.reports() == []
+    assert not replica.trouble.damage
 
 
 def test_a_copy_reports_nothing_from_an_epoch_on_that_has_not_begun() -> None:
@@ -60,7 +55,7 @@ def test_a_copy_reports_nothing_from_an_epoch_on_that_has_not_begun() -> None:
     async def write(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,))
         for _ in range(3):
-            world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 1_000, lambda answer: None)
+            world.produce()
 
     async def report(world: World) -> None:
         world.replicas.loaded = True

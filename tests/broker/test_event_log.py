@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from odradek_broker.config.log_levels import CONTROLLER
-from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.events import EVENT_FILE, OLDER_SUFFIX, EventLog
 from odradek_broker.runtime.replicas.progress import PARTITIONS_AT_ONCE, ProgressLog
 from odradek_broker.runtime.replicas.replica import Replica
@@ -19,7 +18,6 @@ from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.topics import TopicPartition
 
 from tests.broker.replica_world import ME, ORDERS, World, maintenance_of, run
-from tests.broker.test_full_disk import produced
 from tests.playing import plays
 
 
@@ -109,9 +107,9 @@ def test_of_many_partitions_each_has_its_turn() -> None:
 @plays(run)
 async def test_a_broker_writes_its_progress_by_the_clock(world: World) -> None:
     """Beside the checkpoint of high watermarks, in one line of the evidence file."""
-    maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+    maintenance = maintenance_of(world)
     await world.learn(ME, 0)
-    produced(world)
+    world.produce()
     for _ in range(2):
         await maintenance.checkpoint_high_watermarks()
     lines = world.files.open(f"/data/{EVENT_FILE}").pread(0, 1 << 20).splitlines()

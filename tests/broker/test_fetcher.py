@@ -8,7 +8,6 @@ from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
 from odradek_broker.rpc.fetch_session import MAX_HEADER_BYTES
 from odradek_broker.runtime.replicas import fetcher
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
-from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import ME, ONE, THREE, TOPIC_ID, World, answered, run, stored
@@ -40,25 +39,16 @@ async def test_a_request_names_no_more_partitions_than_it_may(world: World, monk
     world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
     await world.clock.sleep(100)
     assert len(world.replicas.replicas) == 42
-    heard(world, ONE)
+    world.leader(ONE).said()
 
     moved = PartitionRegistration((THREE, ME), (THREE,), THREE, 1, 1)
     topic.partitions.update(dict.fromkeys(topic.partitions, moved))
     world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names)))
     await world.clock.sleep(1)
-    forgotten, asked = heard(world, ONE), heard(world, THREE)
+    forgotten, asked = world.leader(ONE).said(), world.leader(THREE).said()
     assert [each.partition for header in forgotten for each in header.forgotten] == list(topic.partitions)
     assert [each.partition for header in asked for each in header.partitions] == list(topic.partitions)
-
-
-def heard(world: World, leader: int) -> list[pb.FetchHeader]:
-    """What a leader heard since the last look."""
-    headers = []
-    while not world.leader(leader).heard.empty():
-        header, _ = split_frame(world.leader(leader).heard.get_nowait())
-        headers.append(pb.FetchHeader.FromString(header))
-        assert len(headers[-1].partitions) + len(headers[-1].forgotten) <= fetcher.MAX_NAMED
-    return headers
+    assert all(len(each.partitions) + len(each.forgotten) <= fetcher.MAX_NAMED for each in forgotten + asked)
 
 
 # --- What a follower makes of an answer that was damaged on its way --------------------------------------------------

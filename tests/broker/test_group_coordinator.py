@@ -43,7 +43,7 @@ class Groups:
             metadata=ImageView(lambda: world.image),
             clock=world.clock,
             files=world.files,
-            spawn=world._spawn,
+            spawn=world.spawn,
             rebalances=Counter(),
         )
         self.world = world

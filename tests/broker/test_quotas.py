@@ -27,7 +27,7 @@ from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.session_world import LEADER, World, batch, fetch_frame, fetched, lead, produce_frame, run
+from tests.broker.replica_world import ME, World, batch_of, fetch_frame, fetched, produce_frame, run
 from tests.playing import plays
 
 BYTES = PRODUCER_BYTE_RATE
@@ -139,29 +139,29 @@ def with_quotas(world: World, **rates: float) -> None:
 @plays(run)
 async def test_a_stream_of_a_producer_beyond_its_quota_is_not_read_until_it_has_waited(world: World) -> None:
     """What it sent is written and answered, with the time for which nothing more is."""
-    lead(world, (LEADER,))
+    await world.learn(ME, 0, isr=(ME,))
     with_quotas(world, producer_byte_rate=100.0)
     writer = world.produce_session()
-    await writer.send(produce_frame(batch(world, bytes(100 * BURST_S))))
-    await writer.send(produce_frame(batch(world, b"later")))
+    await writer.send(produce_frame(batch_of(world, bytes(100 * BURST_S))))
+    await writer.send(produce_frame(batch_of(world, b"later")))
     told = 0
     while not told:
         told = pb.ProduceAnswers.FromString(await writer.recv()).throttle_time_ms
     assert told > 500  # header and batch are more than the value
     await world.clock.sleep(told - 10)
-    assert world.replica.state.log_end_offset == 1
+    assert world.log_end() == 1
     await world.clock.sleep(20)
-    assert world.replica.state.log_end_offset == 2
+    assert world.log_end() == 2
 
 
 @plays(run)
 async def test_a_stream_of_a_consumer_beyond_its_quota_is_answered_later(world: World) -> None:
     """A follower never waits."""
-    lead(world, (LEADER,))
-    writer = world.produce_session()
-    await writer.send(produce_frame(batch(world, bytes(100 * BURST_S + 200)), batch(world, b"later")))
+    await world.learn(ME, 0, isr=(ME,))
+    for value in (bytes(100 * BURST_S + 200), b"later"):
+        world.produce(value)
     with_quotas(world, consumer_byte_rate=100.0)
-    reader, follower = world.fetch_session(follower=False), world.fetch_session(follower=True)
+    reader, follower = world.fetch_session(), world.fetch_session(follower=True)
     await world.clock.sleep(10)
     await reader.send(fetch_frame(0))
     header, data = split_frame(await reader.recv())
@@ -170,17 +170,17 @@ async def test_a_stream_of_a_consumer_beyond_its_quota_is_answered_later(world: 
     assert told > 500
     await reader.send(fetch_frame(2))
     before_ms = world.clock.now_ms()
-    await follower.send(fetch_frame(0, replica_id=2))
+    await follower.send(fetch_frame(0, replica_id=1))
     assert (await fetched(follower))[0].size > 0
     assert world.clock.now_ms() == before_ms
-    await writer.send(produce_frame(batch(world, b"last")))
+    world.produce()
     await fetched(reader)
     assert world.clock.now_ms() - before_ms >= told - 1
     world.throttle.update({})
     for offset in (3, 4):  # the first answer may have been told to wait before
         before_ms = world.clock.now_ms()
         await reader.send(fetch_frame(offset))
-        await writer.send(produce_frame(batch(world, b"free")))
+        world.produce()
         await fetched(reader)
     assert world.clock.now_ms() - before_ms < 100
 

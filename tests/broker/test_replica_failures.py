@@ -13,14 +13,11 @@ import pytest
 from odradek import Admin, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.core.context import ANONYMOUS, RequestContext
+from odradek_broker.core.context import RequestContext
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.process.node import Node
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.metadata import MetadataRequests
-from odradek_broker.requests.offsets import OffsetRequests
-from odradek_broker.requests.records import RecordRequests
-from odradek_broker.rpc.services import OffsetsService, RecordService
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.replicas.manager import ReplicaManager
@@ -32,12 +29,11 @@ from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import broker_pb2 as pb
 
+from tests.broker.replica_world import CALLER, deleted, listed
 from tests.playing import plays
 
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
-CALLER = RequestContext(ANONYMOUS, "GRPC")
 NODE = 1
 CLEAN_SHUTDOWN = f"{LOG_DIRECTORY}/.kafka_cleanshutdown"
 
@@ -199,17 +195,6 @@ async def test_a_log_that_cannot_be_opened_answers_with_a_storage_error(story: S
     assert not story.cluster.nodes[NODE].failed.done()
 
 
-async def list_offset(story: Story, offsets: OffsetsService, tp: TopicPartition) -> pb.ListedOffset:
-    request = pb.ListOffsetsRequest(
-        replica_id=-1,
-        partitions=[
-            pb.ListOffsetsPartition(topic=tp.topic, partition=0, timestamp_ms=1, current_leader_epoch=-1),
-        ],
-    )
-    answer = await offsets.list_offsets(request.SerializeToString(), CALLER)
-    return pb.ListOffsetsResponse.FromString(answer).partitions[0]
-
-
 @plays(with_topics)
 async def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error(story: Story) -> None:
     """The damage is the answer of that partition alone, and the call does not fail."""
@@ -218,10 +203,8 @@ async def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error(story
     segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
     segment.pwritev([b"\xff" * 4], 8)  # the batch's length
     segment.close()
-    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-    assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    listed = await list_offset(story, offsets, GOOD)
-    assert (listed.error_code, listed.offset) == (0, 0)
+    assert await listed(story.replicas, story.files, 1, tp=BAD) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert await listed(story.replicas, story.files, 1, tp=GOOD) == (ErrorCode.NONE, 0)
 
 
 @plays(with_topics)
@@ -230,20 +213,18 @@ async def test_a_look_up_by_time_without_the_codec_is_told_so(story: Story, monk
     await story.write(BAD, "zstd")
     await story.write(GOOD)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-    assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert (await list_offset(story, offsets, GOOD)).error_code == 0
+    assert await listed(story.replicas, story.files, 1, tp=BAD) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
+    assert await listed(story.replicas, story.files, 1, tp=GOOD) == (ErrorCode.NONE, 0)
 
 
 @plays(with_topics)
 async def test_a_leader_that_was_replaced_during_a_look_up_says_so(story: Story) -> None:
     """What it found belongs to a term that is over."""
     await story.write(GOOD)
-    offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
-    asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
+    asked = asyncio.ensure_future(listed(story.replicas, story.files, 1, tp=GOOD))
     await asyncio.sleep(0)  # it is in its thread now
     story.replica(GOOD).take_role(None)
-    assert (await asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await asked)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @plays(with_topics)
@@ -251,13 +232,8 @@ async def test_delete_records_of_an_offline_replica_is_a_storage_error(story: St
     """The log start of a log that cannot be trusted is not moved."""
     await story.write(BAD)
     story.replica(BAD).take_offline("its log is damaged")
-    service = RecordService(RecordRequests(replicas=story.replicas, broker_id=NODE))
-    request = pb.DeleteRecordsRequest(
-        partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]
-    )
-    answer = await service.delete_records(request.SerializeToString(), CALLER)
-    deleted = [(each.error_code, each.low_watermark) for each in pb.DeleteRecordsResponse.FromString(answer).partitions]
-    assert deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
+    assert await deleted(story.replicas, -1, tp=BAD) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert await deleted(story.replicas, -1, tp=GOOD) == (ErrorCode.NONE, 0)
 
 
 async def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:

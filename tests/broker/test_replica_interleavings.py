@@ -10,13 +10,12 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
+from odradek_broker.core.partition.messages import IsrAnswer
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, Waiter, World, run
+from tests.broker.replica_world import ME, ONE, THREE, Waiter, World, batch_of, run
 from tests.playing import plays
 from tests.seeds import seeds
 
@@ -51,7 +50,7 @@ class Partition:
 
     @property
     def replica(self) -> Replica:
-        return self.world.replicas.replicas[ORDERS]
+        return self.world.replica
 
     async def begin(self) -> None:
         self.world.image.topic_configs["orders"] = {"min.insync.replicas": str(self.random.choice([1, 2]))}
@@ -95,8 +94,8 @@ class Partition:
                 request.required_offset = max(request.required_offset, told.base_offset + 1)
                 assert all(self.ends[each] >= request.required_offset for each in self.isr if each != ME), self.isr
 
-        batch = encode_batch([(self.world.clock.wall_ms(), None, b"v", ())])
-        self.replica.produce(memoryview(batch), -1, self.random.choice([50, 2_000, 30_000]), answer)
+        sent = memoryview(batch_of(self.world))
+        self.replica.produce(sent, -1, self.random.choice([50, 2_000, 30_000]), answer)
         if not request.answers or request.answers[0] is ErrorCode.NONE:
             request.required_offset = before + 1
         self.epochs += [self.epoch] * (self.replica.state.log_end_offset - len(self.epochs))
@@ -107,9 +106,7 @@ class Partition:
             return
         end = self.ends[follower]
         last_epoch = self.epochs[end - 1] if end else -1
-        decision = self.replica.fetch_as_follower(
-            FollowerFetch(follower, 100 + follower, end, self.epoch, last_epoch, 0)
-        )
+        decision = self.world.fetched_by(follower, end, epoch=self.epoch, last=last_epoch)
         assert decision.error is ErrorCode.NONE, decision
         assert decision.diverging is None, decision
         if follower in self.waiting:

@@ -7,16 +7,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
 from odradek_broker.core.partition.isr_proposal import RETRY_BACKOFF_MS
-from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
-from odradek_broker.requests.records import RecordRequests
-from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.rpc.services import RecordService
+from odradek_broker.core.partition.messages import IsrAnswer
 from odradek_broker.runtime.replicas.manager import HOSTED_AT_ONCE, PREPARED_AT_ONCE, ReplicaManager
-from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogCorrupted, StorageError
@@ -24,25 +19,22 @@ from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch, read_header
+from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
 from tests.broker.replica_world import (
-    CALLER,
     ME,
     ONE,
     ORDERS,
     THREE,
     TOPIC_ID,
+    Reader,
     Waiter,
     World,
     answered,
-    fetch_requests,
+    deleted,
     maintenance_of,
     run,
     stored,
@@ -100,7 +92,7 @@ async def test_metadata_that_were_left_behind_change_no_role(world: World) -> No
     await world.learn(ONE, 1, version=2)
     assert world.leader(ONE).asked() == [("orders", 0, 1)]
     await world.learn(ME, 0, version=1)
-    replica = world.replicas.replicas[ORDERS]
+    replica = world.replica
     assert replica.leader is None
     assert replica.registration is not None
     assert (replica.registration.leader, replica.registration.partition_epoch) == (ONE, 2)
@@ -146,9 +138,7 @@ async def test_a_broker_that_stays_follows_whoever_leads(world: World) -> None:
 async def test_a_replica_that_moved_away_answers_and_leaves_its_log_to_be_deleted(world: World) -> None:
     """Not a replica any more: who waits is told, the directory is renamed, nothing is fetched (R-105)."""
     await world.learn(ME, 0)
-    answers: list[ProduceAnswer] = []
-    batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-    world.replicas.replicas[ORDERS].produce(memoryview(batch), -1, 30_000, answers.append)
+    answers = world.produce(acks=-1)
     assert answers == []
     await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
     assert [each.error for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -179,29 +169,15 @@ async def test_a_fetch_for_another_topic_of_the_same_name_is_refused(
 ) -> None:
     """The name may have been given to a new topic: its records are not these (R-35, R-107, PA-46)."""
     await world.learn(ME, 0)
-    session = FetchSession(
-        SimFabric(world.loop, random.Random(5)).connect("b3", "b2", "b3", "b2").other,
-        fetch_requests(world),
-        CALLER,
-        limits=SessionLimits(1_000_000),
-        follower=True,
-    )
-    replica = world.replicas.replicas[ORDERS]
-    batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-    replica.produce(memoryview(batch), 1, 30_000, lambda answer: None)
-    header = pb.FetchHeader(replica_id=THREE, replica_epoch=100 + THREE, max_wait_ms=500, min_bytes=1)
-    header.partitions.add(
-        topic="orders", partition=0, fetch_offset=0, last_fetched_epoch=-1, topic_id=topic_id, max_bytes=1_000
-    )
-    session.on_message(pack_frame(header.SerializeToString(), ()))
-    frame = session.gather()
-    assert frame is not None
-    (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
+    follower = Reader(world, follower=True)
+    world.produce()
+    follower.asks(0, topic_id=topic_id)
+    (item,) = follower.gets()
     assert ErrorCode(item.error_code) is expected
     assert (item.size > 0) == (expected is ErrorCode.NONE)
-    leader = replica.leader
+    leader = world.replica.leader
     assert leader is not None
-    remote = leader.replicas.by_id.get(THREE)
+    remote = leader.replicas.by_id.get(ONE)
     assert remote is not None
     assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
 
@@ -210,7 +186,7 @@ async def test_a_fetch_for_another_topic_of_the_same_name_is_refused(
 async def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there(world: World) -> None:
     """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21, KAFKA-14334)."""
     await world.learn(ONE, 0)
-    consumer = Waiter(world.replicas.replicas[ORDERS], follower=False)
+    consumer = Waiter(world.replica, follower=False)
     await answered(world, ONE, stored(0, epoch=0), epoch=0)
     assert (world.log_end(), consumer.woken) == (1, 0)
     await answered(world, ONE, epoch=0, offset=1, high_watermark=1)
@@ -221,7 +197,7 @@ async def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there(world:
 async def test_a_removed_partition_ignores_the_answer_that_was_on_its_way(world: World) -> None:
     """The topic was deleted while the leader answered: nothing happens (R-80, FE-06)."""
     await world.learn(ONE, 0)
-    replica: Replica = world.replicas.replicas[ORDERS]
+    replica: Replica = world.replica
     await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
     await answered(world, ONE, stored(0), epoch=0)
     await answered(world, ONE, epoch=0, diverging=True, diverging_epoch=0)
@@ -262,7 +238,7 @@ def test_a_log_that_lacks_what_it_had_says_so_at_every_start_until_it_is_mended(
             await world.learn(ONE, 0, isr=isr)
             assert world.log_end() == records_left
             assert [(each.log_end_offset, each.damaged) for each in world.replicas.reports()] == expected
-            maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+            maintenance = maintenance_of(world)
             await maintenance.checkpoint_high_watermarks()
             await maintenance.checkpoint_recovery_points()
             world.files.detach()
@@ -358,8 +334,8 @@ async def test_new_logs_go_by_the_metadata_of_when_their_turn_has_come(world: Wo
 async def test_a_replica_that_goes_offline_proposes_nothing_any_more(world: World) -> None:
     """A retry that was due on it is over: nobody makes it, and if its timer went on, it would do so without a pause."""
     await world.learn(ME, 0, isr=(ME,))
-    replica = world.replicas.replicas[ORDERS]
-    replica.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+    replica = world.replica
+    world.fetched_by(ONE, 0)
     (proposal,) = world.proposals
     world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.NOT_CONTROLLER))
     world.replicas.storage_failed(replica, LogCorrupted("0.log", 7, 1, "checksum"))
@@ -374,49 +350,28 @@ async def test_a_replica_that_goes_offline_proposes_nothing_any_more(world: Worl
 async def test_a_replica_that_is_removed_is_not_waited_for(world: World) -> None:
     """When the last replica that had not cut its log leaves the list, whoever waited for it is answered (R-102)."""
     await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE, ONE))
-    replica = world.replicas.replicas[ORDERS]
-    batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
-    replica.produce(batch, 1, 30_000, lambda answer: None)
-    deleted: list[ErrorCode] = []
-    replica.delete_records(1, 30_000, deleted.append)
+    world.produce()
+    answers: list[ErrorCode] = []
+    world.replica.delete_records(1, 30_000, answers.append)
     await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE), version=1)
-    assert deleted == []
+    assert answers == []
     await world.learn(ME, 0, isr=(ME,), replicas=(ME,), version=2)
-    assert deleted == [ErrorCode.NONE]
+    assert answers == [ErrorCode.NONE]
 
 
 @plays(run)
 async def test_a_leadership_that_ends_in_the_same_moment_is_not_waited_for(world: World) -> None:
     """A request whose log start is cut already, and that does not wait yet, hears of it as those do that wait."""
     await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
-    batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
-    world.replicas.replicas[ORDERS].produce(batch, 1, 30_000, lambda answer: None)
-    request = pb.DeleteRecordsRequest(timeout_ms=30_000)
-    request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=0)
-    service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
-    answering = asyncio.ensure_future(service.delete_records(request.SerializeToString(), CALLER))
+    world.produce()
+    answering = asyncio.ensure_future(deleted(world.replicas, 0))
     await asyncio.sleep(0)
     await world.learn(ONE, 1, replicas=(ME, ONE))
     assert answering.done()
-    (deleted,) = pb.DeleteRecordsResponse.FromString(answering.result()).partitions
-    assert ErrorCode(deleted.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answering.result()[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 # --- DeleteRecords is for the leader: who follows, or has no replica at all, cuts nothing (R-111, R-161) -------------
-
-
-ELSEWHERE = TopicPartition("elsewhere", 0)
-
-
-async def delete(world: World, tp: TopicPartition, offset: int) -> tuple[ErrorCode, int]:
-    """What the broker answers: the error, and how far all live replicas have cut."""
-    request = pb.DeleteRecordsRequest(
-        partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=tp.partition, offset=offset)]
-    )
-    service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
-    answer = await service.delete_records(request.SerializeToString(), CALLER)
-    (deleted,) = pb.DeleteRecordsResponse.FromString(answer).partitions
-    return ErrorCode.from_number(deleted.error_code), deleted.low_watermark
 
 
 @plays(run)
@@ -424,15 +379,16 @@ async def test_only_the_leader_deletes_records(world: World) -> None:
     """A leader cuts; once another one leads the same request is NOT_LEADER_OR_FOLLOWER, and the log stays (R-111)."""
     await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
     world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
-    replica = world.replicas.replicas[ORDERS]
-    for value in (b"a", b"b"):
-        batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
-        replica.produce(batch, 1, 30_000, lambda answer: None)
-    assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
+    for _ in range(2):
+        world.produce()
+    assert await deleted(world.replicas, 1) == (ErrorCode.NONE, 1)
     await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
-    assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    assert replica.state.log_start_offset == 1
-    assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert await deleted(world.replicas, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert world.replica.state.log_start_offset == 1
+    assert await deleted(world.replicas, 1, tp=TopicPartition("elsewhere", 0)) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        -1,
+    )
 
 
 # --- Whoever needs it is told that this broker begins to lead a partition, and that it ceases to ---------------------
@@ -499,6 +455,6 @@ async def test_every_end_of_a_leadership_is_told_once(world: World, end: str) ->
         gone = TopicDeleted(ORDERS.topic, TOPIC_ID, (0,))
         world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
     elif end == "failed":
-        world.replicas.storage_failed(world.replicas.replicas[ORDERS], StorageError("one bad log"))
+        world.replicas.storage_failed(world.replica, StorageError("one bad log"))
     await world.replicas.stop()
     assert made.heard == [("began", 0, True), ("ceased", -1, True)]

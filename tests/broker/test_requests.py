@@ -23,31 +23,20 @@ from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import Cluster
 from tests.broker.controller_images import add_topic, image_of, partition_of
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
 from tests.playing import plays
 
 OTHER_ID = bytes([9] * 16)
 PAYMENTS = TopicPartition("payments", 0)
-BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
+BATCH = encode_batch([(0, None, b"a", ())])
 
 
 def of(tp: TopicPartition = ORDERS, offset: int = 0, *, max_bytes: int = 1_000_000) -> FetchPartition:
     return FetchPartition(tp, b"", offset, -1, -1, -1, max_bytes)
 
 
-def produce(world: World, count: int = 1, tp: TopicPartition = ORDERS) -> None:
-    for _ in range(count):
-        world.replicas.replicas[tp].produce(memoryview(BATCH), 1, 30_000, lambda answer: None)
-
-
 def size(fetched: FetchedPartition) -> int:
     return sum(map(len, fetched.buffers))
-
-
-async def leads(world: World, *tps: TopicPartition) -> None:
-    """This broker is the only replica of these partitions."""
-    for number, tp in enumerate(tps):
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,), tp=tp, topic_id=bytes([number] * 16))
 
 
 @plays(run)
@@ -67,49 +56,47 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_not_appended(world:
 async def test_a_client_writes_nothing_into_an_internal_topic(world: World) -> None:
     """INVALID_TOPIC_EXCEPTION, as in Kafka; the broker itself writes there."""
     offsets = TopicPartition(OFFSETS_TOPIC, 0)
-    await leads(world, offsets)
+    await world.lead(OFFSETS_TOPIC)
     requests = world.produce_requests()
     answers: list[ProduceAnswer] = []
     requests.append(CALLER, offsets, b"", memoryview(BATCH), 1, 0, answers.append)
     assert [answer.error for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    produce(world, 1, offsets)
+    world.produce(tp=offsets)
     assert world.replicas.replicas[offsets].state.log_end_offset == 1
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+@plays(run)
+async def test_a_compacted_topic_takes_no_record_without_a_key(world: World) -> None:
     """INVALID_RECORD (K-85) by both protocols; large and compressed batches are looked into in their turn."""
 
     def made(*keys: bytes | None, codec: Codec = Codec.NONE, size: int = 10) -> memoryview:
         return memoryview(encode_batch([(0, key, b"v" * size, ()) for key in keys], codec=codec))
 
-    async def story(world: World) -> None:
-        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        log = world.replicas.replicas[ORDERS].log
-        log.use(LogSettings(compaction=CompactionSettings()))
-        requests = world.produce_requests()
-        answers: list[ProduceAnswer] = []
-        batches = [
-            made(b"k", b""),
-            made(b"k", None),
-            made(b"k", None, b"k", codec=Codec.GZIP),
-            made(b"k", codec=Codec.GZIP),
-            made(b"k", size=100_000),
-            made(b"k"),
-            made(None, size=100_000),
-        ]
-        damaged = bytearray(made(b"k"))
-        damaged[61] ^= 0x40  # the record's length
-        damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
-        for batch in (*batches, memoryview(damaged)):
-            requests.append(CALLER, ORDERS, b"", batch, 1, 0, answers.append)
-        await world.clock.sleep(1_000)
-        refused = [(place, each.message) for place, each in enumerate(answers) if each.error]
-        assert [each.error for each in answers if each.error] == [ErrorCode.INVALID_RECORD] * 4
-        assert [place for place, _ in refused] == [1, 2, 6, 7]
-        assert "record 1 has no key, and the topic is compacted" in refused[0][1]
-        assert [each.base_offset for each in answers if not each.error] == [0, 2, 3, 4]
-
-    run(story)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    log = world.replica.log
+    log.use(LogSettings(compaction=CompactionSettings()))
+    requests = world.produce_requests()
+    answers: list[ProduceAnswer] = []
+    batches = [
+        made(b"k", b""),
+        made(b"k", None),
+        made(b"k", None, b"k", codec=Codec.GZIP),
+        made(b"k", codec=Codec.GZIP),
+        made(b"k", size=100_000),
+        made(b"k"),
+        made(None, size=100_000),
+    ]
+    damaged = bytearray(made(b"k"))
+    damaged[61] ^= 0x40  # the record's length
+    damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+    for batch in (*batches, memoryview(damaged)):
+        requests.append(CALLER, ORDERS, b"", batch, 1, 0, answers.append)
+    await world.clock.sleep(1_000)
+    refused = [(place, each.message) for place, each in enumerate(answers) if each.error]
+    assert [each.error for each in answers if each.error] == [ErrorCode.INVALID_RECORD] * 4
+    assert [place for place, _ in refused] == [1, 2, 6, 7]
+    assert "record 1 has no key, and the topic is compacted" in refused[0][1]
+    assert [each.base_offset for each in answers if not each.error] == [0, 2, 3, 4]
 
 
 @plays(run)
@@ -128,12 +115,12 @@ async def test_a_produce_waits_five_minutes_at_most(world: World) -> None:
 @plays(run)
 async def test_a_fetch_answers_every_partition_in_the_order_of_the_request(world: World) -> None:
     """With records, with none, and not here at all: the error is told at once (R-121)."""
-    await leads(world, ORDERS, PAYMENTS)
-    produce(world, tp=PAYMENTS)
+    await world.lead("orders", "payments")
+    world.produce(tp=PAYMENTS)
     nowhere = TopicPartition("nowhere", 0)
     request = FetchRequest([of(), of(nowhere), of(PAYMENTS)], 60_000, 1_000_000, 1_000_000)
     begin_ms = world.clock.now_ms()
-    empty, unknown, full = await fetch_requests(world).fetch(CALLER, request)
+    empty, unknown, full = await world.fetch_requests().fetch(CALLER, request)
     assert world.clock.now_ms() == begin_ms
     assert (empty.topic_partition, empty.decision.error, size(empty)) == (ORDERS, ErrorCode.NONE, 0)
     assert (unknown.topic_partition, unknown.decision.error) == (nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -144,13 +131,13 @@ async def test_a_fetch_answers_every_partition_in_the_order_of_the_request(world
 @plays(run)
 async def test_a_fetch_waits_for_its_minimum_over_all_partitions(world: World, min_bytes: int, appends: int) -> None:
     """Each append wakes it; it is answered with everything that is there by then (R-121, R-122)."""
-    await leads(world, ORDERS, PAYMENTS)
+    await world.lead("orders", "payments")
     request = FetchRequest([of(), of(PAYMENTS)], 60_000, min_bytes, 1_000_000)
-    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    answering = asyncio.ensure_future(world.fetch_requests().fetch(CALLER, request))
     for number in range(appends):
         await world.clock.sleep(100)
         assert not answering.done(), number
-        produce(world, tp=(ORDERS, PAYMENTS)[number % 2])
+        world.produce(tp=(ORDERS, PAYMENTS)[number % 2])
     await world.clock.sleep(1)
     assert answering.done()
     assert sum(map(size, answering.result())) == appends * len(BATCH)
@@ -159,11 +146,11 @@ async def test_a_fetch_waits_for_its_minimum_over_all_partitions(world: World, m
 @plays(run)
 async def test_a_fetch_ends_when_its_time_is_over(world: World) -> None:
     """With less than it wanted, or with nothing; a fetch that has no time to wait is answered at once (R-121)."""
-    await leads(world, ORDERS)
-    produce(world)
+    await world.lead("orders")
+    world.produce()
     for wait_ms, offset, found in ((700, 0, len(BATCH)), (700, 1, 0), (0, 1, 0)):
         begin_ms = world.clock.now_ms()
-        (fetched,) = await fetch_requests(world).fetch(
+        (fetched,) = await world.fetch_requests().fetch(
             CALLER, FetchRequest([of(offset=offset)], wait_ms, 1_000_000, 1_000_000)
         )
         assert (world.clock.now_ms() - begin_ms, size(fetched)) == (wait_ms, found)
@@ -172,22 +159,23 @@ async def test_a_fetch_ends_when_its_time_is_over(world: World) -> None:
 @plays(run)
 async def test_the_first_partition_that_has_records_gives_a_whole_batch(world: World) -> None:
     """Whatever the limits say (KIP-74); the others give what still fits."""
-    await leads(world, ORDERS, PAYMENTS)
-    produce(world, 3)
-    produce(world, 3, tp=PAYMENTS)
+    await world.lead("orders", "payments")
+    for tp in (ORDERS, PAYMENTS) * 3:
+        world.produce(tp=tp)
     for max_bytes, found in ((1, [1, 0]), (2 * len(BATCH), [2, 0]), (4 * len(BATCH), [3, 1])):
         request = FetchRequest([of(), of(PAYMENTS)], 0, 1, max_bytes)
-        answer = await fetch_requests(world).fetch(CALLER, request)
+        answer = await world.fetch_requests().fetch(CALLER, request)
         assert [size(each) // len(BATCH) for each in answer] == found, max_bytes
 
 
 @plays(run)
 async def test_records_that_are_no_longer_in_memory_are_read_away_from_the_loop(world: World) -> None:
     """They count as enough, since they are as a rule much."""
-    await leads(world, ORDERS)
-    produce(world, 3)
-    world.replicas.replicas[ORDERS].log._tail.clear()
-    (fetched,) = await fetch_requests(world).fetch(CALLER, FetchRequest([of()], 60_000, 1_000_000, 1_000_000))
+    await world.lead("orders")
+    for _ in range(3):
+        world.produce()
+    world.cool()
+    (fetched,) = await world.fetch_requests().fetch(CALLER, FetchRequest([of()], 60_000, 1_000_000, 1_000_000))
     assert size(fetched) == 3 * len(BATCH)
 
 
@@ -196,7 +184,7 @@ async def test_a_change_of_leader_ends_the_wait_and_names_the_new_one(world: Wor
     """R-121; what a consumer needs to go on (KIP-951)."""
     await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
     request = FetchRequest([of()], 60_000, 1, 1_000_000)
-    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    answering = asyncio.ensure_future(world.fetch_requests().fetch(CALLER, request))
     await world.clock.sleep(100)
     await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
     await world.clock.sleep(1)
@@ -208,14 +196,14 @@ async def test_a_change_of_leader_ends_the_wait_and_names_the_new_one(world: Wor
 @plays(run)
 async def test_a_fetch_that_is_given_up_leaves_nothing_behind(world: World) -> None:
     """A client that hangs up is not waited for any more."""
-    await leads(world, ORDERS)
+    await world.lead("orders")
     request = FetchRequest([of()], 60_000, 1, 1_000_000)
-    answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+    answering = asyncio.ensure_future(world.fetch_requests().fetch(CALLER, request))
     await world.clock.sleep(100)
-    assert world.replicas.replicas[ORDERS].waiting_fetches == 1
+    assert world.replica.waiting_fetches == 1
     answering.cancel()
     await asyncio.gather(answering, return_exceptions=True)
-    assert world.replicas.replicas[ORDERS].waiting_fetches == 0
+    assert world.replica.waiting_fetches == 0
 
 
 async def test_metadata_finds_topics_by_their_ids() -> None:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Coroutine
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
-from odradek_broker.core.partition.messages import FollowerFetch, TruncationMode
+from odradek_broker.core.partition.messages import TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.process.wiring import controller_settings
-from odradek_broker.requests.offsets import OffsetRequests
-from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.rpc.services import OffsetsService
 from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
-from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
@@ -29,25 +22,23 @@ from odradek_proto.formats import (
     decode_leader_epochs,
     decode_offset_checkpoint,
 )
-from odradek_proto.records import encode_batch, iter_batches
-from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.records import iter_batches
 from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
 from tests.broker.replica_world import (
-    CALLER,
     ME,
     ONE,
     ORDERS,
     THREE,
     TOPIC_ID,
     Leaders,
+    Reader,
     Waiter,
     World,
     answered,
-    fetch_requests,
+    listed,
     maintenance_of,
     run,
     stored,
@@ -83,23 +74,6 @@ def use(world: World, mode: TruncationMode) -> None:
     world.replicas._settings = replace(world.replicas._settings, odradek_truncation_mode=mode.value)
 
 
-def replica_of(world: World) -> Replica:
-    return world.replicas.replicas[ORDERS]
-
-
-def produced(world: World, value: bytes = b"a", acks: int = 1, tp: TopicPartition = ORDERS) -> list[ProduceAnswer]:
-    """One record is sent; what it was answered is in the list, later if not now."""
-    answers: list[ProduceAnswer] = []
-    batch = encode_batch([(world.clock.wall_ms(), None, value, ())])
-    world.replicas.replicas[tp].produce(memoryview(batch), acks, 30_000, answers.append)
-    return answers
-
-
-def fetched_by(world: World, broker_id: int, offset: int, *, epoch: int = 0) -> ErrorCode:
-    """A follower names its position."""
-    return replica_of(world).fetch_as_follower(FollowerFetch(broker_id, 100 + broker_id, offset, epoch, -1, 0)).error
-
-
 def epochs_on_disk(world: World) -> list[tuple[int, int]]:
     content = read_file(world.files, f"/data/orders-0/{LEADER_EPOCH_CHECKPOINT}")
     assert content is not None
@@ -113,8 +87,7 @@ def epochs_on_disk(world: World) -> list[tuple[int, int]]:
 async def test_who_does_not_lead_does_not_judge_the_batch(world: World) -> None:
     """A producer is sent to the leader first, whatever is wrong with its batch (R-10)."""
     await world.learn(ONE, 0)
-    answers: list[ProduceAnswer] = []
-    replica_of(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
+    answers = world.produce(batch=b"no batch at all")
     assert [(each.error, each.leader_id) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, ONE)]
 
 
@@ -122,9 +95,9 @@ async def test_who_does_not_lead_does_not_judge_the_batch(world: World) -> None:
 async def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader(world: World) -> None:
     """What followers and consumers read is what the leader stamped, not what the producer sent (R-12)."""
     await world.learn(ME, 3, isr=(ME,))
-    produced(world)
-    produced(world)
-    data = b"".join(replica_of(world).log.read(0, 1_000_000, 2))
+    world.produce()
+    world.produce()
+    data = b"".join(world.replica.log.read(0, 1_000_000, 2))
     assert [(each.base_offset, each.leader_epoch) for _, each in iter_batches(data)] == [(0, 3), (1, 3)]
 
 
@@ -133,9 +106,9 @@ async def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader(wo
 async def test_who_is_answered_and_when(world: World, acks: int) -> None:
     """acks=0 never, acks=1 after the leader's append, acks=all when the other members have it too (R-13)."""
     await world.learn(ME, 0, isr=(ME, ONE))
-    answers = produced(world, acks=acks)
+    answers = world.produce(acks=acks)
     assert len(answers) == (1 if acks == 1 else 0)
-    fetched_by(world, ONE, 1)
+    world.fetched_by(ONE, 1)
     assert [each.error for each in answers] == ([] if acks == 0 else [ErrorCode.NONE])
 
 
@@ -144,7 +117,7 @@ async def test_a_leader_that_is_alone_by_assignment_needs_no_session(world: Worl
     """Nobody can replace the leader of a partition with one replica (R-112)."""
     world.replicas._session_gone_ms = lambda: 60_000
     await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-    assert [each.error for each in produced(world, acks=-1)] == [ErrorCode.NONE]
+    assert [each.error for each in world.produce(acks=-1)] == [ErrorCode.NONE]
 
 
 @plays(run)
@@ -152,9 +125,9 @@ async def test_a_lonely_leader_answers_nobody_until_its_session_is_back(world: W
     """Neither the next append nor the passing of time answers those that wait; the session does (R-112)."""
     world.replicas._session_gone_ms = lambda: 60_000
     await world.learn(ME, 0, isr=(ME,))
-    waiting = produced(world, acks=-1)
-    produced(world, acks=1)
-    assert (replica_of(world).state.high_watermark, waiting) == (2, [])
+    waiting = world.produce(acks=-1)
+    world.produce(acks=1)
+    assert (world.replica.state.high_watermark, waiting) == (2, [])
     world.replicas._session_gone_ms = lambda: 0
     world.replicas.session_returned()
     assert [each.error for each in waiting] == [ErrorCode.NONE]
@@ -165,11 +138,11 @@ async def test_a_leader_that_waits_for_a_proposed_member_is_not_alone(world: Wor
     """Whoever it has proposed needs the record too, and would not fetch from a leader that was replaced (R-112)."""
     world.replicas._session_gone_ms = lambda: 60_000
     await world.learn(ME, 0, isr=(ME,))
-    fetched_by(world, ONE, 0)
+    world.fetched_by(ONE, 0)
     assert len(world.proposals) == 1
-    waiting = produced(world, acks=-1)
+    waiting = world.produce(acks=-1)
     assert waiting == []
-    fetched_by(world, ONE, 1)
+    world.fetched_by(ONE, 1)
     assert [each.error for each in waiting] == [ErrorCode.NONE]
 
 
@@ -182,7 +155,7 @@ async def test_a_waiting_replica_is_proposed_when_metadata_unfence_it(world: Wor
     await world.learn(ME, 0, isr=(ME,))
     known = world.image.brokers[ONE]
     world.image.brokers[ONE] = replace(known, fenced=True)
-    fetched_by(world, ONE, 0)
+    world.fetched_by(ONE, 0)
     assert world.proposals == []
     world.image.brokers[ONE] = known
     world.replicas.apply(world.image, MetadataDelta(brokers={ONE: None}))
@@ -194,20 +167,11 @@ async def test_a_lower_minimum_frees_the_high_watermark(world: World) -> None:
     """Settings come as metadata: who waits for enough members looks again (R-21, R-23)."""
     world.image.topic_configs["orders"] = {"min.insync.replicas": "2"}
     await world.learn(ME, 0, isr=(ME,))
-    produced(world)
-    assert replica_of(world).state.high_watermark == 0
+    world.produce()
+    assert world.replica.state.high_watermark == 0
     world.image.topic_configs["orders"] = {"min.insync.replicas": "1"}
     world.replicas.apply(world.image, MetadataDelta(topic_configs={"orders": None}))
-    assert replica_of(world).state.high_watermark == 1
-
-
-async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: int = -1) -> tuple[ErrorCode, int]:
-    """What ListOffsets answers."""
-    request = pb.ListOffsetsRequest(replica_id=replica)
-    request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=epoch)
-    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
-    answer = pb.ListOffsetsResponse.FromString(await service.list_offsets(request.SerializeToString(), CALLER))
-    return ErrorCode(answer.partitions[0].error_code), answer.partitions[0].offset
+    assert world.replica.state.high_watermark == 1
 
 
 @plays(run)
@@ -217,42 +181,28 @@ async def test_a_new_leader_hides_nothing_but_the_end(world: World) -> None:
     await answered(world, ONE, stored(0, 2), epoch=0, offset=0, high_watermark=1)
     await world.learn(ME, 1)
     hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
-    assert await listed(world, -2) == (ErrorCode.NONE, 0)
-    assert await listed(world, -1) == hidden
-    assert await listed(world, -1, replica=ONE) == (ErrorCode.NONE, 2)
-    assert await listed(world, 0) == (ErrorCode.NONE, 0)
-    assert await listed(world, 1) == hidden
-    assert await listed(world, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
+    assert await listed(world.replicas, world.files, -2) == (ErrorCode.NONE, 0)
+    assert await listed(world.replicas, world.files, -1) == hidden
+    assert await listed(world.replicas, world.files, -1, replica_id=ONE) == (ErrorCode.NONE, 2)
+    assert await listed(world.replicas, world.files, 0) == (ErrorCode.NONE, 0)
+    assert await listed(world.replicas, world.files, 1) == hidden
+    assert await listed(world.replicas, world.files, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
     for broker_id in (ONE, THREE):
-        fetched_by(world, broker_id, 2, epoch=1)
-    assert await listed(world, -1) == (ErrorCode.NONE, 2)
-    assert await listed(world, 1) == (ErrorCode.NONE, -1)
+        world.fetched_by(broker_id, 2, epoch=1)
+    assert await listed(world.replicas, world.files, -1) == (ErrorCode.NONE, 2)
+    assert await listed(world.replicas, world.files, 1) == (ErrorCode.NONE, -1)
 
 
 @plays(run)
 async def test_only_the_first_partition_of_an_answer_may_pass_the_limit(world: World) -> None:
     """One batch goes out however small the limit is; what comes behind it respects what is left (R-39)."""
-    names = ("large", "small")
-    for name in names:
-        tp = TopicPartition(name, 0)
-        await world.learn(ME, 0, isr=(ME,), tp=tp, topic_id=name.rjust(16).encode())
-        produced(world, bytes(800), tp=tp)
-    session = FetchSession(
-        SimFabric(world.loop, random.Random(5)).connect("client", "b2", "client", "b2").other,
-        fetch_requests(world),
-        CALLER,
-        limits=SessionLimits(1_000_000),
-    )
-    sizes = []
-    for max_bytes in (1_000, 10, 10_000):
-        header = pb.FetchHeader(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=max_bytes)
-        for name in names:
-            header.partitions.add(topic=name, partition=0, current_leader_epoch=0, last_fetched_epoch=-1)
-        session.on_message(pack_frame(header.SerializeToString(), ()))
-        frame = session.gather()
-        assert frame is not None
-        answer = pb.FetchAnswerHeader.FromString(split_frame(frame)[0])
-        sizes.append([each.size > 800 for each in answer.partitions])
+    tps = await world.lead("large", "small")
+    for tp in tps:
+        world.produce(bytes(800), tp=tp)
+    reader, sizes = Reader(world), []
+    for answer_bytes in (1_000, 10, 10_000):
+        reader.asks(dict.fromkeys(tps, 0), answer_bytes=answer_bytes)
+        sizes.append([each.size > 800 for each in reader.gets()])
     assert sizes == [[True], [True], [True, True]]
 
 
@@ -260,55 +210,39 @@ async def test_only_the_first_partition_of_an_answer_may_pass_the_limit(world: W
 async def test_an_offline_leader_takes_no_acknowledgement(world: World) -> None:
     """What it cannot read it does not answer for, and the position that was named does not count (R-35, R-36)."""
     await world.learn(ME, 0, isr=(ME, ONE))
-    produced(world)
-    replica_of(world).take_offline("its log is damaged")
-    assert fetched_by(world, ONE, 1) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert replica_of(world).state.high_watermark == 0
-
-
-async def keep(world: World, settings: BrokerSettings, story: Coroutine[None, None, None]) -> None:
-    """A story of a broker that does its duties by the clock."""
-    maintenance = maintenance_of(world, settings)
-    duties = [asyncio.ensure_future(duty()) for duty in maintenance.duties()]
-    await story
-    for duty in duties:
-        duty.cancel()
-    await asyncio.gather(*duties, return_exceptions=True)
+    world.produce()
+    world.replica.take_offline("its log is damaged")
+    assert world.fetched_by(ONE, 1).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.replica.state.high_watermark == 0
 
 
 @plays(run)
 async def test_high_watermarks_are_checkpointed_by_the_clock(world: World) -> None:
     """Every replica.high.watermark.checkpoint.interval.ms, whatever else has its own period (R-31)."""
     path = f"/data/{REPLICATION_OFFSET_CHECKPOINT}"
-
-    async def told() -> None:
-        await world.learn(ME, 0, isr=(ME,))
-        for expected in (1, 2):
-            produced(world)
-            before = read_file(world.files, path)
-            await world.clock.sleep(2_900)
-            assert read_file(world.files, path) == before
-            await world.clock.sleep(200)
-            content = read_file(world.files, path)
-            assert content is not None
-            assert decode_offset_checkpoint(content) == {ORDERS: expected}
-
-    await keep(world, BrokerSettings(node_id=ME, replica_high_watermark_checkpoint_interval_ms=3_000), told())
+    world.keep(*maintenance_of(world, replica_high_watermark_checkpoint_interval_ms=3_000).duties())
+    await world.learn(ME, 0, isr=(ME,))
+    for expected in (1, 2):
+        world.produce()
+        before = read_file(world.files, path)
+        await world.clock.sleep(2_900)
+        assert read_file(world.files, path) == before
+        await world.clock.sleep(200)
+        content = read_file(world.files, path)
+        assert content is not None
+        assert decode_offset_checkpoint(content) == {ORDERS: expected}
 
 
 @plays(run)
 async def test_silent_members_are_looked_for_by_the_clock(world: World) -> None:
     """Every half lag time: who was caught up last at the election is proposed to leave at the third look (R-43)."""
-
-    async def told() -> None:
-        await world.learn(ME, 0, isr=(ME, ONE))
-        produced(world)
-        await world.clock.sleep(14_900)
-        assert world.proposals == []
-        await world.clock.sleep(200)
-        assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME]]
-
-    await keep(world, BrokerSettings(node_id=ME), told())
+    world.keep(*maintenance_of(world).duties())
+    await world.learn(ME, 0, isr=(ME, ONE))
+    world.produce()
+    await world.clock.sleep(14_900)
+    assert world.proposals == []
+    await world.clock.sleep(200)
+    assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME]]
 
 
 # --- Epochs and followers ------------------------------------------------------------------------------------------
@@ -342,7 +276,7 @@ async def test_the_end_of_an_epoch_is_that_of_the_term_that_asked(world: World) 
         answer.set_result(response.SerializeToString())
         await world.clock.sleep(1)
         assert world.log_end() == (2 if end == 0 else 0)
-        assert bool(replica_of(world).log.read(0, 1_000_000, 2)) == (end == 0)
+        assert bool(world.replica.log.read(0, 1_000_000, 2)) == (end == 0)
     assert world.leader(THREE).asked() == [("orders", 0, 2)]
 
 
@@ -363,7 +297,7 @@ async def test_out_of_range_begins_anew_where_the_leader_begins(world: World) ->
     world.leader(ONE).asked()
     answer.set_result(response.SerializeToString())
     await world.clock.sleep(1)
-    assert (replica_of(world).state.log_start_offset, world.log_end()) == (3, 3)
+    assert (world.replica.state.log_start_offset, world.log_end()) == (3, 3)
     assert world.leader(ONE).asked() == [("orders", 3, 4)]
 
 
@@ -406,7 +340,7 @@ async def test_the_range_of_a_log_is_that_of_the_term_that_asked(world: World) -
         response.partitions.add(topic="orders", partition=0, offset=offset)
     leaders.questions[0][3].set_result(response.SerializeToString())
     await world.clock.sleep(1)
-    assert replica_of(world).log.read(0, 1_000_000, 2)
+    assert world.replica.log.read(0, 1_000_000, 2)
     assert world.leader(THREE).asked() == [("orders", 2, 1)]
 
 
@@ -427,7 +361,7 @@ async def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once(world:
     await answered(world, ONE, stored(0) + stored(1), epoch=1, offset=0)
     world.leader(ONE).asked()
     await answered(world, ONE, epoch=1, offset=2, diverging=True, diverging_epoch=0, diverging_end_offset=1)
-    assert (world.log_end(), replica_of(world).log.end_offset) == (1, 1)
+    assert (world.log_end(), world.replica.log.end_offset) == (1, 1)
     assert world.leader(ONE).asked() == [("orders", 1, 1)]
 
 
@@ -436,7 +370,7 @@ async def test_a_failed_replica_takes_back_its_fetch(world: World) -> None:
     """Its leader need not hold an answer for who will not take it (R-86)."""
     await world.learn(ONE, 0)
     world.leader(ONE).said()
-    world.replicas.storage_failed(replica_of(world), AppendOutOfOrder("below the end"))
+    world.replicas.storage_failed(world.replica, AppendOutOfOrder("below the end"))
     await world.clock.sleep(1)
     assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
 
@@ -445,12 +379,12 @@ async def test_a_failed_replica_takes_back_its_fetch(world: World) -> None:
 async def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one(world: World) -> None:
     """They would wait for ever in an epoch that is over; other metadata of the same epoch disturb nobody (R-101)."""
     await world.learn(ME, 0)
-    replica = replica_of(world)
+    replica = world.replica
     leader, waiters = replica.leader, [Waiter(replica, follower=follower) for follower in (True, False)]
     await world.learn(ME, 0, version=1)
     assert [each.woken for each in waiters] == [0, 0]
     await world.learn(ME, 1, version=2)
-    assert replica_of(world).leader is leader
+    assert world.replica.leader is leader
     assert [each.woken for each in waiters] == [1, 1]
 
 
@@ -492,7 +426,7 @@ async def test_a_log_of_an_earlier_life_is_used_for_its_own_topic_alone(
 async def test_a_deleted_topic_leaves_nothing_here(world: World) -> None:
     """Who waits is told, nothing is fetched, and the log is deleted (R-105)."""
     await world.learn(ME, 0)
-    waiting = produced(world, acks=-1)
+    waiting = world.produce(acks=-1)
     del world.image.topics["orders"]
     gone = TopicDeleted("orders", TOPIC_ID, (0,))
     world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
@@ -526,10 +460,10 @@ async def test_the_oldest_protocol_writes_a_straddling_batch(world: World, mode:
     await answered(world, ONE, stored(0, 2), epoch=-1, offset=0)
     await answered(world, ONE, stored(1, 3), epoch=-1, offset=2)
     assert world.log_end() == end
-    data = b"".join(replica_of(world).log.read(0, 1_000_000, end))
+    data = b"".join(world.replica.log.read(0, 1_000_000, end))
     bases = [header.base_offset for _, header in iter_batches(data)]
     assert bases == ([0, 1] if end == 4 else [0])
-    assert replica_of(world).offline is None
+    assert world.replica.offline is None
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(TruncationMode.HIGH_WATERMARK, True), (TruncationMode.FETCH, False)])
@@ -544,13 +478,13 @@ async def test_only_the_oldest_protocols_log_takes_a_straddling_batch(
     data = stored(1, 3)
     headers = [header for _, header in iter_batches(data)]
     if taken:
-        replica_of(world).log.append(headers, [data])
+        world.replica.log.append(headers, [data])
     else:
         with pytest.raises(AppendOutOfOrder):
-            replica_of(world).log.append(headers, [data])
+            world.replica.log.append(headers, [data])
     below = stored(0)
     with pytest.raises(AppendOutOfOrder):
-        replica_of(world).log.append([header for _, header in iter_batches(below)], [below])
+        world.replica.log.append([header for _, header in iter_batches(below)], [below])
 
 
 @pytest.mark.parametrize("kept", [False, True])

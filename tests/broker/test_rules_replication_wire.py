@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import random
-
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.requests.offsets import OffsetRequests
-from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.services import OffsetsService
 from odradek_broker.runtime.membership.isr_channel import _request
-from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import Replica
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
-from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, answered, fetch_requests, run, stored
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, Reader, World, answered, listed, run, stored
 from tests.playing import plays
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
-
-
-def replica(world: World) -> Replica:
-    return world.replicas.replicas[ORDERS]
-
-
-def produce(world: World, timestamp_ms: int = 0) -> None:
-    batch = encode_batch([(world.clock.wall_ms() + timestamp_ms, None, b"a", ())])
-    replica(world).produce(memoryview(batch), 1, 30_000, lambda told: None)
 
 
 @plays(run)
@@ -48,63 +32,35 @@ async def test_a_follower_says_who_it_is_and_where_its_log_begins_and_ends(world
     assert (asked.current_leader_epoch, asked.last_fetched_epoch) == (3, 3)
 
 
-def told(world: World, session: FetchSession, *, incarnation: int, offset: int, last: int) -> pb.FetchedPartition:
-    """What a follower is answered at once."""
-    header = pb.FetchHeader(replica_id=ONE, replica_epoch=incarnation, max_wait_ms=500, min_bytes=1)
-    header.partitions.add(
-        topic="orders",
-        partition=0,
-        fetch_offset=offset,
-        current_leader_epoch=4,
-        last_fetched_epoch=last,
-        log_start_offset=1,
-        max_bytes=1_000,
-    )
-    session.on_message(pack_frame(header.SerializeToString(), ()))
-    frame = session.gather()
-    assert frame is not None
-    (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
-    return item
-
-
 @plays(run)
 async def test_a_leader_hears_and_says_all_that_counts(world: World) -> None:
     """The incarnation and the log start it hears; bounds, divergence and the request's names it says (R-36, R-38)."""
     await world.learn(ME, 3, isr=(ME,))
     for _ in range(3):
-        produce(world)
-    replica(world).on_log_start_advanced(1)
+        world.produce()
+    world.replica.on_log_start_advanced(1)
     await world.learn(ME, 4, isr=(ME,))
-    produce(world)
-    session = FetchSession(
-        SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
-        fetch_requests(world),
-        CALLER,
-        limits=SessionLimits(1_000_000),
-        follower=True,
-    )
-    leader = replica(world).leader
+    world.produce()
+    follower = Reader(world, follower=True)
+
+    def told(offset: int, **fields: int) -> pb.FetchedPartition:
+        follower.asks(offset, epoch=4, last=3, log_start_offset=1, **fields)
+        (item,) = follower.gets()
+        return item
+
+    leader = world.replica.leader
     assert leader is not None
     remote = leader.replicas.by_id.get(ONE)
     assert remote is not None
-    old = told(world, session, incarnation=100, offset=2, last=3)
+    old = told(2, incarnation=100)
     assert (ErrorCode(old.error_code), remote.log_end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    parted = told(world, session, incarnation=100 + ONE, offset=4, last=3)
+    parted = told(4)
     assert (parted.diverging, parted.diverging_epoch, parted.diverging_end_offset) == (True, 3, 3)
     assert (parted.size, remote.log_end_offset) == (0, -1)
-    read = told(world, session, incarnation=100 + ONE, offset=3, last=3)
+    read = told(3)
     assert (read.error_code, read.diverging, read.fetch_offset, read.request_leader_epoch) == (0, False, 3, 4)
     assert (read.high_watermark, read.log_start_offset, read.size > 0) == (4, 1, True)
     assert (remote.log_end_offset, remote.log_start_offset, remote.broker_epoch) == (3, 1, 100 + ONE)
-
-
-async def listed(world: World, timestamp_ms: int) -> tuple[ErrorCode, int]:
-    request = pb.ListOffsetsRequest(replica_id=-1)
-    request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=-1)
-    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
-    data = await service.list_offsets(request.SerializeToString(), CALLER)
-    (item,) = pb.ListOffsetsResponse.FromString(data).partitions
-    return ErrorCode(item.error_code), item.offset
 
 
 @plays(run)
@@ -112,26 +68,24 @@ async def test_offsets_are_told_from_the_log_start_to_the_high_watermark(world: 
     """The earliest is where the log begins; the largest timestamp is that of a committed record (R-26, R-84)."""
     await world.learn(ME, 0, isr=(ME, ONE))
     for place in range(3):
-        produce(world, place)
-    replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 2, 0, -1, 0))
-    replica(world).on_log_start_advanced(1)
-    assert await listed(world, EARLIEST) == (ErrorCode.NONE, 1)
-    assert await listed(world, MAX_TIMESTAMP) == (ErrorCode.NONE, 1)
+        world.produce(batch=encode_batch([(place, None, b"a", ())]))
+    world.fetched_by(ONE, 2)
+    world.replica.on_log_start_advanced(1)
+    assert await listed(world.replicas, world.files, EARLIEST) == (ErrorCode.NONE, 1)
+    assert await listed(world.replicas, world.files, MAX_TIMESTAMP) == (ErrorCode.NONE, 1)
 
 
 @plays(run)
 async def test_a_leader_without_its_disk_answers_nobody(world: World) -> None:
     """Neither producers, consumers and followers that wait, nor questions for offsets and epochs (R-10, R-35, R-69)."""
     await world.learn(ME, 0, isr=(ME,))
-    produce(world)
-    replica(world).take_offline("its log is damaged")
+    world.produce()
+    world.replica.take_offline("its log is damaged")
     failed = ErrorCode.KAFKA_STORAGE_ERROR
-    answers: list[ProduceAnswer] = []
-    replica(world).produce(memoryview(b"anything"), 1, 30_000, answers.append)
-    assert [each.error for each in answers] == [failed]
-    assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
-    assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
-    assert await listed(world, EARLIEST) == (failed, -1)
+    assert [each.error for each in world.produce()] == [failed]
+    assert world.replica.fetch_as_consumer(0, 0, -1, False).error is failed
+    assert world.replica.reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
+    assert await listed(world.replicas, world.files, EARLIEST) == (failed, -1)
     service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
     request = pb.OffsetsForLeaderEpochRequest()
     request.partitions.add(topic="orders", partition=0, current_leader_epoch=0, leader_epoch=0)
@@ -154,24 +108,8 @@ def test_a_proposal_goes_out_with_all_its_epochs() -> None:
 async def test_a_proposal_that_failed_on_its_way_is_made_again_by_itself(world: World) -> None:
     """It does not wait for the next look at the ISR, which is seconds away (R-50)."""
     await world.learn(ME, 0, isr=(ME,))
-    replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+    world.fetched_by(ONE, 0)
     (proposal,) = world.proposals
     world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT))
     await world.clock.sleep(100)
     assert world.proposals == [proposal, proposal]
-
-
-@plays(run)
-async def test_a_full_disk_is_no_doubt(world: World) -> None:
-    """Nothing was written, so the answer is not one that leaves it open; with room the next record goes (R-15)."""
-    await world.learn(ME, 0, isr=(ME,))
-    answers: list[ProduceAnswer] = []
-    for quota in (world.files.disk.used, None):
-        world.files.disk.quota = quota
-        batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-        replica(world).produce(memoryview(batch), 1, 30_000, answers.append)
-    assert [(each.error, each.base_offset) for each in answers] == [
-        (ErrorCode.KAFKA_STORAGE_ERROR, -1),
-        (ErrorCode.NONE, 0),
-    ]
-    assert world.log_end() == 1

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
-from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader
-from odradek_broker.requests.records import RecordRequests
-from odradek_broker.rpc.services import RecordService
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, Waiter, World, maintenance_of, run
+from tests.broker.replica_world import ME, ONE, ORDERS, Waiter, World, deleted, maintenance_of, run
 from tests.playing import plays
 
 ALL = -1
@@ -28,20 +23,15 @@ class Leading:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.replica = world.replicas.replicas[ORDERS]
+        self.replica = world.replica
         self.follower, self.consumer = (Waiter(self.replica, follower=follower) for follower in (True, False))
-        self.answers: list[ErrorCode] = []
 
     @property
     def woken(self) -> tuple[int, int]:
         return self.follower.woken, self.consumer.woken
 
-    def produce(self, acks: int = 1, timeout_ms: int = 30_000) -> None:
-        batch = memoryview(encode_batch([(self.world.clock.wall_ms(), None, b"a", ())]))
-        self.replica.produce(batch, acks, timeout_ms, lambda answer: self.answers.append(answer.error))
-
     def fetch(self, offset: int, log_start_offset: int = 0) -> None:
-        self.replica.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, offset, 0, 0, log_start_offset))
+        self.world.fetched_by(ONE, offset, last=0, log_start_offset=log_start_offset)
 
 
 async def leading(world: World) -> Leading:
@@ -54,7 +44,7 @@ async def test_an_append_wakes_followers_and_a_high_watermark_consumers(world: W
     """R-123, R-127: a follower reads up to the end, a consumer up to the high watermark. A follower is not answered for
     the high watermark alone: it hears of it when its wait ends."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     assert (made.woken, made.follower.hears_of_news) == ((1, 0), False)
     made.fetch(1)
     assert made.replica.state.high_watermark == 1
@@ -65,7 +55,7 @@ async def test_an_append_wakes_followers_and_a_high_watermark_consumers(world: W
 async def test_a_log_start_is_told_when_the_wait_ends(world: World) -> None:
     """R-127: nobody has more to read by it."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     made.fetch(1)
     follower = Waiter(made.replica, follower=True)
     assert not follower.hears_of_news
@@ -93,15 +83,14 @@ async def test_a_new_epoch_wakes_everybody(
 async def test_a_disk_that_fails_keeps_nobody_waiting(world: World) -> None:
     """R-121, R-124, R-125: fetches are looked at again, writes and deletions are answered with what happened."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     made.fetch(1)
-    made.answers.clear()
-    made.produce(ALL)
-    deleted: list[ErrorCode] = []
-    made.replica.delete_records(1, 30_000, deleted.append)
+    answers = world.produce(acks=ALL)
+    answered: list[ErrorCode] = []
+    made.replica.delete_records(1, 30_000, answered.append)
     woken = made.woken
     made.replica.take_offline("the disk is gone")
-    assert made.answers == deleted == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert [each.error for each in answers] == answered == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert made.woken == (woken[0] + 1, woken[1] + 1)
 
 
@@ -120,86 +109,61 @@ def is_fenced(made: Leading) -> None:
 async def test_a_deletion_waits_for_live_followers_alone(world: World, follower: Callable[[Leading], None]) -> None:
     """R-125: until the last of them has said that its log begins there, or is not alive any more."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     made.fetch(1)
-    deleted: list[ErrorCode] = []
-    made.replica.delete_records(1, 30_000, deleted.append)
+    answered: list[ErrorCode] = []
+    made.replica.delete_records(1, 30_000, answered.append)
     made.fetch(1)
-    assert deleted == []
+    assert answered == []
     follower(made)
-    assert deleted == [ErrorCode.NONE]
-
-
-def delete(made: Leading, offset: int, timeout_ms: int = 1_000) -> asyncio.Task[bytes]:
-    """The request as it comes over the wire."""
-    request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms)
-    request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
-    service = RecordService(RecordRequests(replicas=made.world.replicas, broker_id=ME))
-    return asyncio.ensure_future(service.delete_records(request.SerializeToString(), CALLER))
-
-
-async def deleted(answering: asyncio.Task[bytes]) -> tuple[ErrorCode, int]:
-    """Error and low watermark."""
-    (said,) = pb.DeleteRecordsResponse.FromString(await answering).partitions
-    return ErrorCode(said.error_code), said.low_watermark
+    assert answered == [ErrorCode.NONE]
 
 
 @plays(run)
 async def test_a_deletion_says_how_far_all_live_replicas_are(world: World) -> None:
     """R-125: at its time limit, too; the leader's own log begins there by then, and the follower's will."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     made.fetch(1)
     begun_ms = world.clock.now_ms()
-    assert await deleted(delete(made, 1)) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    assert await deleted(world.replicas, 1) == (ErrorCode.REQUEST_TIMED_OUT, 0)
     assert world.clock.now_ms() - begun_ms == 1_000
     assert made.replica.state.log_start_offset == 1
     made.fetch(1, log_start_offset=1)
-    assert await deleted(delete(made, 1)) == (ErrorCode.NONE, 1)
-
-
-@plays(run)
-async def test_a_replica_whose_disk_failed_deletes_nothing(world: World) -> None:
-    """R-86, R-161."""
-    made = await leading(world)
-    made.replica.take_offline("the disk is gone")
-    assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
+    assert await deleted(world.replicas, 1) == (ErrorCode.NONE, 1)
 
 
 @plays(run)
 async def test_each_write_that_waits_has_its_own_time_limit(world: World) -> None:
-    """R-15: the first to end is not the last."""
-    made = await leading(world)
-    for timeout_ms in (2_000, 1_000, 3_000):
-        made.produce(ALL, timeout_ms)
+    """R-15: the first to end is not the last; what they wrote stays, and may be committed later."""
+    await world.learn(ME, 0, isr=(ME, ONE))
+    waiting = [world.produce(acks=ALL, timeout_ms=timeout_ms) for timeout_ms in (2_000, 1_000, 3_000)]
     for answered in range(4):
-        assert made.answers == [ErrorCode.REQUEST_TIMED_OUT] * answered
+        told = [answer.error for answers in waiting for answer in answers]
+        assert told == [ErrorCode.REQUEST_TIMED_OUT] * answered
         await world.clock.sleep(1_000)
+    assert world.log_end() == 3
 
 
 @plays(run)
 async def test_silent_producers_are_forgotten_by_the_clock(world: World) -> None:
     """R-248: on every replica, with the look for what retention takes."""
-    made = await leading(world)
-    batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
-    made.replica.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
-    settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
-    maintenance = maintenance_of(world, settings)
-    made.replica.state.producers.expiration_ms = 3_000
-    duty = asyncio.ensure_future(maintenance.duties()[4]())
+    await world.learn(ME, 0)
+    world.produce(batch=encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0))
+    producers = world.replica.state.producers
+    producers.expiration_ms = 3_000
+    world.keep(*maintenance_of(world, log_retention_check_interval_ms=1_000).duties())
     await world.clock.sleep(2_500)
-    assert (made.answers, len(made.replica.state.producers)) == ([ErrorCode.NONE], 1)
+    assert len(producers) == 1
     await world.clock.sleep(1_000)
-    assert len(made.replica.state.producers) == 0
-    duty.cancel()
-    await asyncio.gather(duty, return_exceptions=True)
+    assert len(producers) == 0
 
 
 @plays(run)
 async def test_a_second_look_at_a_fetch_is_no_second_acknowledgement(world: World) -> None:
     """R-122: what the follower has it says once, when it names its position."""
     made = await leading(world)
-    made.produce()
+    world.produce()
     named = FollowerFetch(ONE, 100 + ONE, 1, 0, 0, 0)
     assert made.replica.reread_for_follower(named).error is ErrorCode.NONE
     assert made.replica.state.high_watermark == 0
@@ -212,7 +176,7 @@ async def test_a_log_start_that_moved_before_the_answer_is_out_of_range(world: W
     """R-122, R-161: what was allowed when the offset was named is looked at again; nothing from below is told."""
     await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
     made = Leading(world)
-    made.produce()
+    world.produce()
     reader = Reader(follower=False)
     wanted = PendingFetch(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
     wanted.decision = reader.ask(made.replica, wanted)

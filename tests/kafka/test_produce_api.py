@@ -48,7 +48,7 @@ async def test_a_frame_is_released_when_its_batch_is_appended(world: World, ends
 
     frame, told = frame_of(30_000), Told()
     frame_there, told_there = weakref.ref(frame), weakref.ref(told)
-    replica = world.replicas.replicas[ORDERS]
+    replica = world.replica
     api.start(Request(0, 3, Reader(memoryview(frame)), CALLER, Client()), told)
     del frame, told
     replica.log._tail._cache.clear()  # the memory of recent batches has a limit of its own
