@@ -143,19 +143,25 @@ async def test_a_wake_costs_nothing_for_the_partitions_that_were_not_woken(
     assert consumer.size() == 30 * SIZE
 
 
-@pytest.mark.parametrize(("min_bytes", "enough"), [(2 * SIZE, True), (2 * SIZE + 1, False)])
+@pytest.mark.parametrize(
+    ("min_bytes", "max_bytes", "enough", "told"),
+    [(2 * SIZE, SIZE, True, 2 * SIZE), (2 * SIZE + 1, SIZE, False, 2 * SIZE), (50, 1, False, SIZE)],
+)
 @plays(run)
-async def test_a_partition_counts_for_no_more_than_its_max_bytes(world: World, min_bytes: int, enough: bool) -> None:
-    """Two partitions of three batches, of which one each may be told; the end of the wait brings them, too."""
+async def test_a_partition_counts_for_no_more_than_its_max_bytes(
+    world: World, min_bytes: int, max_bytes: int, enough: bool, told: int
+) -> None:
+    """Two partitions of three batches, of which one each may be told, or none but the first batch of all; the end of
+    the wait brings them, too."""
     tps = await world.lead("t0", "t1")
     for tp in tps * 3:
         world.produce(tp=tp)
     consumer = Consumer(world)
-    consumer.wants(tps, min_bytes=min_bytes, max_bytes=SIZE)
+    consumer.wants(tps, min_bytes=min_bytes, max_bytes=max_bytes)
     if not enough:
         assert consumer.size() is None
         await world.clock.sleep(PATIENCE_MS)
-    assert consumer.size() == 2 * SIZE
+    assert consumer.size() == told
 
 
 @plays(run)
