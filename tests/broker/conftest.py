@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.log_bench import LogBench
+from tests.broker.log_bench import LogBench, opened
 
 
 @pytest.fixture
 def bench() -> LogBench:
     """An open log on a simulated disk."""
-    made = LogBench()
-    made.open()
-    return made
+    return opened()

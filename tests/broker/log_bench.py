@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.opening import KnownLog
+from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -49,10 +50,10 @@ def batch(
 class LogBench:
     """One partition's log, opened, closed, killed and read, on a disk that can lose power."""
 
-    def __init__(self, settings: LogSettings = SMALL, seed: int = 0, *, gaps: bool = False) -> None:
+    def __init__(self, settings: LogSettings = SMALL, *, gaps: bool = False) -> None:
         self.settings = settings
         self.gaps = gaps  # as in a log that was compacted
-        self.disk = SimDisk(random.Random(seed))
+        self.disk = SimDisk(random.Random(0))
         self.checkpoint = 0  # the recovery point checkpoint, as a log directory would keep it
         self.log_start = 0
         self.files = self.new_files()
@@ -155,6 +156,29 @@ class LogBench:
     def garbage_file(self, name: str, content: bytes) -> None:
         """Make a file."""
         self.files.open(self.path(name), create=True).pwritev([content], 0)
+
+
+def opened(settings: LogSettings = SMALL, *, gaps: bool = False) -> LogBench:
+    """An open log on a disk of its own."""
+    made = LogBench(settings, gaps=gaps)
+    made.open()
+    return made
+
+
+def interrupt(segment: Segment, method: str, meanwhile: Callable[[], object]) -> None:
+    """Let the loop do something just before a thread calls this method of a segment's file for the first time."""
+    whole = segment.file
+
+    class Interrupted:
+        """The file, until then."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == method:
+                segment.file = whole
+                meanwhile()
+            return getattr(whole, name)
+
+    segment.file = Interrupted()  # type: ignore[assignment]  # a file for all that is asked of it
 
 
 def read_all(log: Log, max_bytes: int = 300) -> list[bytes]:

@@ -24,7 +24,7 @@ from odradek_proto.records import (
     read_header,
 )
 
-from tests.broker.log_bench import START_MS, LogBench
+from tests.broker.log_bench import START_MS, LogBench, opened
 from tests.broker.replica_world import ME, ONE, World, answered, run
 from tests.playing import plays
 
@@ -35,8 +35,7 @@ DAY_MS = 86_400_000
 
 
 def bench(settings: LogSettings = COMPACTED) -> LogBench:
-    made = LogBench(settings)
-    made.open()
+    made = opened(settings)
     made.log.allow_gaps()
     return made
 

@@ -26,13 +26,14 @@ SETTINGS = LogSettings(segment_bytes=1000)
 class Machine:
     """A disk, and brokers that come and go on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = PATH) -> None:
+        self.path = path
         self.disk = SimDisk(random.Random(1))
         self.files = SimFiles(self.disk, SimLoop(), random.Random(1))
 
     def open(self, node_id: int = 1, cluster_id: str | None = "cluster") -> LogDirectory:
         return LogDirectory.open(
-            self.files, PATH, node_id=node_id, cluster_id=cluster_id, wall_ms=START_MS, rng=random.Random(2)
+            self.files, self.path, node_id=node_id, cluster_id=cluster_id, wall_ms=START_MS, rng=random.Random(2)
         )
 
     def kill(self) -> None:
@@ -58,6 +59,15 @@ def fill(log: Log, count: int, epoch: int = 0) -> None:
         log.append([read_header(made)], [made])
         log.state.producers.update(read_header(made))
     log.state.log_end_offset = log.end_offset
+
+
+def begin(machine: Machine, count: int, *, high_watermark: int = 0) -> tuple[LogDirectory, Log]:
+    """A process with a log of so many records."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, count)
+    log.state.high_watermark = high_watermark
+    return directory, log
 
 
 def purge(directory: LogDirectory, wall_ms: int) -> None:
@@ -110,10 +120,7 @@ def test_a_partition_that_was_removed_meanwhile_makes_a_stop_unclean(
     machine: Machine, count: int, counts_as_clean: bool
 ) -> None:
     """Whoever lost committed records tells no controller of its clean stop: others are asked first (R-150, R-152)."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, count)
-    log.state.high_watermark = count
+    directory, log = begin(machine, count, high_watermark=count)
     directory.close(clean=True, broker_epoch=57)
     machine.files.remove_tree(log.directory)
     again = machine.open()
@@ -126,10 +133,7 @@ def test_a_partition_that_was_removed_meanwhile_makes_a_stop_unclean(
 
 def test_a_partition_that_was_deleted_just_before_a_kill_makes_no_later_stop_unclean(machine: Machine) -> None:
     """Its entry in the checkpoints is dropped at the next start, and does not come back with the next checkpoint."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 3)
-    log.state.high_watermark = 3
+    directory, log = begin(machine, 3, high_watermark=3)
     directory.write_high_watermarks()
     directory.write_recovery_points()
     directory.delete_log(log, START_MS)
@@ -143,8 +147,7 @@ def test_a_partition_that_was_deleted_just_before_a_kill_makes_no_later_stop_unc
 
 def test_a_failure_while_loading_leaves_no_clean_mark(machine: Machine) -> None:
     """The next start must recover (LG-21)."""
-    directory = machine.open()
-    fill(open_log(directory), 3)
+    directory, _ = begin(machine, 3)
     directory.close(clean=True, broker_epoch=1)
     again = machine.open()
     machine.disk.inject("read", "orders-0", times=1)
@@ -196,10 +199,7 @@ def test_a_checkpoint_keeps_what_is_not_open_yet(machine: Machine) -> None:
 
 def test_a_checkpoint_keeps_what_could_not_be_opened(machine: Machine) -> None:
     """One damaged log is that replica's failure (R-86): what was deleted from it does not come back with its repair."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 20)
-    log.state.high_watermark = 17
+    directory, log = begin(machine, 20, high_watermark=17)
     log.advance_log_start(5)
     directory.close(clean=True, broker_epoch=1)
     again = machine.open()
@@ -219,9 +219,7 @@ def test_a_checkpoint_keeps_what_could_not_be_opened(machine: Machine) -> None:
 
 def test_a_cut_below_the_checkpoint_is_written_first(machine: Machine) -> None:
     """After a kill in the middle, recovery begins at the cut (R-230)."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 20)
+    directory, log = begin(machine, 20)
     log.flush()
     directory.write_recovery_points()
     log.truncate(7)
@@ -254,9 +252,7 @@ def test_a_log_of_another_topic_is_not_opened(machine: Machine) -> None:
 
 def test_a_deleted_partition_makes_room_at_once_and_goes_later(machine: Machine) -> None:
     """A topic of the same name can come back before the files are gone."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 5)
+    directory, log = begin(machine, 5)
     directory.delete_log(log, START_MS)
     assert directory.partitions() == {}
     fresh = open_log(directory, topic_id=TWO)
@@ -272,9 +268,7 @@ def test_a_deleted_partition_makes_room_at_once_and_goes_later(machine: Machine)
 
 def test_a_partition_can_be_deleted_when_the_disk_is_full(machine: Machine) -> None:
     """That is when somebody needs the room: nothing is written first for a log that goes."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 5)
+    directory, log = begin(machine, 5)
     machine.disk.quota = machine.disk.used
     directory.delete_log(log, START_MS)
     purge(directory, START_MS + 60_000)
@@ -309,9 +303,7 @@ def test_a_stray_is_kept_under_another_name_for_its_time(machine: Machine) -> No
     def strays() -> list[str]:
         return [name for name in machine.files.list(PATH) if name.endswith("-stray")]
 
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 5)
+    directory, log = begin(machine, 5)
     directory.set_aside_stray(log, START_MS)
     purge(directory, START_MS + 10**9)  # it is not told for how long
     assert len(strays()) == 1
@@ -329,8 +321,7 @@ def test_a_stray_is_kept_under_another_name_for_its_time(machine: Machine) -> No
 
 def test_bad_checkpoints_mean_more_recovery(machine: Machine) -> None:
     """A file that cannot be read is as good as none, and the logs are not believed."""
-    directory = machine.open()
-    fill(open_log(directory), 3)
+    directory, _ = begin(machine, 3)
     directory.close(clean=True)
     machine.files.open(f"{PATH}/recovery-point-offset-checkpoint").pwritev([b"rubbish"], 0)
     again = machine.open()
@@ -431,10 +422,7 @@ def test_a_log_start_above_a_cut_does_not_drop_what_is_appended_then(machine: Ma
 
 def test_a_high_watermark_above_a_cut_does_not_commit_what_is_appended_then(machine: Machine) -> None:
     """An old checkpoint may cost progress; it says of no record that it is committed when it is not (R-31)."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 120, epoch=0)
-    log.state.high_watermark = 120
+    directory, log = begin(machine, 120, high_watermark=120)
     directory.write_high_watermarks()
     cut(log, 50)
     assert machine.offsets("replication-offset") == {ORDERS: 50}
@@ -448,10 +436,7 @@ def test_a_high_watermark_above_a_cut_does_not_commit_what_is_appended_then(mach
 @pytest.mark.parametrize("name", ["replication-offset", "log-start-offset"])
 def test_a_checkpoint_is_lowered_before_the_cut(machine: Machine, name: str) -> None:
     """A power loss in the middle of the cut finds what it needs; a cut above what it says writes nothing."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 40, epoch=0)
-    log.state.high_watermark = 30
+    directory, log = begin(machine, 40, high_watermark=30)
     log.advance_log_start(20)
     directory.write_high_watermarks()
     directory.write_log_starts()
@@ -467,10 +452,7 @@ def test_a_checkpoint_is_lowered_before_the_cut(machine: Machine, name: str) -> 
 
 def test_a_restart_of_a_log_lowers_only_what_lies_above_it(machine: Machine) -> None:
     """It ends where it begins (R-231): nothing is committed above; a log start below stays as it is for a crash."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 40, epoch=0)
-    log.state.high_watermark = 40
+    directory, log = begin(machine, 40, high_watermark=40)
     log.advance_log_start(5)
     directory.write_high_watermarks()
     directory.write_log_starts()
@@ -482,10 +464,7 @@ def test_a_restart_of_a_log_lowers_only_what_lies_above_it(machine: Machine) -> 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_older_checkpoint_does_not_come_back_behind_a_correction(machine: Machine, seed: int) -> None:
     """Its name may be renamed and not flushed yet: then both that a start may find are looked at (R-31)."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 40, epoch=0)
-    log.state.high_watermark = 40
+    directory, log = begin(machine, 40, high_watermark=40)
     directory.write_high_watermarks()
     log.state.high_watermark = 10  # the follower of a new leader (R-27)
     draft = directory.draft_high_watermarks()
@@ -500,10 +479,7 @@ def test_an_older_checkpoint_does_not_come_back_behind_a_correction(machine: Mac
 @pytest.mark.parametrize("below", [40, 20])
 def test_a_draft_from_before_a_cut_gives_way(machine: Machine, below: int) -> None:
     """Also when the checkpoint that there is says no more than the cut; what was drafted is removed."""
-    directory = machine.open()
-    log = open_log(directory)
-    fill(log, 50, epoch=0)
-    log.state.high_watermark = 10
+    directory, log = begin(machine, 50, high_watermark=10)
     directory.write_high_watermarks()
     log.state.high_watermark = 45
     draft = directory.draft_high_watermarks()
@@ -516,8 +492,7 @@ def test_a_draft_from_before_a_cut_gives_way(machine: Machine, below: int) -> No
 
 def test_a_clean_end_leaves_no_draft(machine: Machine) -> None:
     """Somebody may be told to stop between the two steps in threads."""
-    directory = machine.open()
-    fill(open_log(directory), 5, epoch=0)
+    directory, _ = begin(machine, 5)
     directory.draft_high_watermarks().write()
     directory.draft_log_starts().write()
     assert [name for name in machine.files.list(PATH) if "draft" in name]
@@ -546,3 +521,20 @@ def test_each_log_has_a_jitter_of_its_own_below_the_largest(machine: Machine) ->
     }
     assert len(drawn) > 1
     assert all(0 <= each < 1_000 for each in drawn)
+
+
+def test_every_directory_on_the_way_to_a_new_log_directory_is_there_for_good() -> None:
+    """Otherwise a power loss takes all logs with the name of a directory far above them."""
+    machine = Machine(path="/srv/odradek/data")
+    machine.open()
+    for parent, name in (("/", "srv"), ("/srv", "odradek"), ("/srv/odradek", "data")):
+        assert name in machine.disk.directory(parent).durable, name
+
+
+def test_a_clean_end_keeps_a_log_start_within_a_segment(machine: Machine) -> None:
+    """What was deleted does not come back (R-142, R-160), although no checkpoint was written while it ran."""
+    directory, log = begin(machine, 5)
+    log.advance_log_start(3)
+    directory.close(clean=True)
+    again = open_log(machine.open())
+    assert (again.log_start_offset, again.end_offset) == (3, 5)

@@ -9,7 +9,7 @@ from odradek_broker.storage.errors import LogCorrupted
 from odradek_proto.formats import decode_time_index, encode_time_index
 from odradek_proto.values import replace
 
-from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, indexes
+from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, indexes, opened
 from tests.seeds import unless_torture
 
 
@@ -88,8 +88,7 @@ def test_no_damaged_entry_of_a_time_index_hides_a_record_or_keeps_it(
     place: int, times: list[int], interval: int
 ) -> None:
     """Whichever bit is another one: look-ups by time and retention say what the batches say (R-163, R-227)."""
-    bench = LogBench(replace(SMALL, segment_bytes=1700, index_interval_bytes=interval, retention_ms=3_600_000))
-    bench.open()
+    bench = opened(replace(SMALL, segment_bytes=1700, index_interval_bytes=interval, retention_ms=3_600_000))
     for after in times:
         bench.fill(1, timestamp=START_MS + after)
     if len(bench.log.segments) == 1:
@@ -131,8 +130,7 @@ def test_time_index_entries_that_no_batch_agrees_with_are_passed_over(bench: Log
 
 def test_a_cut_below_a_damaged_time_index_entry_goes_on() -> None:
     """Its offset may be below the cut, and its timestamp then above all that is left: the batches are asked (R-230)."""
-    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
-    bench.open()
+    bench = opened(replace(SMALL, segment_bytes=1 << 20))
     for place in range(40):
         bench.fill(1, timestamp=START_MS + place * 1000)
     bench.close()
@@ -170,8 +168,7 @@ def test_an_index_padded_with_zeros_is_read(bench: LogBench) -> None:
 @pytest.mark.parametrize("missing", range(5))
 def test_a_time_index_without_its_last_entries_hides_no_record_and_deletes_none(missing: int) -> None:
     """It looks whole: what it does not tell is in the batches behind its last entry (R-163, R-227, R-236)."""
-    bench = LogBench(replace(SMALL, index_interval_bytes=100, retention_ms=3_600_000))
-    bench.open()
+    bench = opened(replace(SMALL, index_interval_bytes=100, retention_ms=3_600_000))
     times = [10, 20, 30, 50, 90, *range(31, 46)]
     for after in times:
         bench.fill(1, timestamp=START_MS + after)
@@ -187,8 +184,7 @@ def test_a_time_index_without_its_last_entries_hides_no_record_and_deletes_none(
 
 def test_damage_behind_a_bad_index_is_told_each_time_and_hides_nothing_before_it() -> None:
     """The index of a complete segment is rebuilt up to the damage; its largest timestamp is not known then (R-236)."""
-    bench = LogBench(replace(SMALL, retention_ms=3_600_000))
-    bench.open()
+    bench = opened(replace(SMALL, retention_ms=3_600_000))
     written = [bench.fill(1, timestamp=START_MS + place)[0] for place in range(20)]
     bench.close()
     count = bench.log.segments[1].base_offset

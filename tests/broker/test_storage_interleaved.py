@@ -1,4 +1,4 @@
-"""What the loop does to a log while a thread flushes it, and what a disk that is full leaves of a new segment."""
+"""What the loop does to a log while a thread reads or flushes it, and what a full disk leaves of a new segment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,39 @@ from odradek_broker.storage.segment import Segment
 from odradek_proto.records import read_header
 from odradek_proto.transport.ports import File
 
-from tests.broker.log_bench import SMALL, START_MS, LogBench, batch
+from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, interrupt, opened
+
+LIMIT = 3
 
 
-def during_the_first_fsync(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """A flush takes its time; what the loop does meanwhile is done while the first segment is written."""
-    real, acts = Segment.fsync, [act]
+def cold(bench: LogBench) -> LogBench:
+    """The log ends at the limit, and no batch of it is in memory."""
+    bench.fill(LIMIT)
+    bench.cold()
+    return bench
 
-    def fsync(segment: Segment) -> None:
-        if acts:
-            acts.pop()()
-        real(segment)
 
-    monkeypatch.setattr(Segment, "fsync", fsync)
+# --- A read, and what happens meanwhile: it is not seen (R-229) ------------------------------------------------------
+
+
+def test_a_read_at_the_end_does_not_see_what_is_appended_meanwhile(bench: LogBench) -> None:
+    """The limit was the end of the file when the read began, and is so no more (KAFKA-9835, R-229)."""
+    (segment,) = cold(bench).log.segments
+    before = segment.size
+    interrupt(segment, "pread", lambda: bench.fill(3, epoch=1))
+    found = bench.log.read(0, 10_000, LIMIT)
+    assert segment.size > before, "the appended batches stand in the file that was read"
+    assert b"".join(found) == b"".join(batch(offset) for offset in range(LIMIT))
+
+
+@pytest.mark.parametrize("kept", range(LIMIT))
+def test_a_read_that_meets_a_truncation_does_not_fail(bench: LogBench, kept: int) -> None:
+    """What was to be read is gone: that is nothing to read, not a damaged log; the next read is right (KAFKA-9838)."""
+    (segment,) = cold(bench).log.segments
+    interrupt(segment, "pread", lambda: bench.truncate(kept))
+    assert bench.log.read(kept, 10_000, LIMIT) == []
+    assert bench.log.end_offset == kept
+    assert b"".join(bench.log.read(0, 10_000, LIMIT)) == b"".join(batch(offset) for offset in range(kept))
 
 
 # --- A flush, and what happens meanwhile -----------------------------------------------------------------------------
@@ -45,10 +65,10 @@ def test_a_flush_that_begins_during_a_cut_says_nothing_of_what_is_cut(bench: Log
 
 
 @pytest.mark.parametrize("how", ["truncation", "retention"])
-def test_a_segment_that_is_removed_during_a_flush_does_not_fail_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_is_removed_during_a_flush_does_not_fail_it(how: str) -> None:
     """The disk is sound, and nobody needs what is gone."""
-    bench = LogBench(replace(SMALL, file_delete_delay_ms=0))
-    log = bench.open()
+    bench = opened(replace(SMALL, file_delete_delay_ms=0))
+    log = bench.log
     bench.fill(30)
 
     def remove() -> None:
@@ -59,7 +79,7 @@ def test_a_segment_that_is_removed_during_a_flush_does_not_fail_it(how: str, mon
             log.delete_before_log_start(START_MS)
         log.purge(START_MS)
 
-    during_the_first_fsync(monkeypatch, remove)
+    interrupt(log.segments[0], "fsync", remove)
     log.flush()
     assert not log.failed
     bench.flush()
@@ -82,7 +102,7 @@ def test_indexes_of_a_segment_that_is_rolled_during_a_flush_are_flushed(
     """The flush took it for the active one; a recovery point above it says that its indexes are durable, too."""
     bench.fill(9)
     rolled = bench.log.segments[-1]
-    during_the_first_fsync(monkeypatch, lambda: bench.fill(9))
+    interrupt(bench.log.segments[0], "fsync", lambda: bench.fill(9))
     flushed: list[str] = []
     real = _SparseIndex.fsync
 
@@ -136,8 +156,7 @@ def test_a_segment_that_could_not_be_made_leaves_nothing(bench: LogBench, suffix
 
 def test_an_empty_segment_stays_when_the_next_one_cannot_be_made() -> None:
     """A gap in the offsets asks for another; the full one before it is not touched."""
-    bench = LogBench(gaps=True)
-    bench.open()
+    bench = opened(gaps=True)
     written = bench.fill(6)
     bench.log.roll(START_MS)
     has_room = refuse_new(bench, ".index")

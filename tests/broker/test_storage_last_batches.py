@@ -14,7 +14,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, ControlType, encode_control_batch, end_transaction_value, read_header
 from odradek_proto.transport.ports import File
 
-from tests.broker.log_bench import SMALL, START_MS, LogBench, batch
+from tests.broker.log_bench import SMALL, START_MS, LogBench, batch, opened
 
 
 class Writers:
@@ -72,10 +72,7 @@ def test_a_client_may_repeat_each_of_its_last_five_batches_after_a_clean_start(b
 def test_whatever_was_written_is_remembered_alike(way: str, segment_bytes: int, interval: int) -> None:
     """Many producers, epochs, markers and batches of nobody, across segments: memory before and after is the same."""
     rng = random.Random(f"{way} {segment_bytes} {interval}")
-    bench = LogBench(
-        LogSettings(segment_bytes=segment_bytes, index_interval_bytes=interval, segment_ms=1 << 60), seed=3
-    )
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=segment_bytes, index_interval_bytes=interval, segment_ms=1 << 60))
     writers = Writers(bench)
     epochs: dict[int, int] = {}
     remembered = {}
@@ -190,8 +187,7 @@ def test_damage_where_it_is_read_back_does_not_keep_a_log_from_opening(bench: Lo
 @pytest.mark.parametrize("byte", range(0, 48, 3))
 def test_a_damaged_index_hides_no_producer_for_good(byte: int) -> None:
     """The positions in it are asked (R-227): at worst earlier batches are missing, and nothing is invented."""
-    bench = LogBench(LogSettings(segment_bytes=3000, index_interval_bytes=150, segment_ms=SMALL.segment_ms))
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=3000, index_interval_bytes=150, segment_ms=SMALL.segment_ms))
     writers = Writers(bench)
     for _ in range(60):
         writers.write(7)

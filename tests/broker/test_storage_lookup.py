@@ -10,7 +10,7 @@ from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, LogDir
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import Codec, encode_batch, read_header
 
-from tests.broker.log_bench import START_MS, LogBench, batch
+from tests.broker.log_bench import START_MS, LogBench, batch, interrupt
 
 
 @pytest.mark.parametrize("state", ["running", "clean", "recovered"])
@@ -90,20 +90,7 @@ def test_appends_during_a_flush_wait_for_the_next_one(bench: LogBench) -> None:
     """A flush in a thread promises only what it found."""
     bench.fill(2)
     segment = bench.log.segments[0]
-    whole = segment.file
-
-    class Interrupted:
-        """The file, with the loop appending while a thread flushes it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(whole, name)
-
-        def fsync(self) -> None:
-            segment.file = whole
-            bench.fill(1)
-            whole.fsync()
-
-    segment.file = Interrupted()  # type: ignore[assignment]
+    interrupt(segment, "fsync", lambda: bench.fill(1))
     assert bench.log.flush() == 2
     assert segment.dirty
     assert bench.log.flush() == 3
@@ -126,18 +113,7 @@ def test_a_failed_flush_is_never_tried_again(bench: LogBench) -> None:
 def test_a_log_that_is_closed_under_a_flush_is_no_failure(bench: LogBench) -> None:
     """A topic may be deleted while its log is flushed or read in a thread: the directory stays online."""
     bench.fill(2)
-    segment = bench.log.segments[0]
-    whole = segment.file
-
-    class Interrupted:
-        """The file, with the loop closing the log before a thread gets to it."""
-
-        def __getattr__(self, name: str) -> object:
-            segment.file = whole
-            bench.log.close(clean=False)
-            return getattr(whole, name)
-
-    segment.file = Interrupted()  # type: ignore[assignment]
+    interrupt(bench.log.segments[0], "fsync", lambda: bench.log.close(clean=False))
     assert bench.log.flush() == 0
     assert bench.log.read(0, 1000, 2) == []
     assert bench.log.failed is None

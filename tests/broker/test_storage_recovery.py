@@ -14,7 +14,18 @@ from odradek_proto.records import read_header
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.values import replace
 
-from tests.broker.log_bench import DIRECTORY, ORDERS, SMALL, START_MS, LogBench, batch, indexes, offsets, read_all
+from tests.broker.log_bench import (
+    DIRECTORY,
+    ORDERS,
+    SMALL,
+    START_MS,
+    LogBench,
+    batch,
+    indexes,
+    offsets,
+    opened,
+    read_all,
+)
 
 
 def test_a_new_log_is_empty_and_has_its_files(bench: LogBench) -> None:
@@ -47,8 +58,7 @@ def test_recovery_gives_the_log_that_was_there(bench: LogBench) -> None:
     bench.reopen(clean=True)
     believed = indexes(bench.log)
     bench.checkpoint = 0
-    bench.close(clean=False)
-    bench.open(clean=False)
+    bench.reopen(clean=False)
     assert bench.log.recovery.batches == 30
     assert bench.log.end_offset == 30
     assert [each[0] for each in indexes(bench.log)] == [each[0] for each in believed]
@@ -114,8 +124,7 @@ def test_no_flipped_bit_of_a_base_offset_makes_a_hole(clean: bool, damaged: int)
     """A base offset that rises too far ends the log as one that falls: no CRC covers it (R-234, R-221)."""
     for byte in OFFSET_BYTES:
         for bit in range(8):
-            bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
-            bench.open()
+            bench = opened(replace(SMALL, segment_bytes=1 << 20))
             written = bench.fill(10)
             bench.flush()
             path = bench.log.segments[0].path
@@ -138,8 +147,7 @@ def test_no_flipped_bit_of_a_leader_epoch_is_believed(damaged: int) -> None:
     """What was flushed has epochs that the flushed file knows: one that contradicts it is damage (R-61, R-234)."""
     for byte in EPOCH_BYTES:
         for bit in range(8):
-            bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
-            bench.open()
+            bench = opened(replace(SMALL, segment_bytes=1 << 20))
             written = bench.fill(6, epoch=3) + bench.fill(4, epoch=5)
             bench.flush()
             bench.close(clean=False)
@@ -152,8 +160,7 @@ def test_no_flipped_bit_of_a_leader_epoch_is_believed(damaged: int) -> None:
 @pytest.mark.parametrize(("flipped", "bit", "end"), [(2, 0, 2), (3, 0, 3), (3, 31, 3), (0, 31, 0), (4, 2, 4)])
 def test_an_epoch_that_contradicts_where_one_begins_is_not_believed(flipped: int, bit: int, end: int) -> None:
     """No epoch begins at two offsets. So much is known above the recovery point, too, and none is negative (R-234)."""
-    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
-    bench.open()
+    bench = opened(replace(SMALL, segment_bytes=1 << 20))
     written = bench.fill(3, epoch=2) + bench.fill(3, epoch=3)
     bench.close(clean=False)
     position = flipped * len(written[0]) + 12 + (3 - bit // 8)
@@ -221,8 +228,7 @@ def test_segments_below_the_recovery_point_are_believed(bench: LogBench) -> None
     written = bench.fill(30)
     bench.flush()
     bench.fill(2)
-    bench.close(clean=False)
-    bench.open(clean=False)
+    bench.reopen(clean=False)
     assert bench.log.recovery.segments == 1
     assert 0 < bench.log.recovery.batches < 10
     assert bench.read_all()[:30] == written
@@ -233,12 +239,10 @@ def test_the_recovery_point_is_that_of_the_checkpoint(bench: LogBench) -> None:
     bench.fill(10)
     bench.flush()
     bench.fill(10)
-    bench.close(clean=False)
-    bench.open(clean=False)
+    bench.reopen(clean=False)
     assert (bench.log.recovery_point, bench.log.end_offset) == (10, 20)
     bench.checkpoint = 99
-    bench.close(clean=False)
-    bench.open(clean=False)
+    bench.reopen(clean=False)
     assert bench.log.recovery_point == 20
 
 
@@ -279,8 +283,7 @@ def test_an_epoch_that_falls_ends_the_log(bench: LogBench) -> None:
     written = bench.fill(3, epoch=4)
     old = batch(3, epoch=2)
     bench.log.append([read_header(old)], [old])
-    bench.close(clean=False)
-    bench.open(clean=False)
+    bench.reopen(clean=False)
     assert bench.read_all() == written
 
 
@@ -479,8 +482,7 @@ def test_a_real_file_system_keeps_a_log(tmp_path: object) -> None:
 
 def test_what_a_failed_fsync_left_in_memory_is_written_again() -> None:
     """The kernel takes those bytes for written (fsyncgate): merely to flush them would promise what is not so."""
-    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
-    bench.open()
+    bench = opened(replace(SMALL, segment_bytes=1 << 20))
     written = bench.fill(3, size=700)
     bench.flush()
     written += bench.fill(3, size=700)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from odradek_broker.storage.settings import LogSettings
 
-from tests.broker.log_bench import START_MS, LogBench, batch, offsets
+from tests.broker.log_bench import START_MS, LogBench, batch, offsets, opened
 
 DAY_MS = 86_400_000
 
 
 def filled(file_delete_delay_ms: int = 60_000) -> LogBench:
     """Thirty records in segments of eight, one day apart each."""
-    bench = LogBench(
+    bench = opened(
         LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=-1, file_delete_delay_ms=file_delete_delay_ms)
     )
-    bench.open()
     for place in range(30):
         bench.fill(1, timestamp=START_MS + place * DAY_MS)
     return bench
@@ -65,8 +64,7 @@ def test_without_a_time_and_a_size_everything_stays() -> None:
 
 def test_a_young_segment_protects_all_behind_it() -> None:
     """Deletion never leaves a hole, whatever the timestamps say (R-163)."""
-    bench = LogBench(LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=1000))
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=1000))
     bench.fill(8, timestamp=START_MS + 5000)
     bench.fill(20, timestamp=START_MS)
     assert bench.log.retention_start(START_MS + 5500, 28) is None
@@ -123,8 +121,7 @@ def test_segments_below_the_log_start_go_and_a_partly_covered_one_stays() -> Non
 
 def test_the_epoch_cache_follows_the_log_start() -> None:
     """Its oldest entry starts where the log starts (LG-11)."""
-    bench = LogBench(LogSettings(segment_bytes=1000, retention_ms=-1, retention_bytes=300))
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=1000, retention_ms=-1, retention_bytes=300))
     for epoch in range(6):
         bench.fill(5, epoch=epoch)
     start = retain(bench, 0, 30)
@@ -171,8 +168,7 @@ def test_snapshots_of_deleted_segments_go() -> None:
 
 def test_without_timestamps_age_counts_from_the_first_sight() -> None:
     """A segment whose records have none is not deleted by the age of the epoch of 1970 (R-163)."""
-    bench = LogBench(LogSettings(segment_bytes=1000, retention_ms=1000))
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=1000, retention_ms=1000))
     for offset in range(20):
         bench.append(batch(offset, timestamp=-1))
     assert bench.log.retention_start(START_MS + 1000, 20) is None

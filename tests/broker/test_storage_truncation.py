@@ -13,7 +13,7 @@ from odradek_chaos.worlds.simulated.disk.inodes import Inode
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 
-from tests.broker.log_bench import DIRECTORY, LogBench, batch, offsets
+from tests.broker.log_bench import DIRECTORY, LogBench, batch, interrupt, offsets, opened
 
 
 @pytest.mark.parametrize("target", range(30))
@@ -42,8 +42,7 @@ def test_a_batch_that_spans_the_offset_goes_as_a_whole(bench: LogBench) -> None:
 
 def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch() -> None:
     """Records 40 and 44, truncated to 43: the log ends at 41, for nothing that is there ends higher (LG-25, R-230)."""
-    bench = LogBench(gaps=True)
-    bench.open()
+    bench = opened(gaps=True)
     bench.append(batch(40))
     bench.append(batch(44))
     assert bench.truncate(43) == 41
@@ -52,8 +51,7 @@ def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch() -> None:
 
 def test_a_gap_survives_a_roll_and_a_recovery() -> None:
     """The next segment begins where the last batch ended, not where the next one begins."""
-    bench = LogBench(gaps=True)
-    bench.open()
+    bench = opened(gaps=True)
     for offset in (0, 10, 20):
         bench.append(batch(offset))
     assert bench.truncate(15) == 11
@@ -192,22 +190,14 @@ def test_the_recovery_point_is_lowered_before_the_cut(bench: LogBench) -> None:
 def test_a_flush_that_met_a_truncation_does_not_count(bench: LogBench) -> None:
     """It spoke of records that are gone; the ones at the same offsets now may not be on the disk."""
     bench.fill(8)
+
+    def cut() -> None:
+        segment.fsync()
+        bench.truncate(3)
+        bench.fill(6, epoch=1)
+
     segment = bench.log.segments[0]
-    whole = segment.file
-
-    class Interrupted:
-        """The file, with the loop cutting the log while a thread flushes it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(whole, name)
-
-        def fsync(self) -> None:
-            segment.file = whole
-            whole.fsync()
-            bench.truncate(3)
-            bench.fill(6, epoch=1)
-
-    segment.file = Interrupted()  # type: ignore[assignment]
+    interrupt(segment, "fsync", cut)
     assert bench.log.flush() == 0
     assert bench.log.recovery_point == 0
     assert bench.log.flush() == 9
@@ -224,8 +214,7 @@ def test_truncate_right_after_reopening(bench: LogBench) -> None:
 
 def test_a_truncation_that_must_last_is_flushed() -> None:
     """With odradek.fsync=before-ack the cut survives a power loss at once."""
-    bench = LogBench(LogSettings(segment_bytes=1000, flush_before_ack=True))
-    bench.open()
+    bench = opened(LogSettings(segment_bytes=1000, flush_before_ack=True))
     written = bench.fill(30)
     bench.flush()
     bench.truncate(7)
@@ -256,8 +245,7 @@ def test_what_was_cut_is_gone_for_good_before_the_next_append(bench: LogBench, t
 
 def test_a_cut_that_drops_nothing_flushes_nothing() -> None:
     """To the end, behind it, and above the end that another cut has left."""
-    bench = LogBench(gaps=True)
-    bench.open()
+    bench = opened(gaps=True)
     bench.fill(3)
     bench.append(batch(20))
     bench.flush()
