@@ -10,6 +10,7 @@ from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.core import QuorumCore
+from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     Effect,
     Fetch,
@@ -95,3 +96,16 @@ def fetched(effects: Iterable[Effect]) -> FetchAnswer | None:
         if isinstance(effect, Reply | ReplyRecords) and isinstance(effect.answer, FetchAnswer):
             return effect.answer
     return None
+
+
+def answered(effects: Iterable[Effect]) -> FetchAnswer:
+    """The answer to a fetch, which is not to wait."""
+    answer = fetched(effects)
+    assert answer is not None
+    return answer
+
+
+def leading(core: QuorumCore) -> Leader:
+    """What a core is that leads."""
+    assert isinstance(core.role, Leader)
+    return core.role

@@ -225,6 +225,13 @@ class QuorumWorld:
         """The leader of the newest epoch, 0 for none."""
         return max(self.leaders(), key=lambda i: self.nodes[i].epoch, default=0)
 
+    async def begun(self) -> int:
+        """All run, and one of them leads."""
+        self.start()
+        await self.clock.sleep(5_000)
+        (leader,) = self.leaders()
+        return leader
+
     def settled(self) -> bool:
         """All that run follow one leader, and have and know all that it has."""
         leader = self.nodes.get(self.leader())

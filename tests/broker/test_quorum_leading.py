@@ -27,15 +27,10 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_core import NEVER_EARLY, NOW, core_with, fetch, fetched, leader_with, of
+from tests.broker.quorum_core import NEVER_EARLY, NOW, answered, core_with, fetch, fetched, leader_with, leading, of
 
 FETCH_TIMEOUT_MS = 2_000
 CHECK_QUORUM_MS = 3_000  # 1.5 fetch timeouts
-
-
-def high_watermark(core: QuorumCore) -> int | None:
-    assert isinstance(core.role, Leader)
-    return core.role.high_watermark
 
 
 def at_ten() -> QuorumCore:
@@ -58,23 +53,23 @@ def test_there_is_no_high_watermark_before_a_record_of_the_epoch_is_on_a_majorit
     core = at_ten()
     core.append([b"x"] * 4, NOW)
     core.on_flushed(15, NOW)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
     fetch(core, 2, 10, 1)
-    assert high_watermark(core) is None, "offset 10 covers older epochs alone"
+    assert leading(core).high_watermark is None, "offset 10 covers older epochs alone"
     effects = fetch(core, 2, 15, 5)
     assert of(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 15)]
     assert of(effects, LeadershipBegan) == [LeadershipBegan(5)]
     fetch(core, 2, 10, 1)
-    assert high_watermark(core) == 15
+    assert leading(core).high_watermark == 15
 
 
 def test_a_leader_counts_itself_after_its_flush() -> None:
     """R-207: what only the page cache holds is on no disk."""
     core = at_ten()
     fetch(core, 2, 11, 5)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
     core.on_flushed(11, NOW)
-    assert high_watermark(core) == 11
+    assert leading(core).high_watermark == 11
 
 
 def test_two_followers_are_a_majority_without_the_leaders_disk() -> None:
@@ -82,7 +77,7 @@ def test_two_followers_are_a_majority_without_the_leaders_disk() -> None:
     core = at_ten()
     fetch(core, 2, 11, 5)
     fetch(core, 3, 11, 5)
-    assert high_watermark(core) == 11
+    assert leading(core).high_watermark == 11
 
 
 @pytest.mark.parametrize(("voters", "needed"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
@@ -91,9 +86,9 @@ def test_a_majority_is_more_than_half(voters: int, needed: int) -> None:
     core = leader_with(voters=voters, epochs=[(1, 0)], log_end_offset=10, epoch=5)
     core.on_flushed(11, NOW)
     for follower in range(2, 2 + needed):
-        assert high_watermark(core) is None
+        assert leading(core).high_watermark is None
         fetch(core, follower, 11, 5)
-    assert high_watermark(core) == 11
+    assert leading(core).high_watermark == 11
 
 
 def test_a_leader_knows_when_each_follower_had_everything() -> None:
@@ -101,8 +96,7 @@ def test_a_leader_knows_when_each_follower_had_everything() -> None:
     core = at_ten()
     for offset, now_ms in ((10, NOW), (11, NOW + 5), (10, NOW + 9)):
         fetch(core, 2, offset, 5 if offset > 10 else 1, now_ms=now_ms)
-    assert isinstance(core.role, Leader)
-    position = core.role.voters[2]
+    position = leading(core).voters[2]
     assert (position.last_fetch_ms, position.last_caught_up_ms) == (NOW + 9, NOW + 5)
 
 
@@ -111,7 +105,7 @@ def test_an_observer_does_not_count() -> None:
     core = at_ten()
     core.on_flushed(11, NOW)
     fetch(core, 9, 11, 5)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
 
 
 @pytest.mark.parametrize(
@@ -133,11 +127,9 @@ def test_a_divergence_is_answered_at_once_and_records_no_position(
     """RA-06: epochs 1@0, 3@3, 5@6."""
     core = leader_with(epochs=[(1, 0), (3, 3)], log_end_offset=6, epoch=5)
     effects = fetch(core, 2, offset, last_epoch)
-    answer = fetched(effects)
-    assert answer is not None
+    answer = answered(effects)
     assert answer.diverging == diverging
-    assert isinstance(core.role, Leader)
-    assert core.role.voters[2].end_offset == (-1 if diverging else offset)
+    assert leading(core).voters[2].end_offset == (-1 if diverging else offset)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +147,7 @@ def test_fetches_that_cannot_be_answered_are_refused(
     offset: int, last_epoch: int, epoch: int, error: ErrorCode
 ) -> None:
     """RA-11, R-208."""
-    answer = fetched(fetch(at_ten(), 2, offset, last_epoch, epoch=epoch))
-    assert answer is not None
+    answer = answered(fetch(at_ten(), 2, offset, last_epoch, epoch=epoch))
     assert answer.error is error
 
 
@@ -164,8 +155,7 @@ def test_a_follower_names_the_leader_that_it_knows() -> None:
     """R-208: that is how others find it."""
     core = core_with()
     core.on_request(BeginEpoch(3, 4), "begin", NOW)
-    answer = fetched(fetch(core, 9, 0, 0))
-    assert answer is not None
+    answer = answered(fetch(core, 9, 0, 0))
     assert (answer.error, answer.leader_id, answer.epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, 4)
 
 
@@ -175,8 +165,7 @@ def test_a_fetch_at_the_end_waits_for_records() -> None:
     assert fetched(fetch(core, 2, 11, 5)) is None
     base_offset, effects = core.append([b"x"], NOW)
     assert base_offset == 11
-    answer = fetched(effects)
-    assert answer is not None
+    answer = answered(effects)
     assert answer.error is ErrorCode.NONE
     assert of(effects, FlushLog)
 
@@ -197,8 +186,7 @@ def test_a_waiting_fetch_ends_when_its_time_is_over() -> None:
     core = at_ten()
     assert fetched(fetch(core, 2, 11, 5, wait_ms=500)) is None
     assert fetched(core.on_time(NOW + 499)) is None
-    answer = fetched(core.on_time(NOW + 500))
-    assert answer is not None
+    answer = answered(core.on_time(NOW + 500))
     assert answer.error is ErrorCode.NONE
 
 
@@ -213,8 +201,8 @@ def test_so_many_observers_may_wait_and_more_are_answered_at_once() -> None:
     core = at_ten()
     for observer in range(100, 100 + MAX_OBSERVERS):
         assert fetched(fetch(core, observer, 11, 5)) is None
-    assert fetched(fetch(core, 9, 11, 5)) is not None
-    assert fetched(fetch(core, 100, 11, 5, now_ms=NOW + 1)) is not None, "the first one is answered for the second"
+    assert answered(fetch(core, 9, 11, 5))
+    assert answered(fetch(core, 100, 11, 5, now_ms=NOW + 1)), "the first one is answered for the second"
     assert fetched(fetch(core, 2, 11, 5)) is None
 
 
@@ -223,10 +211,9 @@ def test_observers_that_are_silent_for_a_fetch_timeout_make_room_when_there_is_n
     core = at_ten()
     for forged in range(100, 100 + MAX_OBSERVERS):
         fetch(core, forged, 11, 5, wait_ms=NEVER_EARLY)
-    assert fetched(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS - 1)) is not None
+    assert answered(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS - 1))
     assert len(of(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS), Reply)) == MAX_OBSERVERS
-    assert isinstance(core.role, Leader)
-    assert (list(core.role.observers), len(core.role.waiting)) == ([9], 1)
+    assert (list(leading(core).observers), len(leading(core).waiting)) == ([9], 1)
 
 
 def test_an_observer_is_known_for_five_minutes_after_its_last_fetch() -> None:
@@ -234,10 +221,9 @@ def test_an_observer_is_known_for_five_minutes_after_its_last_fetch() -> None:
     core = at_ten()
     for replica, now_ms in ((8, NOW), (9, NOW + 1), (-1, NOW + 1)):
         fetch(core, replica, 11, 5, now_ms=now_ms)
-    assert isinstance(core.role, Leader)
-    assert list(core.role.observers) == [8, 9]
+    assert list(leading(core).observers) == [8, 9]
     fetch(core, 2, 11, 5, now_ms=NOW + OBSERVER_SESSION_MS)
-    assert list(core.role.observers) == [9]
+    assert list(leading(core).observers) == [9]
 
 
 def test_waiting_fetches_end_when_leadership_does() -> None:
@@ -245,8 +231,7 @@ def test_waiting_fetches_end_when_leadership_does() -> None:
     core = at_ten()
     fetch(core, 2, 11, 5)
     effects = core.on_request(BeginEpoch(3, 7), "begin", NOW)
-    answer = fetched(effects)
-    assert answer is not None
+    answer = answered(effects)
     assert (answer.error, answer.leader_id, answer.epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, 7)
     assert of(effects, LeadershipEnded) == [LeadershipEnded(5)]
 
@@ -346,9 +331,8 @@ def test_a_replica_has_one_waiting_fetch() -> None:
     core = at_ten()
     fetch(core, 2, 11, 5, now_ms=NOW)
     effects = fetch(core, 2, 11, 5, now_ms=NOW + 1)
-    assert fetched(effects) is not None
-    assert isinstance(core.role, Leader)
-    assert len(core.role.waiting) == 1
+    assert answered(effects)
+    assert len(leading(core).waiting) == 1
 
 
 # --- voters that may have lost their disk (R-217) ---
@@ -377,9 +361,7 @@ def opened(voters: int = 3) -> QuorumCore:
 
 
 def caught_up(core: QuorumCore, now_ms: int = NOW) -> bool:
-    answer = fetched(doubtful(core, 3, 11, now_ms=now_ms))
-    assert answer is not None
-    return answer.caught_up
+    return answered(doubtful(core, 3, 11, now_ms=now_ms)).caught_up
 
 
 def test_a_voter_that_catches_up_commits_nothing() -> None:
@@ -387,9 +369,9 @@ def test_a_voter_that_catches_up_commits_nothing() -> None:
     core = opened()
     doubtful(core, 3, 11)
     fetch(core, 3, 11, 5)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
     fetch(core, 2, 11, 5)
-    assert high_watermark(core) == 11
+    assert leading(core).high_watermark == 11
 
 
 def test_a_voter_of_which_somebody_else_said_that_it_catches_up_counts_with_its_next_record() -> None:
@@ -400,13 +382,13 @@ def test_a_voter_of_which_somebody_else_said_that_it_catches_up_counts_with_its_
     core.on_flushed(12, NOW)
     doubtful(core, 3, 0)
     fetch(core, 3, 12, 5)
-    assert high_watermark(core) is None, "it may have lost all of it before it said so for the second time"
+    assert leading(core).high_watermark is None, "it may have lost all of it before it said so for the second time"
     core.append([b"x"], NOW)
     core.on_flushed(13, NOW)
     fetch(core, 3, 13, 4)
-    assert high_watermark(core) is None, "not what this leader has there"
+    assert leading(core).high_watermark is None, "not what this leader has there"
     fetch(core, 3, 13, 5)
-    assert high_watermark(core) == 13
+    assert leading(core).high_watermark == 13
 
 
 def test_a_voter_that_catches_up_keeps_nobody_in_office() -> None:
@@ -429,14 +411,13 @@ def test_a_voter_has_caught_up_once_the_others_know_no_newer_epoch() -> None:
     yes(core, Send(2, asked[0].request))
     assert not caught_up(core), "that answered another question"
     yes(core, asked[0])
-    behind = fetched(doubtful(core, 3, 10))
-    assert behind is not None
+    behind = answered(doubtful(core, 3, 10))
     assert not behind.caught_up, "it has not everything yet"
     assert caught_up(core)
     core.append([b"x"], NOW)
     fetch(core, 3, 12, 5)
     core.on_flushed(12, NOW)
-    assert high_watermark(core) == 12, "it counts as any other"
+    assert leading(core).high_watermark == 12, "it counts as any other"
 
 
 def test_a_voter_that_is_heard_later_is_asked_at_once() -> None:
@@ -486,12 +467,12 @@ def test_the_voters_that_elected_a_leader_count_while_they_remember_it() -> None
     """R-217: the others' votes may have been provisional, and a vote that is forgotten counts no more."""
     core = opened()
     doubtful(core, 3, 11, voted=True)
-    assert high_watermark(core) is None, "its vote came too late to elect anybody"
+    assert leading(core).high_watermark is None, "its vote came too late to elect anybody"
     doubtful(core, 2, 11, voted=True)
-    assert high_watermark(core) == 11
+    assert leading(core).high_watermark == 11
     core = opened()
     doubtful(core, 2, 11)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
 
 
 def test_every_vote_for_an_empty_log_counts() -> None:
@@ -499,11 +480,11 @@ def test_every_vote_for_an_empty_log_counts() -> None:
     core = leader_with(epoch=5)
     core.on_flushed(1, NOW)
     doubtful(core, 3, 1)
-    assert high_watermark(core) is None
+    assert leading(core).high_watermark is None
     core = leader_with(epoch=5)
     core.on_flushed(1, NOW)
     doubtful(core, 3, 1, voted=True)
-    assert high_watermark(core) == 1
+    assert leading(core).high_watermark == 1
 
 
 # --- When a voter that may have lost its disk counts again (R-217) ---------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from odradek_broker.core.quorum.messages import Fetch, QuorumState, Send, Vote
@@ -22,6 +23,18 @@ LOG = "/data/__cluster_metadata-0"
 LACKS = "metadata_log_lacks_records"
 OF_THREE = plays(lambda story: QuorumWorld().run(story))
 ALONE = plays(lambda story: QuorumWorld(1).run(story))
+
+
+def flip(quorum: QuorumWorld, node_id: int, record: bytes) -> None:
+    """A bit of the last such record in a node's log is another one."""
+    path, disk = f"{LOG}/00000000000000000000.log", quorum.machines[node_id].disk
+    disk.flip(path, disk.read(path).rindex(record))
+
+
+def service(submit: Callable[[object, object], None], forget: Callable[[object], None]) -> QuorumService:
+    """That of node 2, which leads epoch 6."""
+    settings = QuorumSettings(2, CLUSTER_ID, {1: "one:7001", 2: "two:7002", 3: "three:7003"})
+    return QuorumService(settings, is_ready=lambda: True, submit=submit, forget=forget, known=lambda: (2, 6))
 
 
 @OF_THREE
@@ -82,11 +95,20 @@ async def test_a_node_without_room_takes_no_part_until_there_is(quorum: QuorumWo
 
 
 @ALONE
-async def test_a_node_that_was_never_started_can_be_stopped(quorum: QuorumWorld) -> None:
-    """The start of a process ends so when one of its addresses is taken."""
+async def test_what_a_node_cannot_serve_is_refused_by_name(quorum: QuorumWorld) -> None:
+    """One that has not started, and what a stranger from another cluster asks of one that runs. Either can be stopped:
+    the start of a process ends so when one of its addresses is taken."""
+    asked = Fetch(7, 0, 0, 0, 0, 0, 1024)
+    method, data = encode_request(asked, "another-cluster")
 
     async def main(ports: NodePorts) -> None:
-        await quorum.new_node(QuorumSettings(1, CLUSTER_ID, quorum.addresses), ports).stop()
+        for starts, error in ((False, ErrorCode.BROKER_NOT_AVAILABLE), (True, ErrorCode.INCONSISTENT_CLUSTER_ID)):
+            node = quorum.new_node(QuorumSettings(1, CLUSTER_ID, quorum.addresses), ports)
+            if starts:
+                await node.start()
+            answer = await node.handlers().unary[method](data, CallContext("stranger:1"))
+            assert decode_answer(asked, answer).error is error
+            await node.stop()
 
     quorum.machines[1].start(main)
     await quorum.clock.sleep(100)
@@ -95,9 +117,7 @@ async def test_a_node_that_was_never_started_can_be_stopped(quorum: QuorumWorld)
 @OF_THREE
 async def test_the_others_go_on_without_a_leader_whose_disk_is_full(quorum: QuorumWorld) -> None:
     """And it has everything soon after there is room, but for what it wrote alone."""
-    quorum.start()
-    await quorum.clock.sleep(5_000)
-    (full,) = quorum.leaders()
+    full = await quorum.begun()
     disk = quorum.machines[full].disk
     disk.quota = disk.used + 10
     quorum.append(full, b"more than there is room for")
@@ -116,17 +136,12 @@ async def test_the_others_go_on_without_a_leader_whose_disk_is_full(quorum: Quor
 @OF_THREE
 async def test_a_metadata_log_that_was_cut_is_said_and_comes_back(quorum: QuorumWorld) -> None:
     """The node has it from the leader again; without a word nobody would know that its disk changes bytes."""
-    quorum.start()
-    await quorum.clock.sleep(5_000)
-    (leader,) = quorum.leaders()
+    leader = await quorum.begun()
     quorum.append(leader, b"a")
     await quorum.clock.sleep(1_000)
-    damaged = quorum.machines[min({1, 2, 3} - {leader})]
-    damaged.kill()
-    segment = "/data/__cluster_metadata-0/00000000000000000000.log"
-    size = len(damaged.disk.read(segment))
-    damaged.disk.flip(segment, size - 1)
-    node_id = int(damaged.name.removeprefix("node"))
+    node_id = min({1, 2, 3} - {leader})
+    quorum.machines[node_id].kill()
+    flip(quorum, node_id, b"a")
     quorum.start(node_id)
     await quorum.clock.sleep(5_000)
     (facts,) = (facts for who, event, facts in quorum.events if (who, event) == (node_id, "log_cut_in_recovery"))
@@ -139,8 +154,7 @@ def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog
     """R-218: bytes that are no message, and an epoch that cannot be. Ten times as many make one more line."""
 
     async def story(quorum: QuorumWorld) -> None:
-        quorum.start()
-        await quorum.clock.sleep(5_000)
+        await quorum.begun()
         before = {node_id: node.epoch for node_id, node in quorum.nodes.items()}
         forged = Vote(2**31 - 1, 3, 0, 0, pre_vote=False)
         method, data = encode_request(forged, CLUSTER_ID)
@@ -159,27 +173,20 @@ def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog
 def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
     """As many wait as may, whoever sent them. Its followers ask again: nobody has said that it leads no more."""
 
-    async def overloaded() -> bytes:
-        settings = QuorumSettings(2, CLUSTER_ID, {1: "one:7001", 2: "two:7002", 3: "three:7003"})
-        service = QuorumService(
-            settings,
-            is_ready=lambda: True,
-            submit=lambda request, token: None,
-            forget=lambda token: None,
-            known=lambda: (2, 6),
-        )
+    async def told() -> bytes:
+        overloaded = service(lambda request, token: None, lambda token: None)
         method, data = encode_request(send.request, CLUSTER_ID)
-        serve = service.handlers().unary[method]
+        serve = overloaded.handlers().unary[method]
         waiting = [asyncio.ensure_future(serve(data, CallContext("anybody"))) for _ in range(MAX_WAITING)]
         await asyncio.sleep(0)
         answer = await serve(data, CallContext("one:1"))
-        service.close()
+        overloaded.close()
         await asyncio.wait(waiting)
         return answer
 
     core = core_with(QuorumState(6, leader_id=2), epochs=[(6, 0)], log_end_offset=8)
     (send,) = of(core.start(NOW), Send)
-    answer = asyncio.run(overloaded())
+    answer = asyncio.run(told())
     assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), Send) == []
     assert core.leader_id == 2
     assert of(core.on_time(NOW + 100), Send) == [send]
@@ -191,20 +198,14 @@ def test_a_request_that_waits_ends_with_its_sender_or_with_the_node() -> None:
     async def story() -> tuple[list[object], list[object], bytes]:
         submitted: list[object] = []
         forgotten: list[object] = []
-        service = QuorumService(
-            QuorumSettings(2, CLUSTER_ID, {1: "one:7001", 2: "two:7002", 3: "three:7003"}),
-            is_ready=lambda: True,
-            submit=lambda request, token: submitted.append(token),
-            forget=forgotten.append,
-            known=lambda: (2, 6),
-        )
+        ends = service(lambda request, token: submitted.append(token), forgotten.append)
         method, data = encode_request(Fetch(3, 6, 8, 6, 0, 500, 1024), CLUSTER_ID)
-        calls = [asyncio.ensure_future(service.handlers().unary[method](data, CallContext("anybody"))) for _ in "ab"]
+        calls = [asyncio.ensure_future(ends.handlers().unary[method](data, CallContext("anybody"))) for _ in "ab"]
         await asyncio.sleep(0)
         calls[0].cancel()
         await asyncio.wait(calls[:1])
         assert calls[0].cancelled()
-        service.close()
+        ends.close()
         return submitted, forgotten, await calls[1]
 
     submitted, forgotten, answer = asyncio.run(story())
@@ -219,9 +220,7 @@ async def test_a_state_is_as_new_as_the_snapshot_that_would_be_taken_of_it(quoru
 
     A broker that had begun with such a snapshot was ahead of its controller, which did not unfence it.
     """
-    quorum.start()
-    await quorum.clock.sleep(3_000)
-    (first,) = quorum.leaders()
+    first = await quorum.begun()
     quorum.machines[first].kill()
     await quorum.clock.sleep(5_000)
     assert len(quorum.leaders()) == 1
@@ -234,8 +233,7 @@ async def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_no
     quorum: QuorumWorld,
 ) -> None:
     """Of three voters 3 never had the record, and 1 has it no more: those two are no majority for anything (R-217)."""
-    quorum.start()
-    await quorum.clock.sleep(5_000)
+    await quorum.begun()
     quorum.machines[3].kill()
     await quorum.clock.sleep(5_000)
     (leader,) = (each for each in quorum.leaders() if each != 3)
@@ -244,9 +242,7 @@ async def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_no
     assert quorum.witnesses[1].records == quorum.witnesses[2].records == [b"one"]
     for node_id in (1, 2):
         quorum.machines[node_id].kill()
-    path = f"{LOG}/00000000000000000000.log"
-    disk = quorum.machines[1].disk
-    disk.flip(path, disk.read(path).rindex(b"one"))
+    flip(quorum, 1, b"one")
     quorum.start(1)
     quorum.start(3)
     for _ in range(2):  # the second start of 1 finds no more than what is left, and remembers
@@ -273,9 +269,7 @@ async def test_a_voter_whose_log_was_damaged_below_what_it_had_flushed_elects_no
 @OF_THREE
 async def test_a_voter_that_truncated_what_others_never_had_lacks_nothing(quorum: QuorumWorld) -> None:
     """A deposed leader had flushed more than the log has now: what was cut on purpose is not missing (R-217)."""
-    quorum.start()
-    await quorum.clock.sleep(5_000)
-    (deposed,) = quorum.leaders()
+    deposed = await quorum.begun()
     others = [each for each in quorum.running if each != deposed]
     for node_id in others:
         quorum.machines[node_id].kill()
@@ -311,9 +305,7 @@ async def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_
     assert quorum.leaders() == [1]
     assert LACKS not in [event for _, event, _ in quorum.events]
     quorum.machines[1].kill()
-    path = f"{LOG}/00000000000000000000.log"
-    disk = quorum.machines[1].disk
-    disk.flip(path, disk.read(path).rindex(b"one"))
+    flip(quorum, 1, b"one")
     quorum.start(1, voters=(1,))
     await quorum.clock.sleep(1_000)
     assert quorum.leaders() == [1]
@@ -324,8 +316,7 @@ async def test_a_single_voter_whose_log_was_damaged_leads_with_what_is_left_and_
 @OF_THREE
 async def test_a_flushed_offset_that_is_wrong_costs_no_more_than_trust(quorum: QuorumWorld, content: bytes) -> None:
     """One that cannot be read says nothing, one that says too much makes the voter ask the others."""
-    quorum.start()
-    await quorum.clock.sleep(5_000)
+    await quorum.begun()
     quorum.machines[1].kill()
     quorum.machines[1].disk.file(f"{LOG}/flushed-offset-checkpoint").data[:] = content
     quorum.start(1)

@@ -35,7 +35,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
-from tests.broker.quorum_core import METADATA, NOW, fetch, fetched, of
+from tests.broker.quorum_core import METADATA, NOW, answered, fetch, of
 
 AT_10, AT_20 = SnapshotId(10, 2), SnapshotId(20, 4)
 KEPT = (Snapshot(AT_10, 1_000, 5_000), Snapshot(AT_20, 1_500, 9_000))
@@ -86,8 +86,7 @@ def follower(*, high_watermark: int = 4) -> tuple[QuorumCore, Send]:
 )
 def test_who_is_sent_a_snapshot(offset: int, last_epoch: int, snapshot: SnapshotId | None) -> None:
     """R-208: whoever the log cannot serve, and nobody else; it is always the newest one."""
-    answer = fetched(fetch(leader(), 2, offset, last_epoch, wait_ms=0, known=-1))
-    assert answer is not None
+    answer = answered(fetch(leader(), 2, offset, last_epoch, wait_ms=0, known=-1))
     assert answer.error is ErrorCode.NONE
     assert answer.snapshot == snapshot
     assert answer.diverging is None
@@ -95,8 +94,7 @@ def test_who_is_sent_a_snapshot(offset: int, last_epoch: int, snapshot: Snapshot
 
 def test_a_divergence_above_the_log_start_is_told_as_such() -> None:
     """Epoch 4 has no record here: epoch 3 ends at 25, and the log reaches back to that."""
-    answer = fetched(fetch(leader(), 2, 28, 4))
-    assert answer is not None
+    answer = answered(fetch(leader(), 2, 28, 4))
     assert (answer.snapshot, answer.diverging) == (None, EpochEntry(3, 25))
 
 
@@ -156,8 +154,7 @@ def test_whoever_is_sent_for_a_snapshot_keeps_a_leader_in_office() -> None:
     """R-211: the voter lives, and that it is far behind is no reason to resign."""
     core = leader(fetch_timeout_ms=2_000)
     for now_ms in range(NOW, NOW + 9_000, 1_000):
-        answer = fetched(fetch(core, 2, 0, 0, wait_ms=0, now_ms=now_ms))
-        assert answer is not None
+        answer = answered(fetch(core, 2, 0, 0, wait_ms=0, now_ms=now_ms))
         assert answer.snapshot == AT_20
         core.on_time(now_ms)
     assert core.leader_id == 1
@@ -302,8 +299,7 @@ def test_old_snapshots_go_and_the_log_below_them(
     assert core.log.log_start_offset == kept[0]
     assert core.log.epochs.entries[0] == first_epoch
     assert bool(of(effects, WriteEpochs)) is (first_epoch != EpochEntry(3, 10))
-    sent = fetched(fetch(core, 3, 0, 0))
-    assert sent is not None
+    sent = answered(fetch(core, 3, 0, 0))
     assert sent.snapshot == AT_28.id
 
 
