@@ -29,8 +29,8 @@ from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Process
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Handlers
-from odradek_proto.v1 import admin_messages
+from odradek_proto.transport.ports import Handlers, Stream
+from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.v1.controller_messages import RegisterBrokerRequest
 
 from tests.playing import Test, plays
@@ -164,14 +164,33 @@ class MemoryQuorum:
 class Member:
     """One node: voter, controller and broker, without partitions."""
 
+    node_id: int
     ports: NodePorts
     feed: MetadataFeed
     controller: ControllerNode
     channel: ControllerChannel
     session: BrokerSession
-    isr: IsrChannel
     process: Process
     answers: list[tuple[IsrProposal, IsrAnswer]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.isr = self.isr_channel(lambda proposal, answer: self.answers.append((proposal, answer)))
+
+    def isr_channel(
+        self,
+        on_answer: Callable[[IsrProposal, IsrAnswer], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.ensure_future,
+        channel: ControllerChannel | None = None,
+    ) -> IsrChannel:
+        return IsrChannel(
+            clock=self.ports.clock,
+            channel=channel or self.channel,
+            broker_id=self.node_id,
+            broker_epoch=lambda: self.session.broker_epoch,
+            on_answer=on_answer,
+            spawn=spawn,
+            confirm=self.session.confirm,
+        )
 
 
 class Cluster:
@@ -217,6 +236,10 @@ class Cluster:
         if leads:
             self.log.elect(node_id)
 
+    def start_all(self) -> None:
+        for node_id in self.machines:
+            self.start(node_id)
+
     async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
         quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
         quorum.member = member = self._assemble(node_id, ports, cast(QuorumNode, quorum), MetadataFeed())
@@ -254,25 +277,14 @@ class Cluster:
                 say=lambda line: on_event("said", {"line": line}),
             ),
         )
-        answers: list[tuple[IsrProposal, IsrAnswer]] = []
-        isr = IsrChannel(
-            clock=ports.clock,
-            channel=channel,
-            broker_id=node_id,
-            broker_epoch=lambda: session.broker_epoch,
-            on_answer=lambda proposal, answer: answers.append((proposal, answer)),
-            spawn=lambda work: asyncio.get_running_loop().create_task(work),
-            confirm=session.confirm,
-        )
         member = self.members[node_id] = Member(
-            ports, feed, controller, channel, session, isr, self.loop.current_process(), answers
+            node_id, ports, feed, controller, channel, session, self.loop.current_process()
         )
         return member
 
     async def _live(self, member: Member, ready: bool, failures: list[asyncio.Future[None]]) -> None:
         """The broker's side, until something fails."""
-        node_id = next(known for known, each in self.members.items() if each is member)
-        await member.ports.network.serve(address_of(node_id), Handlers())
+        await member.ports.network.serve(address_of(member.node_id), Handlers())
         await member.session.start()
         if ready:
             member.session.set_ready()
@@ -352,18 +364,33 @@ class Cluster:
     def events_of(self, name: str) -> list[dict[str, object]]:
         return [facts for _, _, event, facts in self.events if event == name]
 
-    async def join_isr(self, leader: int, members: Sequence[int], topic: str = "orders") -> IsrAnswer:
-        """The leader proposes an ISR for the topic's partition, with the epochs that it knows; returns the answer."""
-        member = self.members[leader]
-        image = member.feed.image
+    def proposal(self, leader: int, members: Sequence[int], topic: str = "orders") -> IsrProposal:
+        """An ISR for the topic's partition, with the epochs that its leader knows."""
+        image = self.members[leader].feed.image
         partition = self.partition(leader, topic)
-        proposal = IsrProposal(
+        return IsrProposal(
             topic_id=image.topics[topic].topic_id,
             topic_partition=TopicPartition(topic, 0),
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             new_isr=tuple(IsrMember(i, image.brokers[i].broker_epoch) for i in members),
         )
+
+    async def session(self, opener: int, broker_id: int) -> tuple[Stream, controller_messages.Heartbeat]:
+        """A second stream of a broker to the controller, from the machine of `opener`, and what it may say on it."""
+        member = self.members[opener]
+        registration = member.feed.image.brokers[broker_id]
+        beat = controller_messages.Heartbeat(
+            broker_id=broker_id,
+            broker_epoch=registration.broker_epoch,
+            incarnation_id=registration.incarnation_id,
+            current_metadata_offset=member.feed.image.offset,
+        )
+        return await member.ports.network.open(self.voters[1], "/odradek.v1.Controller/Session"), beat
+
+    async def join_isr(self, leader: int, members: Sequence[int], topic: str = "orders") -> IsrAnswer:
+        """The leader proposes an ISR for the topic's partition, and gets this answer."""
+        member, proposal = self.members[leader], self.proposal(leader, members, topic)
         count = len(member.answers)
         self.loop.call_soon(lambda: member.isr.submit(proposal), context=self.loop.context_of(member.process))
         await self.until(lambda: len(member.answers) > count)

@@ -226,11 +226,10 @@ class QuorumWorld:
         return max(self.leaders(), key=lambda i: self.nodes[i].epoch, default=0)
 
     async def begun(self) -> int:
-        """All run, and one of them leads."""
+        """All run, follow one leader, which is returned, and have and know all that it has."""
         self.start()
-        await self.clock.sleep(5_000)
-        (leader,) = self.leaders()
-        return leader
+        await self.until(self.settled)
+        return self.leader()
 
     def settled(self) -> bool:
         """All that run follow one leader, and have and know all that it has."""

@@ -23,8 +23,7 @@ from tests.broker.controller_cluster import CLUSTER_ID, Cluster, Member, in_clus
 @in_cluster()
 async def test_all_brokers_are_unfenced_soon_after_the_quorum_has_a_leader(cluster: Cluster) -> None:
     """Two commits of 4 ms and their messages: every step follows at once on the one before."""
-    for node_id in (1, 2, 3):
-        cluster.start(node_id)
+    cluster.start_all()
     await cluster.sleep(100)
     cluster.log.elect(2)
     assert await cluster.all_unfenced() < 30
@@ -171,8 +170,7 @@ async def test_all_killed_at_once_come_back_without_waiting(cluster: Cluster) ->
         cluster.kill(node_id)
     cluster.log.leader_id = -1
     await cluster.sleep(1_000)
-    for node_id in (1, 2, 3):
-        cluster.start(node_id)
+    cluster.start_all()
     cluster.log.elect(3)
     assert await cluster.all_unfenced() < 300
     assert await cluster.until(lambda: cluster.partition(seen_by=1).leader != -1) < 100
@@ -192,31 +190,28 @@ async def test_a_second_process_with_the_same_id_waits_while_the_first_is_in_ses
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_what_a_resigned_controller_had_written_may_be_done(committed: bool) -> None:
+@in_cluster()
+async def test_what_a_resigned_controller_had_written_may_be_done(cluster: Cluster, committed: bool) -> None:
     """R-216: nobody knows whether the quorum commits it. So the caller is told that; were it NOT_CONTROLLER, its broker
     would ask the next controller, and the caller would hear that a topic exists which is its own."""
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        old = cluster.active
-        cluster.log.stalled = True
-        creating = cluster.loop.create_task(cluster.create_topic("orders"))
-        await cluster.sleep(50)
-        assert old.controller.active
-        assert "orders" in old.controller.term().ahead.topics
-        assert "orders" not in old.feed.image.topics
-        if committed:
-            cluster.log.committed = len(cluster.log.batches)
-        cluster.log.stalled = False
-        cluster.log.elect(2)
-        with pytest.raises(ControllerUnavailable, match="REQUEST_TIMED_OUT: the controller resigned before this was"):
-            await creating
-        await cluster.sleep(1_000)
-        assert not old.controller.active
-        assert ["orders" in member.feed.image.topics for member in cluster.members.values()] == [committed] * 3
-        assert len(cluster.events_of("topic_created")) == 1
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    old = cluster.active
+    cluster.log.stalled = True
+    creating = cluster.loop.create_task(cluster.create_topic("orders"))
+    await cluster.sleep(50)
+    assert old.controller.active
+    assert "orders" in old.controller.term().ahead.topics
+    assert "orders" not in old.feed.image.topics
+    if committed:
+        cluster.log.committed = len(cluster.log.batches)
+    cluster.log.stalled = False
+    cluster.log.elect(2)
+    with pytest.raises(ControllerUnavailable, match="REQUEST_TIMED_OUT: the controller resigned before this was"):
+        await creating
+    await cluster.sleep(1_000)
+    assert not old.controller.active
+    assert ["orders" in member.feed.image.topics for member in cluster.members.values()] == [committed] * 3
+    assert len(cluster.events_of("topic_created")) == 1
 
 
 @in_cluster()
@@ -285,26 +280,25 @@ async def test_leaders_stay_where_they_are_without_the_balance(cluster: Cluster)
     assert cluster.partition(seen_by=1).leader == 2
 
 
-def test_the_balance_goes_on_until_all_preferred_leaders_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_cluster(leader_imbalance_check_interval_s=10)
+async def test_the_balance_goes_on_until_all_preferred_leaders_are_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R-138: a batch is bounded, and the next one does not wait for the next check."""
     for module in (balance, controller_node):
         monkeypatch.setattr(module, "MAX_ELECTIONS_PER_BATCH", 1)
-
-    async def story(cluster: Cluster) -> None:
-        topics = ("orders", "bills", "letters")
-        await cluster.begin(assignment=(3, 2))
-        for topic in topics[1:]:
-            await cluster.create_topic(topic, (3, 2))
-        cluster.kill(3)
-        await cluster.until(lambda: all(cluster.partition(1, topic).leader == 2 for topic in topics))
-        cluster.start(3)
-        await cluster.until(lambda: cluster.unfenced(3))
-        for topic in topics:
-            await cluster.join_isr(leader=2, members=(2, 3), topic=topic)
-        await cluster.until(lambda: any(cluster.partition(1, topic).leader == 3 for topic in topics))
-        assert await cluster.until(lambda: all(cluster.partition(1, topic).leader == 3 for topic in topics)) < 100
-
-    Cluster(leader_imbalance_check_interval_s=10).run(story)
+    topics = ("orders", "bills", "letters")
+    await cluster.begin(assignment=(3, 2))
+    for topic in topics[1:]:
+        await cluster.create_topic(topic, (3, 2))
+    cluster.kill(3)
+    await cluster.until(lambda: all(cluster.partition(1, topic).leader == 2 for topic in topics))
+    cluster.start(3)
+    await cluster.until(lambda: cluster.unfenced(3))
+    for topic in topics:
+        await cluster.join_isr(leader=2, members=(2, 3), topic=topic)
+    await cluster.until(lambda: any(cluster.partition(1, topic).leader == 3 for topic in topics))
+    assert await cluster.until(lambda: all(cluster.partition(1, topic).leader == 3 for topic in topics)) < 100
 
 
 @in_cluster(unclean_election_check_interval_s=10)
@@ -329,16 +323,9 @@ async def test_leaderless_partitions_are_looked_at_from_time_to_time(cluster: Cl
 async def test_a_heartbeat_that_waited_behind_another_for_a_whole_session_moves_nothing(cluster: Cluster) -> None:
     """R-154: the one before took so long since the controller slept. What this one asks for may be out of date."""
     await cluster.begin()
-    registration = cluster.members[1].feed.image.brokers[2]
+    stream, beat = await cluster.session(3, broker_id=2)
     cluster.kill(2)
     await cluster.until(lambda: cluster.fenced(2, seen_by=1))
-    stream = await cluster.members[3].ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
-    beat = controller_messages.Heartbeat(
-        broker_id=2,
-        broker_epoch=registration.broker_epoch,
-        incarnation_id=registration.incarnation_id,
-        current_metadata_offset=registration.broker_epoch + 1,
-    )
     cluster.log.stalled = True
     for want_fence in (False, True):
         await stream.send(replace(beat, want_fence=want_fence).SerializeToString())
@@ -455,8 +442,7 @@ def test_a_cluster_starts_and_survives_the_death_of_each_controller(seed: int) -
 
     async def story(cluster: Cluster) -> None:
         assert isinstance(cluster, QuorumCluster)
-        for node_id in cluster.machines:
-            cluster.start(node_id)
+        cluster.start_all()
         await cluster.until(lambda: len(cluster.controllers()) == 1, limit_ms=3_000)
         assert await cluster.all_unfenced() < 300
         await cluster.create_topic("orders", (1, 2, 3))
@@ -471,15 +457,13 @@ def test_all_killed_at_once_come_back_on_their_disks() -> None:
 
     async def story(cluster: Cluster) -> None:
         assert isinstance(cluster, QuorumCluster)
-        for node_id in cluster.machines:
-            cluster.start(node_id)
+        cluster.start_all()
         await cluster.all_unfenced()
         topic_id = await cluster.create_topic("orders", (3, 2, 1))
         for node_id in cluster.machines:
             cluster.kill(node_id)
         await cluster.sleep(500)
-        for node_id in cluster.machines:
-            cluster.start(node_id)
+        cluster.start_all()
         await cluster.all_unfenced()
         await cluster.until(lambda: cluster.partition(1).leader != -1, limit_ms=1_000)
         assert cluster.members[1].feed.image.topics["orders"].topic_id == topic_id

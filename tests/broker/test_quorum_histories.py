@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from tests.broker.quorum_world import QuorumWorld
+from tests.playing import plays
 from tests.seeds import seeds
 
 PAUSES_MS = (2, 20, 100, 500, 2_000)
@@ -109,9 +110,7 @@ def test_a_minority_that_is_cut_off_costs_nothing(voters: int) -> None:
     """RA-15: the leader keeps its majority and commits as before."""
 
     async def story(world: QuorumWorld) -> None:
-        world.start()
-        await world.until(world.settled)
-        leader = world.leader()
+        leader = await world.begun()
         epoch = world.nodes[leader].epoch
         world.part(*[i for i in world.machines if i != leader][: voters // 2])
         for number in range(5):
@@ -125,24 +124,19 @@ def test_a_minority_that_is_cut_off_costs_nothing(voters: int) -> None:
     QuorumWorld(voters).run(story)
 
 
-def test_a_leader_that_is_cut_off_is_replaced_and_gives_way() -> None:
+@plays(lambda story: QuorumWorld().run(story))
+async def test_a_leader_that_is_cut_off_is_replaced_and_gives_way(world: QuorumWorld) -> None:
     """RA-16: its uncommitted records go, the others' stay."""
-
-    async def story(world: QuorumWorld) -> None:
-        world.start()
-        await world.until(world.settled)
-        old = world.leader()
-        world.part(old)
-        world.append(old, b"lost")
-        await world.until(lambda: world.leader() not in (0, old))
-        world.append(world.leader(), b"kept")
-        await world.clock.sleep(5_000)
-        assert world.nodes[old].leader_id == -1, "without a majority it does not call itself the leader"
-        world.heal()
-        await world.until(world.settled)
-        assert [witness.records for witness in world.witnesses.values()] == [[b"kept"]] * 3
-
-    QuorumWorld().run(story)
+    old = await world.begun()
+    world.part(old)
+    world.append(old, b"lost")
+    await world.until(lambda: world.leader() not in (0, old))
+    world.append(world.leader(), b"kept")
+    await world.clock.sleep(5_000)
+    assert world.nodes[old].leader_id == -1, "without a majority it does not call itself the leader"
+    world.heal()
+    await world.until(world.settled)
+    assert [witness.records for witness in world.witnesses.values()] == [[b"kept"]] * 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -150,8 +144,7 @@ def test_a_killed_quorum_and_a_lost_disk_have_everything_again(seed: int) -> Non
     """RA-14, RA-17: all nodes go on without waiting for an election timeout; then the leader's disk is lost."""
 
     async def story(world: QuorumWorld) -> None:
-        world.start()
-        await world.until(world.settled)
+        await world.begun()
         for number in range(5):
             world.append(world.leader(), b"%d" % number)
             await world.until(lambda: len(world.acknowledged) > number)  # noqa: B023
@@ -202,9 +195,7 @@ def broken_one_way(*, deaf: bool, leads: bool) -> Callable[[QuorumWorld], Corout
     """One voter of a settled quorum, the leader or another one, does not hear, or is not heard, from now on."""
 
     async def story(world: QuorumWorld) -> None:
-        world.start()
-        await world.until(world.settled)
-        leader = world.leader()
+        leader = await world.begun()
         broken = leader if leads else leader % len(world.machines) + 1
         world.part(broken, deaf=deaf, mute=not deaf)
         if leads:

@@ -49,21 +49,18 @@ async def test_what_another_clusters_controller_knows_is_nothing_to_us(quorum: Q
     assert quorum.witnesses[ours].calls == ["leads 1"]
 
 
-def test_a_node_whose_voters_were_changed_does_not_start() -> None:
+@plays(lambda story: QuorumWorld(2).run(story))
+async def test_a_node_whose_voters_were_changed_does_not_start(quorum: QuorumWorld) -> None:
     """Its role was moved to another machine, without its disk: old and new voters could each elect a leader."""
-
-    async def story(quorum: QuorumWorld) -> None:
-        quorum.start(1, voters=(1,))
-        await quorum.clock.sleep(1_000)
-        assert quorum.leaders() == [1]
-        quorum.machines[1].kill()
-        await quorum.clock.sleep(1_000)
-        quorum.start(1, voters=(2,))
-        await quorum.clock.sleep(5_000)
-        assert isinstance(quorum.machines[1].failure, OtherVoters)
-        quorum.machines[1].failure = None
-
-    QuorumWorld(2).run(story)
+    quorum.start(1, voters=(1,))
+    await quorum.clock.sleep(1_000)
+    assert quorum.leaders() == [1]
+    quorum.machines[1].kill()
+    await quorum.clock.sleep(1_000)
+    quorum.start(1, voters=(2,))
+    await quorum.clock.sleep(5_000)
+    assert isinstance(quorum.machines[1].failure, OtherVoters)
+    quorum.machines[1].failure = None
 
 
 @ALONE

@@ -21,7 +21,7 @@ from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
-from tests.broker.controller_cluster import Cluster
+from tests.broker.controller_cluster import Cluster, in_cluster
 from tests.broker.controller_images import add_topic, image_of, partition_of
 from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
 from tests.playing import plays
@@ -232,7 +232,10 @@ async def test_metadata_finds_topics_by_their_ids() -> None:
     assert [each.topic_id for each in cluster.topics[1:]] == [topic_id, OTHER_ID]
 
 
-def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_cluster()
+async def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Principal, listener, client id and address are those of the client at the broker that passed it on."""
     alice = RequestContext(Principal("User", "alice"), "EXTERNAL", "billing-7", "10.0.0.9:4242")
     callers: list[RequestContext] = []
@@ -243,14 +246,10 @@ def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeyp
 
     watched = replace(admin.ADMIN_REQUESTS["DeleteTopics"], decide=decide)
     monkeypatch.setitem(admin.ADMIN_REQUESTS, "DeleteTopics", watched)
-
-    async def story(cluster: Cluster) -> None:
-        await cluster.begin(assignment=())
-        channel = cluster.members[2].channel
-        for context in (alice, RequestContext(ANONYMOUS, "GRPC")):
-            await channel.forward_admin(context, "DeleteTopics", b"", 1_000, at_most_once=True)
-
-    Cluster().run(story)
+    await cluster.begin(assignment=())
+    channel = cluster.members[2].channel
+    for context in (alice, RequestContext(ANONYMOUS, "GRPC")):
+        await channel.forward_admin(context, "DeleteTopics", b"", 1_000, at_most_once=True)
     assert callers == [alice, RequestContext(ANONYMOUS, "GRPC")]
 
 

@@ -7,27 +7,13 @@ from collections.abc import Coroutine
 from typing import cast
 
 import pytest
-from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
+from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
-from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import controller_messages
 from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import Cluster, in_cluster
-
-
-def proposal(cluster: Cluster, leader: int, members: tuple[int, ...], topic: str = "orders") -> IsrProposal:
-    image = cluster.members[leader].feed.image
-    partition = cluster.partition(leader, topic)
-    return IsrProposal(
-        topic_id=image.topics[topic].topic_id,
-        topic_partition=TopicPartition(topic, 0),
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        new_isr=tuple(IsrMember(i, image.brokers[i].broker_epoch) for i in members),
-    )
 
 
 @in_cluster()
@@ -44,7 +30,7 @@ async def test_a_second_proposal_for_a_partition_is_not_attempted(cluster: Clust
     """R-48: OPERATION_NOT_ATTEMPTED for the second, while the first is answered as if nothing were."""
     await cluster.begin(assignment=(3, 2, 1))
     member = cluster.members[3]
-    first, second = proposal(cluster, 3, (3, 2)), proposal(cluster, 3, (3, 1))
+    first, second = cluster.proposal(3, (3, 2)), cluster.proposal(3, (3, 1))
     member.isr.submit(first)
     member.isr.submit(second)
     assert member.answers == []
@@ -60,9 +46,9 @@ async def test_a_proposal_in_flight_admits_no_second_one(cluster: Cluster) -> No
     """R-48: also after the request has left. Both are answered; no answer makes it forget the other (KAFKA-12686)."""
     await cluster.begin(assignment=(3, 2, 1))
     member = cluster.members[3]
-    member.isr.submit(proposal(cluster, 3, (3, 2)))
+    member.isr.submit(cluster.proposal(3, (3, 2)))
     await cluster.sleep(1)
-    member.isr.submit(proposal(cluster, 3, (3, 1)))
+    member.isr.submit(cluster.proposal(3, (3, 1)))
     await cluster.until(lambda: len(member.answers) == 2)
     assert [answer.error for _, answer in member.answers] == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.NONE]
 
@@ -76,10 +62,10 @@ async def test_what_waits_during_a_request_goes_with_the_next_one(cluster: Clust
         await cluster.create_topic(name, (3, 2, 1))
     member = cluster.members[3]
     before = len(cluster.log.batches)
-    member.isr.submit(proposal(cluster, 3, (3, 2)))
+    member.isr.submit(cluster.proposal(3, (3, 2)))
     await cluster.sleep(0)
     for name in names:
-        member.isr.submit(proposal(cluster, 3, (3, 2), name))
+        member.isr.submit(cluster.proposal(3, (3, 2), name))
     assert len(member.isr.pending()) == 7
     await cluster.until(lambda: len(member.answers) == 7)
     assert {answer.error for _, answer in member.answers} == {ErrorCode.NONE}
@@ -111,17 +97,12 @@ async def test_a_partition_that_the_answer_forgets_is_sent_again(cluster: Cluste
     member = cluster.members[3]
     forgetful = Forgetful(member.channel)
     answers: list[tuple[str, ErrorCode]] = []
-    channel = IsrChannel(
-        clock=member.ports.clock,
+    channel = member.isr_channel(
+        lambda item, answer: answers.append((item.topic_partition.topic, answer.error)),
         channel=cast(ControllerChannel, forgetful),
-        broker_id=3,
-        broker_epoch=lambda: member.session.broker_epoch,
-        on_answer=lambda item, answer: answers.append((item.topic_partition.topic, answer.error)),
-        spawn=asyncio.ensure_future,
-        confirm=member.session.confirm,
     )
     for topic in ("orders", "bills"):
-        channel.submit(proposal(cluster, 3, (3, 2), topic))
+        channel.submit(cluster.proposal(3, (3, 2), topic))
     await cluster.until(lambda: len(answers) == 2)
     assert forgetful.calls == [2, 1]
     assert answers[0] == ("bills", ErrorCode.NONE)
@@ -136,7 +117,7 @@ async def test_a_proposal_outlives_controllers(cluster: Cluster) -> None:
     await cluster.begin(assignment=(3, 2, 1))
     member = cluster.members[3]
     cluster.log.stalled = True
-    member.isr.submit(proposal(cluster, 3, (3, 2)))
+    member.isr.submit(cluster.proposal(3, (3, 2)))
     await cluster.sleep(500)
     assert member.answers == []
     cluster.log.stalled = False
@@ -154,7 +135,7 @@ async def test_a_leader_that_hears_no_answers_removes_nobody(cluster: Cluster) -
     for other in (1, 2):
         cluster.fabric.cut(f"node{other}", "node3", both_ways=False)
     member = cluster.members[3]
-    member.isr.submit(proposal(cluster, 3, (3,)))
+    member.isr.submit(cluster.proposal(3, (3,)))
     await cluster.until(lambda: cluster.partition(1).leader != 3, limit_ms=20_000)
     assert (cluster.partition(1).leader, cluster.partition(1).isr) == (2, (2, 1))
     cluster.fabric.heal_all()
@@ -167,10 +148,10 @@ async def test_a_stopped_channel_says_nothing_more(cluster: Cluster) -> None:
     """After `stop` no answer reaches the partitions, whatever was on its way."""
     await cluster.begin(assignment=(3, 2, 1))
     member = cluster.members[3]
-    member.isr.submit(proposal(cluster, 3, (3, 2)))
+    member.isr.submit(cluster.proposal(3, (3, 2)))
     await cluster.sleep(1)
     await member.isr.stop()
-    member.isr.submit(proposal(cluster, 3, (3, 1)))
+    member.isr.submit(cluster.proposal(3, (3, 1)))
     await cluster.sleep(1_000)
     assert member.answers == []
 
@@ -189,16 +170,8 @@ async def test_a_channel_that_dies_is_the_nodes_failure(cluster: Cluster) -> Non
     def on_answer(proposal: IsrProposal, answer: IsrAnswer) -> None:
         raise ArithmeticError(answer.error)
 
-    channel = IsrChannel(
-        clock=member.ports.clock,
-        channel=member.channel,
-        broker_id=3,
-        broker_epoch=lambda: member.session.broker_epoch,
-        on_answer=on_answer,
-        spawn=spawn,
-        confirm=member.session.confirm,
-    )
-    channel.submit(proposal(cluster, 3, (3, 2)))
+    channel = member.isr_channel(on_answer, spawn)
+    channel.submit(cluster.proposal(3, (3, 2)))
     with pytest.raises(ArithmeticError):
         await tasks[0]
     await channel.stop()

@@ -11,6 +11,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.v1.controller_messages import RegisterBrokerRequest
+from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster, in_cluster
 
@@ -160,13 +161,8 @@ async def test_a_broker_of_another_cluster_is_refused_for_good(cluster: Cluster)
 async def test_a_superseded_broker_learns_that_its_epoch_is_stale(cluster: Cluster) -> None:
     """A heartbeat with an old broker epoch ends its stream with STALE_BROKER_EPOCH (R-111)."""
     await cluster.begin(assignment=())
-    member = cluster.members[2]
-    stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
-    registration = member.feed.image.brokers[2]
-    heartbeat = controller_messages.Heartbeat(
-        broker_id=2, broker_epoch=registration.broker_epoch + 1, incarnation_id=registration.incarnation_id
-    )
-    await stream.send(heartbeat.SerializeToString())
+    stream, beat = await cluster.session(2, broker_id=2)
+    await stream.send(replace(beat, broker_epoch=beat.broker_epoch + 1).SerializeToString())
     answer = controller_messages.HeartbeatAnswer.FromString(await stream.recv())
     assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
 
@@ -175,21 +171,12 @@ async def test_a_superseded_broker_learns_that_its_epoch_is_stale(cluster: Clust
 async def test_a_shutdown_that_somebody_else_asked_for_does_not_last(cluster: Cluster) -> None:
     """The broker takes part again, and its own shutdown later waits for its own permission."""
     await cluster.begin(assignment=(3, 2, 1))
-    member = cluster.members[3]
-    stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
-    registration = member.feed.image.brokers[3]
-    heartbeat = controller_messages.Heartbeat(
-        broker_id=3,
-        broker_epoch=registration.broker_epoch,
-        incarnation_id=registration.incarnation_id,
-        current_metadata_offset=member.feed.image.offset,
-        want_shut_down=True,
-    )
-    await stream.send(heartbeat.SerializeToString())
+    stream, beat = await cluster.session(3, broker_id=3)
+    await stream.send(replace(beat, want_shut_down=True).SerializeToString())
     await cluster.until(lambda: cluster.fenced(3, seen_by=3))
     await cluster.until(lambda: not cluster.fenced(3, seen_by=3))
     cluster.log.stalled = True
-    assert not await member.session.controlled_shutdown(700)
+    assert not await cluster.members[3].session.controlled_shutdown(700)
 
 
 @in_cluster()
