@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
-from odradek import Admin, Producer
-from odradek.administration.descriptions import NewTopic
+from odradek import NewTopic
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import maintenance
 from odradek_broker.runtime.replicas.maintenance import Maintenance
-from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_proto.formats import decode_offset_checkpoint
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
 
-NODE = 1
+from tests.broker.sim_brokers import NODE, SimBrokers
+
 ORDERS = TopicPartition("orders", 0)
 OLD_RECORDS, DELETED, NEW_RECORDS = 120, 100, 60
 Result = TypeVar("Result")
 
 
-class Story:
+class Brokers(SimBrokers):
     """One broker. Once it is `armed`, a checkpoint stops before a step in a thread, until somebody says `go_on`."""
 
     def __init__(self, duty: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.loop = SimLoop(seed=11)
-        self.cluster = SimCluster(self.loop, brokers=1)
-        self.machine = self.cluster.machines[NODE]
+        super().__init__()
         self.armed = False
         self.stopped, self.go_on = asyncio.Event(), asyncio.Event()
         self._step = step
@@ -57,51 +53,19 @@ class Story:
                 await self.go_on.wait()
         return await finish(files, function)
 
-    def run(self, told: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def to_the_end() -> None:
-            try:
-                await told()
-            finally:
-                await self.kill()
+    async def make(self) -> None:
+        await self.as_admin(lambda admin: admin.create_topics([NewTopic(ORDERS.topic, partitions=1)]))
 
-        self.loop.run(to_the_end(), limit_s=600)
-        self.loop.close()
-
-    async def kill(self) -> None:
-        self.machine.kill()
-        await self.loop.sleep(10)
-
-    async def as_client(self, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
-        await self.cluster.run_client("client", program)
-
-    async def make(self, ports: NodePorts) -> None:
-        async with self._admin(ports) as admin:
-            await admin.create_topics([NewTopic(ORDERS.topic, partitions=1)])
-
-    async def remove(self, ports: NodePorts) -> None:
-        async with self._admin(ports) as admin:
-            await admin.delete_topics([ORDERS.topic])
-
-    async def delete_records(self, ports: NodePorts) -> None:
-        async with self._admin(ports) as admin:
-            await admin.delete_records({ORDERS: DELETED})
-
-    async def fill(self, ports: NodePorts, count: int) -> None:
-        async with Producer[bytes, bytes](self.cluster.bootstrap, clock=ports.clock, network=ports.network) as producer:
-            for _ in range(count):
-                await producer.send(ORDERS.topic, b"0123456789")
-
-    def _admin(self, ports: NodePorts) -> Admin:
-        return Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network)
+    async def delete_records(self) -> None:
+        await self.as_admin(lambda admin: admin.delete_records({ORDERS: DELETED}))
 
     async def until_hosted(self) -> None:
-        while ORDERS not in self.cluster.hosted(NODE):
-            await self.loop.sleep(50)
+        await self.until(lambda: ORDERS in self.hosted(NODE))
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """What it says; nothing before it is written for the first time."""
-        path = f"{LOG_DIRECTORY}/{name}-checkpoint"
-        return decode_offset_checkpoint(self.machine.disk.read(path)) if self.machine.disk.find(path) else {}
+        path, disk = f"{LOG_DIRECTORY}/{name}-checkpoint", self.machines[NODE].disk
+        return decode_offset_checkpoint(disk.read(path)) if disk.find(path) else {}
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -113,26 +77,26 @@ def test_a_checkpoint_of_a_deleted_topic_says_nothing_of_the_next_one_of_its_nam
     duty: str, name: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill the new topic begins at 0 with all its records, and commits none by the old one's word (R-235)."""
-    story = Story(duty, step, monkeypatch)
+    brokers = Brokers(duty, step, monkeypatch)
 
     async def told() -> None:
-        story.cluster.start(NODE)
-        await story.as_client(story.make)
-        await story.as_client(lambda ports: story.fill(ports, OLD_RECORDS))
-        await story.as_client(story.delete_records)
-        story.armed = True
-        await story.stopped.wait()
-        await story.as_client(story.remove)
-        await story.as_client(story.make)
-        await story.until_hosted()
-        story.go_on.set()
-        await story.loop.sleep(1_000)  # and the thread is done
-        assert story.checkpoint(name).get(ORDERS, 0) == 0
-        await story.as_client(lambda ports: story.fill(ports, NEW_RECORDS))
-        await story.kill()
-        story.cluster.start(NODE)
-        await story.until_hosted()
-        state = story.cluster.hosted(NODE)[ORDERS].state
+        brokers.start(NODE)
+        await brokers.make()
+        await brokers.write(ORDERS.topic, OLD_RECORDS)
+        await brokers.delete_records()
+        brokers.armed = True
+        await brokers.stopped.wait()
+        await brokers.as_admin(lambda admin: admin.delete_topics([ORDERS.topic]))
+        await brokers.make()
+        await brokers.until_hosted()
+        brokers.go_on.set()
+        await brokers.loop.sleep(1_000)  # and the thread is done
+        assert brokers.checkpoint(name).get(ORDERS, 0) == 0
+        await brokers.write(ORDERS.topic, NEW_RECORDS)
+        await brokers.kill_all()
+        brokers.start(NODE)
+        await brokers.until_hosted()
+        state = brokers.hosted(NODE)[ORDERS].state
         assert (state.log_start_offset, state.log_end_offset) == (0, NEW_RECORDS)
 
-    story.run(told)
+    brokers.play(told())

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from odradek import Admin, NewTopic
+from odradek import NewTopic
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import Replica
-from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import replace
 
+from tests.broker.sim_brokers import NODE, SimBrokers, alone
+from tests.playing import plays
+
 ORDERS = TopicPartition("orders", 0)
-NODE = 1
-
-
-async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, Replica]:
-    """A broker that leads a partition whose other replica is in sync and silent."""
-    cluster.start_all()
-
-    async def create(ports: NodePorts) -> None:
-        async with Admin(cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            await admin.create_topics([NewTopic("orders", partitions=1)])
-
-    await cluster.run_client("admin", create)
-    broker = cluster.nodes[NODE].broker
-    assert broker is not None
-    replica = broker.replicas.replicas[ORDERS]
-    become(broker.replicas, epochs=0, members=(NODE, 2))
-    return broker.replicas, replica
 
 
 def become(
@@ -66,43 +48,31 @@ def become(
         (1, 1, True, False),
     ],
 )
-def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(
-    epochs: int, changes: int, recovering: bool, stays: bool
+@plays(alone)
+async def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(
+    cluster: SimBrokers, epochs: int, changes: int, recovering: bool, stays: bool
 ) -> None:
     """With one epoch more nobody else has led: writers go on waiting. With a gap, or unclean, all begins anew, and so
     it does when several changes came at once: followers may have left and come back with less."""
-    loop = SimLoop(seed=5)
-    cluster = SimCluster(loop, brokers=1)
+    cluster.start(NODE)
+    await cluster.as_admin(lambda admin: admin.create_topics([NewTopic("orders", partitions=1)]))
+    replicas, replica = cluster.replicas, cluster.replica(ORDERS)
+    become(replicas, epochs=0, members=(NODE, 2))  # the other replica is in sync and silent
+    before = replica.leader
+    assert before is not None
     answers: list[ProduceAnswer] = []
-
-    async def story() -> None:
-        replicas, replica = await leader_of_two(cluster)
-        before = replica.leader
-        assert before is not None
-        batch = memoryview(encode_batch([(replicas.clock.wall_ms(), None, b"waits", ())]))
-        replica.produce(batch, -1, 5_000, answers.append)
-        assert answers == []
-        become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering, changes=changes)
-        after = replica.leader
-        assert after is not None
-        assert (after is before) is stays
-        assert after.leader_epoch == before.leader_epoch + (0 if stays else epochs)
-        assert replica.state.epochs.entries[-1].epoch == (0 if epochs == 0 else after.leader_epoch)
-        if not stays:
-            assert [answer.error for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-            return
-        assert answers == []
-        become(replicas, epochs=1, members=(NODE,))  # the silent replica is removed: what waited for it is committed
-        assert [answer.error for answer in answers] == [ErrorCode.NONE]
-
-    async def play() -> None:
-        try:
-            await story()
-        finally:
-            cluster.machines[NODE].kill()
-            await cluster.machines[NODE].wait()
-
-    try:
-        loop.run(play(), limit_s=60)
-    finally:
-        loop.close()
+    batch = memoryview(encode_batch([(replicas.clock.wall_ms(), None, b"waits", ())]))
+    replica.produce(batch, -1, 5_000, answers.append)
+    assert answers == []
+    become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering, changes=changes)
+    after = replica.leader
+    assert after is not None
+    assert (after is before) is stays
+    assert after.leader_epoch == before.leader_epoch + (0 if stays else epochs)
+    assert replica.state.epochs.entries[-1].epoch == (0 if epochs == 0 else after.leader_epoch)
+    if not stays:
+        assert [answer.error for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        return
+    assert answers == []
+    become(replicas, epochs=1, members=(NODE,))  # the silent replica is removed: what waited for it is committed
+    assert [answer.error for answer in answers] == [ErrorCode.NONE]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import random
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import pairwise
@@ -12,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import Admin, Producer
-from odradek.administration.descriptions import NewTopic
+from odradek import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import maintenance
@@ -22,74 +19,43 @@ from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.unflushed import Unflushed
-from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
 
 from tests.broker.log_bench import START_MS, batch
+from tests.broker.sim_brokers import NODE, SimBrokers
 from tests.playing import plays
 
-NODE = 1
 TINY = TopicPartition("tiny", 0)
 SEGMENTS = 150
 SLOW_MS = 40.0  # of a flush or removal in a thread: so that every one can be seen
 TINY_SEGMENTS = {"internal.segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
+SELDOM = BrokerSettings(log_retention_check_interval_ms=5000)
 OFTEN = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
 
 
-class Story:
+class Brokers(SimBrokers):
     """One broker with a topic of many segments, and somebody who looks at it all the time."""
 
     def __init__(self, settings: BrokerSettings = OFTEN) -> None:
-        self.loop = SimLoop(seed=5)
-        self.cluster = SimCluster(self.loop, brokers=1, settings=settings)
-        self.machine = self.cluster.machines[NODE]
+        super().__init__(settings=settings)
 
-    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def told() -> None:
-            self.cluster.start(NODE)
-            await self.as_client(self._fill)
-            self.machine.disk.slow_ms = SLOW_MS
-            await story()
-            self.machine.kill()
-            await self.loop.sleep(10)
+    async def begin(self) -> None:
+        self.start(NODE)
+        await self.as_admin(
+            lambda admin: admin.create_topics([NewTopic(TINY.topic, partitions=1, configs=TINY_SEGMENTS)])
+        )
+        await self.write(TINY.topic, SEGMENTS)
+        self.machines[NODE].disk.slow_ms = SLOW_MS
 
-        self.loop.run(told(), limit_s=300)
-        self.loop.close()
+    async def set(self, **configs: str) -> None:
+        changed = {name.replace("_", "."): value for name, value in configs.items()}
+        await self.as_admin(lambda admin: admin.alter_configs("topic", TINY.topic, set=changed))
 
-    async def as_client(self, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
-        await self.cluster.run_client("client", program)
-
-    async def _fill(self, ports: NodePorts) -> None:
-        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            await admin.create_topics([NewTopic(TINY.topic, partitions=1, configs=TINY_SEGMENTS)])
-        async with Producer[bytes, bytes](self.cluster.bootstrap, clock=ports.clock, network=ports.network) as producer:
-            for _ in range(SEGMENTS):
-                await asyncio.wait_for(producer.send(TINY.topic, b"0123456789"), 5)
-
-    async def retain_nothing(self, ports: NodePorts) -> None:
-        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            await admin.alter_configs("topic", TINY.topic, set={"retention.bytes": "0"})
-
-    async def remove_at_once(self, ports: NodePorts) -> None:
-        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            await admin.alter_configs("topic", TINY.topic, set={"file.delete.delay.ms": "0"})
-
-    async def delete(self, ports: NodePorts) -> None:
-        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
-            await admin.delete_topics([TINY.topic])
-
-    async def until(self, true: Callable[[], bool], limit_ms: int) -> None:
-        """Look every 50 ms of virtual time."""
-        for _ in range(limit_ms // 50):
-            if true():
-                return
-            await self.loop.sleep(50)
-        raise AssertionError(f"not within {limit_ms} ms")
+    async def delete(self) -> None:
+        await self.as_admin(lambda admin: admin.delete_topics([TINY.topic]))
 
     async def largest_step(self, count: Callable[[], int], until: int) -> int:
         """The largest fall of a count between two looks, very shortly one after the other, until it is so low."""
@@ -101,32 +67,37 @@ class Story:
         return largest
 
     def segments(self) -> int:
-        return len(self.cluster.hosted(NODE)[TINY].log.segments)
+        return len(self.replica(TINY).log.segments)
 
     def files(self, part: str) -> int:
         """Of the topic, by a part of their paths."""
-        files = SimFiles(self.machine.disk, self.loop, random.Random(1))
+        files = self.disk_files
         directories = [f"{LOG_DIRECTORY}/{name}/" for name in files.list(LOG_DIRECTORY) if name.startswith(str(TINY))]
         return sum(part in path + name for path in directories for name in files.list(path))
 
 
-def at_work(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
-    """Play it with a broker as `Story` has it."""
-    world = Story()
-    world.run(partial(story, world))
+def at_work(story: Callable[[Brokers], Coroutine[Any, Any, None]], settings: BrokerSettings = OFTEN) -> None:
+    """Play it with a broker as `Brokers` has it."""
+    brokers = Brokers(settings)
+
+    async def told() -> None:
+        await brokers.begin()
+        await story(brokers)
+
+    brokers.play(told())
 
 
 @plays(at_work)
-async def test_retention_gives_up_one_segment_at_a_time(story: Story) -> None:
+async def test_retention_gives_up_one_segment_at_a_time(brokers: Brokers) -> None:
     """Many segments that are due at once do not keep the loop from anything else."""
-    assert story.segments() >= SEGMENTS
-    await story.as_client(story.retain_nothing)
-    assert await story.largest_step(story.segments, until=1) == 1
+    assert brokers.segments() >= SEGMENTS
+    await brokers.set(retention_bytes="0")
+    assert await brokers.largest_step(brokers.segments, until=1) == 1
 
 
-def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@plays(at_work)
+async def test_retention_reads_a_few_cold_segments_at_a_time(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their largest timestamps come from the disk after a start, in the loop: others have their turn in between."""
-    story = Story()
     reads: list[int] = []
     know_times = Segment._know_times
 
@@ -138,79 +109,70 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
         reads.append(0)
         return finish(files, function)
 
-    async def told() -> None:
-        story.machine.kill()
-        await story.loop.sleep(10)
-        story.machine.disk.slow_ms = 0
-        story.cluster.start(NODE)
-        await story.until(lambda: TINY in story.cluster.hosted(NODE), limit_ms=5000)
-        for segment in story.cluster.hosted(NODE)[TINY].log.segments[:-1]:
-            segment._times_known = False  # as after a clean stop
-        reads.append(0)
-        monkeypatch.setattr(Segment, "_know_times", counted)
-        monkeypatch.setattr("odradek_broker.runtime.replicas.maintenance.finish", waited)
-        await story.as_client(story.retain_nothing)
-        await story.until(lambda: story.segments() == 1, limit_ms=60_000)
-
-    story.run(told)
+    brokers.machines[NODE].kill()
+    await brokers.loop.sleep(10)
+    brokers.machines[NODE].disk.slow_ms = 0
+    brokers.start(NODE)
+    await brokers.until(lambda: TINY in brokers.hosted(NODE), limit_ms=5000)
+    for segment in brokers.hosted(NODE)[TINY].log.segments[:-1]:
+        segment._times_known = False  # as after a clean stop
+    reads.append(0)
+    monkeypatch.setattr(Segment, "_know_times", counted)
+    monkeypatch.setattr("odradek_broker.runtime.replicas.maintenance.finish", waited)
+    await brokers.set(retention_bytes="0")
+    await brokers.until(lambda: brokers.segments() == 1, limit_ms=60_000)
     assert sum(reads) > SEGMENTS // 2
     assert max(reads) <= 4
 
 
 @plays(at_work)
-async def test_files_of_given_up_segments_are_removed_in_pieces(story: Story) -> None:
+async def test_files_of_given_up_segments_are_removed_in_pieces(brokers: Brokers) -> None:
     """One call into a thread removes so many files and no more: a stop waits for its end."""
-    await story.as_client(story.retain_nothing)
-    await story.largest_step(story.segments, until=1)
-    assert story.files(".deleted") > 2 * maintenance.FILES_AT_ONCE
-    step = await story.largest_step(lambda: story.files(".deleted"), until=0)
+    await brokers.set(retention_bytes="0")
+    await brokers.largest_step(brokers.segments, until=1)
+    assert brokers.files(".deleted") > 2 * maintenance.FILES_AT_ONCE
+    step = await brokers.largest_step(lambda: brokers.files(".deleted"), until=0)
     assert 0 < step <= maintenance.FILES_AT_ONCE
 
 
 @plays(at_work)
-async def test_a_deleted_partition_is_removed_in_pieces(story: Story) -> None:
+async def test_a_deleted_partition_is_removed_in_pieces(brokers: Brokers) -> None:
     """The same for the directory of a deleted topic."""
-    await story.as_client(story.delete)
-    assert story.files("-delete/") > 2 * maintenance.FILES_AT_ONCE
-    step = await story.largest_step(lambda: story.files("-delete/"), until=0)
+    await brokers.delete()
+    assert brokers.files("-delete/") > 2 * maintenance.FILES_AT_ONCE
+    step = await brokers.largest_step(lambda: brokers.files("-delete/"), until=0)
     assert 0 < step <= maintenance.FILES_AT_ONCE
 
 
 @pytest.mark.parametrize("deleted", ["segments", "partition"])
-def test_a_short_delay_of_a_topic_holds_at_once(deleted: str) -> None:
+@plays(partial(at_work, settings=SELDOM))
+async def test_a_short_delay_of_a_topic_holds_at_once(brokers: Brokers, deleted: str) -> None:
     """Files go when their own `file.delete.delay.ms` is over, also while the broker's delay is far longer (R-163)."""
-    story = Story(BrokerSettings(log_retention_check_interval_ms=5000))
 
-    async def told() -> None:
-        story.machine.disk.slow_ms = 0
-        await story.as_client(story.retain_nothing if deleted == "segments" else story.delete)
-        part = ".deleted" if deleted == "segments" else "-delete/"
-        await story.until(lambda: story.files(part) > 0, limit_ms=6000)
-        await story.loop.sleep(11_000)
-        assert story.files(part) > 0
-        await story.until(lambda: story.files(part) == 0, limit_ms=2500)
-
-    story.run(told)
+    brokers.machines[NODE].disk.slow_ms = 0
+    await (brokers.set(retention_bytes="0") if deleted == "segments" else brokers.delete())
+    part = ".deleted" if deleted == "segments" else "-delete/"
+    await brokers.until(lambda: brokers.files(part) > 0, limit_ms=6000)
+    await brokers.loop.sleep(11_000)
+    assert brokers.files(part) > 0
+    await brokers.until(lambda: brokers.files(part) == 0, limit_ms=2500)
 
 
-def test_no_delay_is_no_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+@plays(partial(at_work, settings=SELDOM))
+async def test_no_delay_is_no_busy_loop(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `file.delete.delay.ms=0` purges are some time apart, however many segments retention gives up."""
-    story = Story(BrokerSettings(log_retention_check_interval_ms=5000))
     purges: list[float] = []
     purge = maintenance.Maintenance._purge
 
     async def counted(self: maintenance.Maintenance) -> None:
-        purges.append(story.loop.time() * 1000)
+        purges.append(brokers.loop.time() * 1000)
         await purge(self)
 
     monkeypatch.setattr(maintenance.Maintenance, "_purge", counted)
 
-    async def told() -> None:
-        await story.as_client(story.remove_at_once)
-        await story.as_client(story.retain_nothing)
-        await story.until(lambda: story.segments() == 1 and story.files(".deleted") == 0, limit_ms=60_000)
-
-    story.run(told)
+    await brokers.set(file_delete_delay_ms="0")
+    await brokers.set(retention_bytes="0")
+    await brokers.until(lambda: brokers.segments() == 1 and brokers.files(".deleted") == 0, limit_ms=60_000)
     apart = [later - earlier for earlier, later in pairwise(purges)]
     assert len(apart) > 10
     assert min(apart) >= maintenance.PURGES_APART_MS - 0.001
