@@ -1,36 +1,14 @@
 """Every check of the audit: its name, what it means, and the functions that say its cause and its headline (`wording`).
 
 A check is one `Check` here and one function in `checks`, which `engine.partition` calls, or `report.model` for what
-concerns more than one partition. The order is that of gravity:
-what is gone, then what is wrong, then what only misleads.
+concerns more than one partition. The order is that of gravity: what is gone, then what is wrong, then what only
+misleads.
 """
 
 from __future__ import annotations
 
+from odradek_audit import wording
 from odradek_audit.findings import Check, Finding, Kind, Severity
-from odradek_audit.wording import (
-    cause_of_checkpoint,
-    cause_of_crc,
-    cause_of_difference,
-    cause_of_epoch,
-    cause_of_fork,
-    cause_of_gap,
-    cause_of_leader_epoch,
-    cause_of_loss,
-    cause_of_repetition,
-    headline_of_checkpoint,
-    headline_of_crc,
-    headline_of_difference,
-    headline_of_duplicate,
-    headline_of_epoch,
-    headline_of_file,
-    headline_of_gap,
-    headline_of_loss,
-    headline_of_repetition,
-    headline_of_unreadable,
-)
-
-# --- The checks -------------------------------------------------------------------------------------------------------
 
 ACKNOWLEDGED_LOST = Check(
     "acknowledged-lost",
@@ -38,8 +16,8 @@ ACKNOWLEDGED_LOST = Check(
     Severity.CRITICAL,
     "an acknowledged acks=all record is not in the log",
     ("S-2", "S-3", "D1", "D4", "I-12"),
-    cause=cause_of_loss,
-    headline=headline_of_loss,
+    cause=wording.cause_of_loss,
+    headline=wording.headline_of_loss,
     told_in_runs=True,
 )
 DELIVERED_LOST = Check(
@@ -48,9 +26,42 @@ DELIVERED_LOST = Check(
     Severity.CRITICAL,
     "a record that a consumer was given is not in the log",
     ("S-4",),
-    cause=cause_of_loss,
-    headline=headline_of_loss,
+    cause=wording.cause_of_loss,
+    headline=wording.headline_of_loss,
     told_in_runs=True,
+)
+METADATA_ELECTION = Check(
+    "metadata-election",
+    Kind.METADATA,
+    Severity.CRITICAL,
+    "a leader was elected from outside of the ISR, and nothing says that the election was unclean",
+    ("C3",),
+    cause="the controller elected a replica that may lack acknowledged records; or the metadata log was changed",
+)
+METADATA_LEADER_EPOCH = Check(
+    "metadata-leader-epoch",
+    Kind.METADATA,
+    Severity.CRITICAL,
+    "a leader was elected in a leader epoch that another one had, or wrote in one that nobody was given",
+    ("C1", "C2"),
+    cause=wording.cause_of_leader_epoch,
+)
+METADATA_ISR = Check(
+    "metadata-isr",
+    Kind.METADATA,
+    Severity.CRITICAL,
+    "an ISR holds who may not be in it",
+    ("C4",),
+    cause="the controller took a change that was decided on an older state, or kept a broker that had been dead; or "
+    "the metadata log was changed",
+)
+METADATA_SNAPSHOT = Check(
+    "metadata-snapshot",
+    Kind.METADATA,
+    Severity.CRITICAL,
+    "a snapshot of the metadata says something else than the metadata log",
+    ("C4",),
+    cause="the snapshot was changed, or is of another cluster, or its node had made another state of the same records",
 )
 LOG_MATCHING = Check(
     "log-matching",
@@ -58,8 +69,8 @@ LOG_MATCHING = Check(
     Severity.CRITICAL,
     "two replicas differ where they must agree",
     ("I-1", "I-3", "B1", "B5"),
-    cause=cause_of_difference,
-    headline=headline_of_difference,
+    cause=wording.cause_of_difference,
+    headline=wording.headline_of_difference,
 )
 COMPACTION_MISMATCH = Check(
     "compaction-mismatch",
@@ -75,8 +86,8 @@ EPOCH_FORK = Check(
     Severity.CRITICAL,
     "one (offset, epoch) holds different bytes on two replicas",
     ("I-2", "S-8", "B2"),
-    cause=cause_of_fork,
-    headline=headline_of_difference,
+    cause=wording.cause_of_fork,
+    headline=wording.headline_of_difference,
 )
 CRC_MISMATCH = Check(
     "crc-mismatch",
@@ -84,8 +95,8 @@ CRC_MISMATCH = Check(
     Severity.CRITICAL,
     "a batch's bytes do not have the CRC-32C that its header names",
     ("I-9", "A1"),
-    cause=cause_of_crc,
-    headline=headline_of_crc,
+    cause=wording.cause_of_crc,
+    headline=wording.headline_of_crc,
 )
 BATCH_UNREADABLE = Check(
     "batch-unreadable",
@@ -94,7 +105,7 @@ BATCH_UNREADABLE = Check(
     "bytes where a batch should begin are no batch",
     ("A1",),
     cause="the file was overwritten here, or a write never reached the disk as a whole",
-    headline=headline_of_unreadable,
+    headline=wording.headline_of_unreadable,
 )
 TORN_TAIL = Check(
     "torn-tail",
@@ -111,8 +122,8 @@ OFFSET_GAP = Check(
     Severity.CRITICAL,
     "offsets are missing between two batches",
     ("I-6", "A2"),
-    cause=cause_of_gap,
-    headline=headline_of_gap,
+    cause=wording.cause_of_gap,
+    headline=wording.headline_of_gap,
 )
 OFFSET_NOT_INCREASING = Check(
     "offset-not-increasing",
@@ -120,8 +131,8 @@ OFFSET_NOT_INCREASING = Check(
     Severity.CRITICAL,
     "a batch begins at or below the last offset before it",
     ("I-5", "A2"),
-    cause=cause_of_repetition,
-    headline=headline_of_repetition,
+    cause=wording.cause_of_repetition,
+    headline=wording.headline_of_repetition,
 )
 EPOCH_NOT_MONOTONIC = Check(
     "epoch-not-monotonic",
@@ -129,8 +140,8 @@ EPOCH_NOT_MONOTONIC = Check(
     Severity.CRITICAL,
     "a batch has a leader epoch that does not fit between those around it",
     ("I-4", "A3"),
-    cause=cause_of_epoch,
-    headline=headline_of_epoch,
+    cause=wording.cause_of_epoch,
+    headline=wording.headline_of_epoch,
 )
 DUPLICATED = Check(
     "duplicated",
@@ -139,7 +150,7 @@ DUPLICATED = Check(
     "an idempotent producer's record is in the log more than once",
     ("I-12", "D5"),
     cause="a retry was appended a second time: the producer's state was lost at a change of leader",
-    headline=headline_of_duplicate,
+    headline=wording.headline_of_duplicate,
     told_in_runs=True,
 )
 PHANTOM = Check(
@@ -203,6 +214,14 @@ TRANSACTION_MISMATCH = Check(
     cause="the marker or the index was changed, or the index was not cut together with its log",
     once_a_file=True,
 )
+PRODUCER_EPOCH_NOT_MONOTONIC = Check(
+    "producer-epoch-not-monotonic",
+    Kind.LOG,
+    Severity.CRITICAL,
+    "a producer's batch has an older producer epoch than one before it",
+    ("I-11", "C5"),
+    cause="a producer that was fenced wrote on: the leader had lost the producer's state",
+)
 REPLICA_BEHIND = Check(
     "replica-behind",
     Kind.FILE,
@@ -210,39 +229,6 @@ REPLICA_BEHIND = Check(
     "a replica lacks the end of what is replicated, although it had time to fetch it",
     ("B4",),
     cause="the replica has not followed its leader for long, or its log lost its end",
-)
-METADATA_ELECTION = Check(
-    "metadata-election",
-    Kind.METADATA,
-    Severity.CRITICAL,
-    "a leader was elected from outside of the ISR, and nothing says that the election was unclean",
-    ("C3",),
-    cause="the controller elected a replica that may lack acknowledged records; or the metadata log was changed",
-)
-METADATA_LEADER_EPOCH = Check(
-    "metadata-leader-epoch",
-    Kind.METADATA,
-    Severity.CRITICAL,
-    "a leader was elected in a leader epoch that another one had, or wrote in one that nobody was given",
-    ("C1", "C2"),
-    cause=cause_of_leader_epoch,
-)
-METADATA_ISR = Check(
-    "metadata-isr",
-    Kind.METADATA,
-    Severity.CRITICAL,
-    "an ISR holds who may not be in it",
-    ("C4",),
-    cause="the controller took a change that was decided on an older state, or kept a broker that had been dead; or "
-    "the metadata log was changed",
-)
-METADATA_SNAPSHOT = Check(
-    "metadata-snapshot",
-    Kind.METADATA,
-    Severity.CRITICAL,
-    "a snapshot of the metadata says something else than the metadata log",
-    ("C4",),
-    cause="the snapshot was changed, or is of another cluster, or its node had made another state of the same records",
 )
 GROUP_OFFSET_BEYOND = Check(
     "group-offset-beyond-log",
@@ -266,8 +252,8 @@ CHECKPOINT_ORDER = Check(
     Severity.ERROR,
     "log start offset, high watermark, recovery point, log end are out of order",
     ("I-8", "A6"),
-    cause=cause_of_checkpoint,
-    headline=headline_of_checkpoint,
+    cause=wording.cause_of_checkpoint,
+    headline=wording.headline_of_checkpoint,
 )
 EPOCH_CACHE_MISMATCH = Check(
     "epoch-cache-mismatch",
@@ -285,7 +271,7 @@ FILE_CORRUPT = Check(
     "a checkpoint or metadata file cannot be read",
     ("A5", "A6"),
     cause="the file was overwritten, or a write was torn",
-    headline=headline_of_file,
+    headline=wording.headline_of_file,
 )
 INDEX_UNSOUND = Check(
     "index-unsound",
@@ -313,53 +299,9 @@ SEQUENCE_GAP = Check(
     ("I-11", "C5"),
     cause="a batch of this producer is missing here or was appended twice; the producer's state was lost",
 )
-PRODUCER_EPOCH_NOT_MONOTONIC = Check(
-    "producer-epoch-not-monotonic",
-    Kind.LOG,
-    Severity.CRITICAL,
-    "a producer's batch has an older producer epoch than one before it",
-    ("I-11", "C5"),
-    cause="a producer that was fenced wrote on: the leader had lost the producer's state",
-)
 
-CHECKS: dict[str, Check] = {
-    check.name: check
-    for check in (
-        ACKNOWLEDGED_LOST,
-        DELIVERED_LOST,
-        METADATA_ELECTION,
-        METADATA_LEADER_EPOCH,
-        METADATA_ISR,
-        METADATA_SNAPSHOT,
-        LOG_MATCHING,
-        COMPACTION_MISMATCH,
-        EPOCH_FORK,
-        CRC_MISMATCH,
-        BATCH_UNREADABLE,
-        TORN_TAIL,
-        OFFSET_GAP,
-        OFFSET_NOT_INCREASING,
-        EPOCH_NOT_MONOTONIC,
-        DUPLICATED,
-        PHANTOM,
-        FAILED_PRESENT,
-        REORDERED,
-        ABORTED_DELIVERED,
-        RECORD_COUNT_MISMATCH,
-        HEADER_MISMATCH,
-        TRANSACTION_MISMATCH,
-        PRODUCER_EPOCH_NOT_MONOTONIC,
-        REPLICA_BEHIND,
-        GROUP_OFFSET_BEYOND,
-        IDENTITY_MISMATCH,
-        CHECKPOINT_ORDER,
-        EPOCH_CACHE_MISMATCH,
-        FILE_CORRUPT,
-        INDEX_UNSOUND,
-        PRODUCER_SNAPSHOT_MISMATCH,
-        SEQUENCE_GAP,
-    )
-}
+CHECKS = {check.name: check for check in list(vars().values()) if isinstance(check, Check)}
+"""By name, in the order of this module."""
 
 
 def gravity(finding: Finding) -> tuple[bool, int, str, int, str]:
