@@ -4,10 +4,10 @@ each other equality, and the numbers."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.epochs import epochs_of_log
+from odradek_audit.checks.walking import Compared
 from odradek_audit.findings import Finding, FindingSink
 from odradek_audit.inputs.facts import (
     BatchTable,
@@ -18,15 +18,6 @@ from odradek_audit.inputs.facts import (
     log_end_offset,
 )
 from odradek_audit.results import SHOWN_EPOCHS, PartitionSummary, ReplicaSummary
-
-
-class Compared(Protocol):
-    """What of one replica was laid beside the reference: offsets [start, end)."""
-
-    start: int
-    end: int
-    batches: int
-    records: int
 
 
 def partition_summary(

@@ -42,7 +42,7 @@ from odradek_audit.checks.producers import SEQUENCES
 from odradek_audit.engine.spans import PartTransactions, ProducerSpan, TransactionSpan, Unproven, join_spans
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, NO_PRODUCER, BatchFacts
-from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
+from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart, facts_of
 
 KNOWN_ATTRIBUTES = frozenset(each for each in range(0x80) if each & CODEC_MASK <= LAST_CODEC)
 LAST_BASE = 1 << 62
@@ -239,7 +239,7 @@ class _Prover:
             block_hash += hash((base, expected, epoch, crc, size))
             block_batches += 1
             if epoch > last_epoch or base <= self.task.log_start < expected or attributes & LOG_APPEND_TIME != stamped:
-                proof.skeleton.append(_facts(part, start + at, data, at))
+                proof.skeleton.append(facts_of(part, start + at, read_header(data, at)))
                 last_epoch, stamped = epoch, attributes & LOG_APPEND_TIME
             if producer != NO_PRODUCER or attributes & PRODUCING:
                 self._producer(header, data, at)
@@ -251,7 +251,7 @@ class _Prover:
             proof.block_batches.append(block_batches)
         proof.next_offset, proof.last_epoch, self.so_far, proof.max_timestamp = expected, last_epoch, so_far, so_far
         if proof.batches > before:
-            self.last = _facts(part, start + last_at, data, last_at)
+            self.last = facts_of(part, start + last_at, read_header(data, last_at))
         return at
 
     def _decode(self, data: bytes, at: int) -> None:
@@ -410,24 +410,3 @@ class _Prover:
         part, proof = self.part, self.proof
         first = proof.first_offset if part.start else 0
         proof.transactions = self.transactions.finish(first, NEVER if part.end == part.file_size else proof.next_offset)
-
-
-def _facts(part: SegmentPart, position: int, data: bytes, at: int) -> BatchFacts:
-    (base, length, epoch, _, crc, attributes, delta, _, timestamp, producer, producer_epoch, sequence, count) = (
-        HEADER.unpack_from(data, at)
-    )
-    return BatchFacts(
-        part.base_offset,
-        position,
-        LENGTH_END + length,
-        base,
-        base + delta,
-        epoch,
-        crc,
-        attributes,
-        timestamp,
-        producer,
-        producer_epoch,
-        sequence,
-        count,
-    )

@@ -20,6 +20,7 @@ from odradek_audit.checks.decoding import check_timestamp_types
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
 from odradek_audit.checks.transactions import OpenTransaction, note_open
+from odradek_audit.checks.walking import Compared
 from odradek_audit.engine.conclusion import (
     bound_of,
     explained,
@@ -234,19 +235,11 @@ def _append_blocks(side: _Replica, task: PartTask, proof: PartProof) -> None:
 # --- Two replicas -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Compared:
-    start: int
-    end: int
-    batches: int = 0
-    records: int = 0
-
-
-def _compare(disk: Disk, side: _Replica, leader: _Replica) -> _Compared:
+def _compare(disk: Disk, side: _Replica, leader: _Replica) -> Compared:
     """Are all batches equal from the larger log start to the smaller log end?"""
     start = max(side.inputs.log_start, leader.inputs.log_start)
     end = min(side.log_end, leader.log_end)
-    compared = _Compared(min(start, end), end)
+    compared = Compared(min(start, end), end)
     if start >= end:
         return compared
     cut_start = not side.first_offset == leader.first_offset == start

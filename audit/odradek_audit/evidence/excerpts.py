@@ -148,7 +148,7 @@ def _find(
 def _at_position(table: BatchTable, segment: int, position: int) -> tuple[BatchFacts | None, int]:
     row = table.row_at(segment, position)
     if row is not None:
-        return _facts(table, row), row
+        return table.facts(row), row
     for problem in table.problems:
         if problem.facts.segment == segment and problem.facts.position == position:
             return problem.facts, problem.row
@@ -158,30 +158,12 @@ def _at_position(table: BatchTable, segment: int, position: int) -> tuple[BatchF
 def _at_offset(table: BatchTable, offset: int) -> tuple[BatchFacts | None, int]:
     row = bisect_left(table.last_offset, offset)
     if row < len(table) and table.base_offset[row] <= offset:
-        return _facts(table, row), row
+        return table.facts(row), row
     for problem in table.problems:
         facts = problem.facts
         if problem.row == row or facts.base_offset <= offset <= facts.last_offset:
             return facts, problem.row
     return None, row
-
-
-def _facts(table: BatchTable, row: int) -> BatchFacts:
-    return BatchFacts(
-        table.segment[row],
-        table.position[row],
-        table.size[row],
-        table.base_offset[row],
-        table.last_offset[row],
-        table.epoch[row],
-        table.crc[row],
-        table.attributes[row],
-        table.max_timestamp[row],
-        table.producer_id[row],
-        table.producer_epoch[row],
-        table.base_sequence[row],
-        table.record_count[row],
-    )
 
 
 def _why_absent(partition: PartitionInputs, table: BatchTable, offset: int, name: str) -> str:
@@ -220,8 +202,8 @@ def _neighbours(table: BatchTable, found: FoundBatch) -> tuple[BatchLine, ...]:
     behind_start = found.row + own
     behind = range(behind_start, min(len(table), behind_start + NEIGHBOURS))
     middle = [batch_line(found.facts)] if found.facts is not None else []
-    rows = [batch_line(_facts(table, row)) for row in before]
-    return (*rows, *middle, *(batch_line(_facts(table, row)) for row in behind))
+    rows = [batch_line(table.facts(row)) for row in before]
+    return (*rows, *middle, *(batch_line(table.facts(row)) for row in behind))
 
 
 def _raw(finding: Finding, replica: str, reader: SegmentReader) -> Bytes | None:

@@ -150,22 +150,9 @@ class BatchTable:
         self.base_sequence.extend(_field("i", headers, 53))
         self.record_count.extend(_field("i", headers, 57))
 
-    def _columns(self) -> tuple[array[int], ...]:
-        return (
-            self.segment,
-            self.position,
-            self.size,
-            self.base_offset,
-            self.last_offset,
-            self.epoch,
-            self.crc,
-            self.attributes,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.record_count,
-        )
+    def _columns(self) -> list[array[int]]:
+        """In the order of a `BatchFacts`."""
+        return [column for column in vars(self).values() if isinstance(column, array)]
 
     def pack(self) -> bytes:
         """The table as bytes, for the way to another process: rows, length of the problems' JSON, that JSON,
@@ -197,6 +184,10 @@ class BatchTable:
         rows = self.rows_of_segment(segment)
         row = bisect_left(self.position, position, rows.start, rows.stop)
         return row if row < rows.stop and self.position[row] == position else None
+
+    def facts(self, row: int) -> BatchFacts:
+        """One batch, which has no problem."""
+        return BatchFacts._make([*(column[row] for column in self._columns()), "", ""])
 
     def file(self, row: int) -> str:
         """The file in which a row's batch lies."""

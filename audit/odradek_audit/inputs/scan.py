@@ -86,7 +86,7 @@ def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
             continue
         position = scanned.position
         for header in scanned.headers:
-            facts = _facts_of(part, position, read_header(header))
+            facts = facts_of(part, position, read_header(header))
             yield facts
             position += facts.size
 
@@ -184,11 +184,12 @@ def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:
     local = window.local(position, header.size)
     if not window.has(position, header.size):
         return BatchFacts(part.base_offset, position, 0, header.base_offset, problem=TORN, detail="the file has shrunk")
-    facts = _facts_of(part, position, header)
+    facts = facts_of(part, position, header)
     return facts if verify_crc(window.data, header, local) else facts._replace(problem=BAD_CRC)
 
 
-def _facts_of(part: SegmentPart, position: int, header: BatchHeader) -> BatchFacts:
+def facts_of(part: SegmentPart, position: int, header: BatchHeader) -> BatchFacts:
+    """A batch at a byte of a segment, as its header says."""
     return BatchFacts(
         part.base_offset,
         position,
