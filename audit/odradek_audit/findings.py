@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from odradek_audit.excerpt import Excerpt
+from odradek_audit.excerpt import BatchView, Excerpt, Side
 from odradek_audit.words import plain
 
 FINDINGS_PER_CHECK = 50
@@ -132,6 +132,20 @@ class Finding:
     def weight(self) -> int:
         """How many findings stand behind one that was merged of neighbours."""
         return int(self.evidence.get(MERGED, 1))
+
+    @property
+    def end(self) -> int:
+        """One past its last offset, also where it names one offset alone."""
+        return max(self.end_offset, self.offset + 1)
+
+    def side(self, role: str) -> Side | None:
+        """The first replica with a role in its excerpt."""
+        return self.excerpt.side(role) if self.excerpt is not None else None
+
+    def batch(self, role: str) -> BatchView | None:
+        """The batch of that replica."""
+        side = self.side(role)
+        return side.batch if side is not None else None
 
     @property
     def sort_key(self) -> tuple[str, int, str, str, int, str, int, str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
 from odradek_audit.findings import ON_ALL, Finding
-from odradek_audit.words import count, noun, offsets, plural, replicas_have
+from odradek_audit.words import capital, count, noun, offsets, plural, replicas_have
 
 FEW_BYTES = 16
 """Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
@@ -55,12 +55,11 @@ def cause_of_fork(finding: Finding) -> str:
     copy = "one of the copies" if UNDECIDED in finding.reference else "this copy"
     changed = f"{copy} was changed after it was written, and its CRC made right"
     leaders = f"two brokers led in epoch {finding.epoch}"
-    found = [excerpt.side(role) for role in (ACCUSED, REFERENCE)] if excerpt is not None else []
-    batches = [side.batch for side in found if side is not None and side.batch is not None]
-    if excerpt is None or len(batches) != 2:
+    mine, theirs = finding.batch(ACCUSED), finding.batch(REFERENCE)
+    if excerpt is None or mine is None or theirs is None:
         return f"{changed}; or {leaders}. The bytes that would say which is likelier are not at hand"
-    same_origin = batches[0].origin == batches[1].origin
-    if excerpt.differing_in_records <= FEW_BYTES or (same_origin and batches[0].producer_id >= 0):
+    same_origin = mine.origin == theirs.origin
+    if excerpt.differing_in_records <= FEW_BYTES or (same_origin and mine.producer_id >= 0):
         why = "their batches would differ in times, producers and more than a few bytes"
         return f"{changed}{_flipped(excerpt)}. Much less likely: {leaders}; {why}"
     if same_origin:
@@ -219,7 +218,7 @@ def headline_of_difference(finding: Finding, where: str) -> str:
 
 def _silent(finding: Finding) -> Side | None:
     """The accused replica, if it has a batch at the place and no record of it can be shown."""
-    side = finding.excerpt.side(ACCUSED) if finding.excerpt is not None else None
+    side = finding.side(ACCUSED)
     trouble = side is not None and side.batch is not None and side.batch.trouble and not side.batch.records
     return side if trouble else None
 
@@ -264,7 +263,7 @@ def headline_of_gap(finding: Finding, where: str) -> str:
     sides = finding.excerpt.sides if finding.excerpt is not None else ()
     have = [side.replica for side in sides if side.batch is not None and side.batch.line.holds(finding.offset)]
     rest = f"; {name_replicas(have)} {noun(len(have), 'has', 'have')} {them}" if have else ""
-    return f"{lacks[:1].upper()}{lacks[1:]} {_offsets(finding)}{where}{rest}."
+    return f"{capital(lacks)} {_offsets(finding)}{where}{rest}."
 
 
 def is_lack(finding: Finding) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from odradek_proto.words import noun, plural
 
-__all__ = ["count", "noun", "offsets", "plain", "plural", "replicas_have"]
+__all__ = ["capital", "clock", "count", "noun", "offsets", "plain", "plural", "replicas_have"]
 
 SENTENCE_LIMIT = 900
 _UNUSUAL = re.compile("[^ -~]")
@@ -24,6 +25,19 @@ def count(number: int) -> str:
 def offsets(first: int, end: int) -> str:
     """Where [first, end) is: `offset 5`, `offsets 5 to 7`. An end that is not known names the first alone."""
     return f"offsets {first} to {end - 1}" if end > first + 1 else f"offset {first}"
+
+
+def clock(wall_ms: int) -> str:
+    """Milliseconds since 1970 as a time of UTC; empty where a calendar has none."""
+    try:
+        return f"{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{wall_ms % 1000:03}"
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def capital(text: str) -> str:
+    """A clause as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def replicas_have(replicas: Sequence[str], adverb: str = "") -> str:

@@ -533,4 +533,4 @@ def _blames_others(told: Finding, finding: Finding) -> bool:
 
 def _tells(told: Finding, finding: Finding) -> bool:
     """Whether a finding about the same place was reported already."""
-    return told.epoch == finding.epoch or told.offset <= finding.offset < max(told.end_offset, told.offset + 1)
+    return told.epoch == finding.epoch or told.offset <= finding.offset < told.end

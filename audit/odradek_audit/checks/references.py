@@ -47,7 +47,7 @@ def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
     """How bad a replica's copy of the offsets [begin, end) is: 0 not damaged, 1 suspicious, 2 damaged."""
     worst = 0
     for finding in sink.findings:
-        if finding.replica != replica or finding.offset >= end or max(finding.end_offset, finding.offset + 1) <= begin:
+        if finding.replica != replica or finding.offset >= end or finding.end <= begin:
             continue
         if CHECKS[finding.check].in_the_log:
             return 2

@@ -137,13 +137,9 @@ def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Findi
     )
 
 
-def _end(finding: Finding) -> int:
-    return max(finding.end_offset, finding.offset + 1)
-
-
 def _touches(cause: Finding, begin: int, end: int) -> bool:
     """Whether a cause's offsets lie in [begin, end], the ends included: a hole ends where the next batch begins."""
-    return cause.offset <= end and _end(cause) >= begin
+    return cause.offset <= end and cause.end >= begin
 
 
 def _goes_on(cause: Finding, finding: Finding) -> bool:
@@ -187,7 +183,7 @@ def _breaks_producers(cause: Finding, finding: Finding) -> bool:
         return cause.offset < int(finding.evidence["snapshot_offset"])
     if finding.check in ("sequence-gap", "producer-epoch-not-monotonic"):
         begin = min(int(finding.evidence.get("previous_offset", finding.offset)), finding.offset)
-        return _touches(cause, begin, _end(finding))
+        return _touches(cause, begin, finding.end)
     return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
 
 
@@ -206,7 +202,7 @@ def _of_agreement(cause: Finding, finding: Finding) -> bool:
     here = (cause.replica, cause.file, cause.position) == (finding.replica, finding.file, finding.position)
     if here and finding.end_offset <= finding.evidence.get("batch_offsets", [-1, -1])[1] + 1:
         return True  # a batch that says another offset differs there, too
-    return cause.offset <= finding.offset and finding.end_offset <= _end(cause)
+    return cause.offset <= finding.offset and finding.end_offset <= cause.end
 
 
 def _of_identity(cause: Finding, finding: Finding) -> bool:
@@ -240,7 +236,7 @@ def _of_header(cause: Finding, finding: Finding) -> bool:
     same = told.get("crc") == told.get("other_crc") and told.get("batch_offsets") == told.get("other_batch_offsets")
     recorded = finding.evidence.get("recorded_start", -1)
     begins = [finding.offset, finding.offset if recorded < 0 else recorded]
-    return same and all(cause.offset <= begin <= _end(cause) for begin in begins)
+    return same and all(cause.offset <= begin <= cause.end for begin in begins)
 
 
 def _of_displaced_batch(cause: Finding, finding: Finding) -> bool:
@@ -248,7 +244,7 @@ def _of_displaced_batch(cause: Finding, finding: Finding) -> bool:
     offset."""
     if cause.replica != finding.replica or "offset-not-increasing" not in (cause.check, finding.check):
         return False
-    if finding.check == "offset-gap" and (cause.offset, _end(cause)) == (finding.offset, _end(finding)):
+    if finding.check == "offset-gap" and (cause.offset, cause.end) == (finding.offset, finding.end):
         return True
     said, other = (each.evidence.get("stored_offset") for each in (cause, finding))
     return cause.offset < finding.offset and (said, other) == (finding.offset, cause.offset)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from odradek_audit.catalogue import CHECKS, DUPLICATED, OFFSET_GAP
 from odradek_audit.findings import Finding, Kind
 from odradek_audit.inputs.events import EVENTS_FILE, FAULTS, RETURNS, BrokerEvents, Election, Presence, Truncation
 from odradek_audit.results import Loss, LossCause, PartitionSummary, ReplicaSummary
-from odradek_audit.words import noun, plural
+from odradek_audit.words import clock, noun, plural
 
 TOLD = 3
 """Truncations and unclean elections that one story names."""
@@ -452,14 +451,8 @@ def _span(first_ms: int, last_ms: int) -> str:
 
 def _at(wall_ms: int) -> str:
     """A broker's wall time; empty where there is none, or none that a calendar has."""
-    try:
-        return (
-            f" at {datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{wall_ms % 1000:03} UTC"
-            if wall_ms > 0
-            else ""
-        )
-    except (OverflowError, ValueError, OSError):
-        return ""
+    time = clock(wall_ms) if wall_ms > 0 else ""
+    return f" at {time} UTC" if time else ""
 
 
 # --- Leader epochs of the logs ----------------------------------------------------------------------------------------

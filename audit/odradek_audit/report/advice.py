@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek_audit.catalogue import CHECKS
-from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt
+from odradek_audit.excerpt import ACCUSED, REFERENCE
 from odradek_audit.findings import Finding, Kind
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import Safe, command, join, name, shown, tag
@@ -46,7 +46,9 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     """Commands that show the place."""
     steps = []
     place = _place(finding, finding.replica, directories)
-    other = _place(finding, finding.other_replica or _reference(finding.excerpt), directories)
+    reference = finding.side(REFERENCE)
+    named = finding.other_replica or (reference.replica if reference is not None else "")
+    other = _place(finding, named, directories)
     if place and finding.file.endswith(".log"):
         words = ("odradek", "log", "dump", "--records", f"{place}/{finding.file}")
         which = "the batch behind them" if is_lack(finding) else "the batch"
@@ -62,11 +64,6 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
             join("Compare with the reference, batch by batch: ", command("odradek", "log", "diff", other, place))
         )
     return steps
-
-
-def _reference(excerpt: Excerpt | None) -> str:
-    side = excerpt.side(REFERENCE) if excerpt is not None else None
-    return side.replica if side is not None else ""
 
 
 def _mend(finding: Finding) -> list[Safe]:
@@ -125,8 +122,8 @@ def _changed(finding: Finding) -> Safe:
 
 def _is_right(finding: Finding) -> bool:
     """Whether the batch at the place of the finding has the CRC that its header names; also where none is shown."""
-    side = finding.excerpt.side(ACCUSED) if finding.excerpt is not None else None
-    return side is None or side.batch is None or side.batch.computed_crc in (-1, side.batch.line.crc)
+    batch = finding.batch(ACCUSED)
+    return batch is None or batch.computed_crc in (-1, batch.line.crc)
 
 
 def _disk(finding: Finding) -> Safe:
@@ -187,14 +184,10 @@ def _lost(finding: Finding) -> list[Safe]:
     else:
         steps.append(Safe("No copy that was read has them: what is left is what the clients themselves kept."))
     steps.append(Safe("Write them again with their keys. They get new offsets, behind what is there."))
-    if _same_place_differs(finding.excerpt):
-        steps.append(_changed(finding))
-    else:
-        steps.append(_elections(finding))
+    steps.append(_changed(finding) if _same_place_differs(finding) else _elections(finding))
     return steps
 
 
-def _same_place_differs(excerpt: Excerpt | None) -> bool:
-    accused, other = (excerpt.side(role) if excerpt is not None else None for role in (ACCUSED, REFERENCE))
-    mine, theirs = (side.batch if side is not None else None for side in (accused, other))
+def _same_place_differs(finding: Finding) -> bool:
+    mine, theirs = finding.batch(ACCUSED), finding.batch(REFERENCE)
     return mine is not None and theirs is not None and mine.line.epoch == theirs.line.epoch and mine.line != theirs.line

@@ -15,7 +15,7 @@ from odradek_audit.report.markup import Safe, code, join, name, shown, tag
 from odradek_audit.report.repair import concerns_a_copy
 from odradek_audit.results import Loss
 from odradek_audit.wording import is_lack
-from odradek_audit.words import SENTENCE_LIMIT, noun, plural
+from odradek_audit.words import SENTENCE_LIMIT, capital, noun, plural
 
 FIRST = 6
 """Findings that are named right below the verdict."""
@@ -59,7 +59,7 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
     if finding.cause:
         parts.append(tag("p", tag("b", "Suspected cause: "), shown(finding.cause, SENTENCE_LIMIT), ".", class_="cause"))
     if finding.reference:
-        chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
+        chosen = shown(capital(finding.reference), SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
     title = (
         "Where to look" if concerns_a_copy(finding) and CHECKS[finding.check].kind is not Kind.LOST else "What to do"
@@ -81,7 +81,7 @@ def _facts(finding: Finding) -> list[Safe]:
         facts.append(_fact("partition", join(name(finding.topic), f"-{finding.partition}")))
     if finding.replica:
         facts.append(_fact(noun(len(finding.replicas), "replica"), join(*_listed(finding.replicas))))
-    batch = _accused_batch(finding)
+    batch = finding.batch(ACCUSED)
     if batch is not None and batch.trouble and not batch.records and finding.evidence.get("agree_again"):
         facts.append(_fact("batch", f"offsets {batch.line.base_offset} to {batch.line.last_offset}"))
         facts.append(_fact("equal again from", f"{finding.end_offset}"))
@@ -106,11 +106,6 @@ def _facts(finding: Finding) -> list[Safe]:
 def _listed(replicas: Sequence[str]) -> Iterator[Safe]:
     for place, replica in enumerate(replicas):
         yield join(", " if place else "", name(replica))
-
-
-def _accused_batch(finding: Finding) -> BatchView | None:
-    side = finding.excerpt.side(ACCUSED) if finding.excerpt is not None else None
-    return side.batch if side is not None else None
 
 
 def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from odradek_audit.excerpt import REFERENCE, BatchView, Excerpt
 from odradek_audit.report.dumps import dumps, raw_files
-from odradek_audit.report.markup import Safe, instant, name, tag
+from odradek_audit.report.markup import Safe, head, instant, name, scrolling, tag
 from odradek_audit.report.records_html import heads, left_out, records_table
 
 PLACE = "place in the file"  # equal batches may stand at other bytes: no difference
@@ -23,15 +23,15 @@ def excerpt_html(excerpt: Excerpt, steps: Safe, *, opened: bool) -> Safe:
     parts = []
     if any(side.batch is not None for side in excerpt.sides):
         parts += [
-            _scrolling("Records of each replica", records_table(excerpt)),
+            scrolling("Records of each replica", records_table(excerpt)),
             left_out(excerpt),
             steps,
-            _details("Batch headers", _scrolling("Batch headers", _fields_table(excerpt)), opened),
+            _details("Batch headers", scrolling("Batch headers", _fields_table(excerpt)), opened),
             _details("Batches before and behind", _neighbours(excerpt), False),
             _details("Bytes", dumps(excerpt), opened),
         ]
     elif any(side.absent for side in excerpt.sides):
-        parts += [_scrolling("Records of each replica", records_table(excerpt)), steps]
+        parts += [scrolling("Records of each replica", records_table(excerpt)), steps]
     else:
         parts.append(steps)
     if any(side.raw is not None for side in excerpt.sides):
@@ -41,11 +41,6 @@ def excerpt_html(excerpt: Excerpt, steps: Safe, *, opened: bool) -> Safe:
 
 def _details(title: str, content: Safe, opened: bool) -> Safe:
     return tag("details", tag("summary", title), content, open=opened)
-
-
-def _scrolling(label: str, content: Safe) -> Safe:
-    """A table that may be wider than the screen; it can be reached and scrolled by keyboard."""
-    return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def _fields_table(excerpt: Excerpt) -> Safe:
@@ -115,7 +110,8 @@ def _neighbours(excerpt: Excerpt) -> Safe:
             )
             for line in side.lines
         ]
-        head = tag("tr", *(tag("th", title, scope="col") for title in ("offsets", "epoch", "CRC", "bytes")))
         caption = tag("caption", "replica ", name(side.replica), ", ", side.file or "no file")
-        columns.append(tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="lines"))
+        columns.append(
+            tag("table", caption, head("offsets", "epoch", "CRC", "bytes"), tag("tbody", *rows), class_="lines")
+        )
     return tag("div", *columns, class_="columns")

@@ -16,7 +16,7 @@ from odradek_audit.report.model import Report
 from odradek_audit.report.runs import merge_runs
 from odradek_audit.results import Loss, LossCause
 from odradek_audit.wording import is_lack
-from odradek_audit.words import count, noun, plain, plural, replicas_have
+from odradek_audit.words import capital, count, noun, plain, plural, replicas_have
 
 SHOWN_ABSENCES = 3
 """Replicas without some directory that the verdict names."""
@@ -139,7 +139,7 @@ def absence(report: Report) -> str:
     said = "; ".join(told[:SHOWN_ABSENCES]) + (
         f"; and {len(told) - SHOWN_ABSENCES} more" if len(told) > SHOWN_ABSENCES else ""
     )
-    return said[:1].upper() + said[1:]
+    return capital(said)
 
 
 def _short(place: TopicPartition) -> str:
@@ -160,4 +160,4 @@ def _in_its_own_words(finding: Finding) -> str:
     said = finding.sentence.removeprefix(f"{finding.topic}-{finding.partition}: ")
     if finding.place:
         return f"In {finding.place}, {said}."
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{capital(said)}."

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from odradek_audit.checks.directories import listed
 from odradek_audit.evidence.run import shown_of
 from odradek_audit.evidence.story import NO_EVENTS, events_missing
 from odradek_audit.inputs.events import EVENTS_FILE
-from odradek_audit.report.markup import Safe, command, join, name, shown, tag
+from odradek_audit.report.markup import Safe, command, head, join, name, scrolling, shown, tag
 from odradek_audit.report.model import Report
 from odradek_audit.results import Loss, LossCause
-from odradek_audit.words import count, noun, plain, plural
+from odradek_audit.words import capital, clock, count, noun, plain, plural
 
 SHOWN_STORIES = 40
 NAMED_LOSSES = 3
@@ -201,11 +200,10 @@ def loss_table(losses: Sequence[Loss]) -> Safe:
             CAUSES[loss.cause].in_short if loss.cause is not None else "see its story",
         )
         rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
-    titles = ("records", "partition", "offsets", "promise", "acknowledged (UTC)", "why")
-    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
+    titles = head("records", "partition", "offsets", "promise", "acknowledged (UTC)", "why")
     more = len(losses) - len(told)
     rest = tag("p", f"and {plural(more, 'more loss', 'more losses')}, in summary.json.") if more else Safe("")
-    return join(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), rest)
+    return join(scrolling("Losses", tag("table", titles, tag("tbody", *rows))), rest)
 
 
 def lost_records(losses: Sequence[Loss]) -> int:
@@ -250,7 +248,7 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     missing = missing_events(report)
     rows: list[Safe] = []
     for loss in told:
-        parts = [shown(f"{part[:1].upper()}{part[1:]}.") for part in loss.story.split("; ") if part]
+        parts = [shown(f"{capital(part)}.") for part in loss.story.split("; ") if part]
         if loss.cause is not None and (end := CAUSES[loss.cause].of_one):
             parts.append(tag("b", end))
         if loss.cause is LossCause.GAP and (anchor := anchors.get(f"{loss.topic}-{loss.partition}")):
@@ -258,10 +256,10 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
         place = tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: ")
         said = f"{plural(loss.records, 'record')} acknowledged with acks={loss.acks}."
         rows.append(tag("li", place, said, tag("ul", *(tag("li", part) for part in parts)), id=f"loss-{len(rows) + 1}"))
-    said = f"{missing[:1].upper()}{missing[1:]}: truncations and elections may be missing below." if missing else ""
+    said = f"{capital(missing)}: truncations and elections may be missing below." if missing else ""
     steps = tag("details", tag("summary", "What to do"), _steps(report, told), open=True)
-    head = [tag("h2", "How records were lost", id="losses"), tag("p", tag("b", said)) if said else ""]
-    return join(*head, tag("ul", *rows), steps)
+    begin = [tag("h2", "How records were lost", id="losses"), tag("p", tag("b", said)) if said else ""]
+    return join(*begin, tag("ul", *rows), steps)
 
 
 def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
@@ -320,16 +318,12 @@ def run_html(report: Report) -> Safe:
     said += ", and what was not acknowledged, by the clients' clocks"
     said += f"; {plural(left, 'other moment')} farther from what was lost, or earlier, left out." if left else "."
     if missing := missing_events(report):
-        said += f" {missing[:1].upper()}{missing[1:]}, so the elections and truncations that stood there are not here."
-    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
-    table = tag("table", head, tag("tbody", *rows, class_="moments"))
+        said += f" {capital(missing)}, so the elections and truncations that stood there are not here."
+    table = tag("table", head("time (UTC)", "partition", "what"), tag("tbody", *rows, class_="moments"))
     folded = tag("details", tag("summary", plural(len(rows), "moment")), table, open=any(each.lost for each in moments))
     return join(tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), folded)
 
 
 def _clock(wall_ms: int) -> str:
-    """A broker's wall time; the number itself where a calendar has none."""
-    try:
-        return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{wall_ms % 1000:03}"
-    except (OverflowError, ValueError, OSError):
-        return f"{wall_ms} ms"
+    """A wall time; the number itself where a calendar has none."""
+    return clock(wall_ms) or f"{wall_ms} ms"

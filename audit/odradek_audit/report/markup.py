@@ -9,10 +9,9 @@ code alone.
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime, timedelta
 from html import escape
 
-from odradek_audit.words import SENTENCE_LIMIT, plain, plural
+from odradek_audit.words import SENTENCE_LIMIT, clock, plain, plural
 
 NAME_LIMIT = 160
 COMMAND_LIMIT = 600
@@ -58,6 +57,16 @@ def _attribute(key: str, value: object) -> str:
     return f" {name}" if value is True else f' {name}="{shown(value)}"'
 
 
+def head(*titles: object) -> Safe:
+    """The head of a table with a title for each column."""
+    return tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
+
+
+def scrolling(label: str, content: Safe) -> Safe:
+    """A table that may be wider than the screen; it can be reached and scrolled by keyboard."""
+    return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
 def name(text: str) -> Safe:
     """A name out of a log directory, set apart so that right-to-left letters in it move nothing else."""
     return tag("bdi", shown(text, NAME_LIMIT))
@@ -77,11 +86,8 @@ def instant(milliseconds: int) -> str:
     """Milliseconds since 1970 as they are, and in UTC where there is such a time."""
     if milliseconds < 0:
         return f"{milliseconds} (none)" if milliseconds == -1 else f"{milliseconds}"
-    try:
-        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return f"{milliseconds}"
-    return f"{milliseconds} ({when:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03} UTC)"
+    time = clock(milliseconds)
+    return f"{milliseconds} ({time} UTC)" if time else f"{milliseconds}"
 
 
 def size(number: int) -> str:

@@ -18,7 +18,7 @@ from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import COMMAND_LIMIT, Safe, command, join, name, shown, tag
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.wording import FEW_BYTES, UNDECIDED
-from odradek_audit.words import noun, offsets, plain, plural
+from odradek_audit.words import capital, noun, offsets, plain, plural
 
 OF_A_COPY = (Kind.STRUCTURE, Kind.LOG, Kind.AGREEMENT, Kind.FILE, Kind.LOST)
 SHOWN_PLACES = 12
@@ -124,11 +124,7 @@ def _right_everywhere(places: Sequence[Finding], summary: PartitionSummary) -> l
 def _overlap(one: Finding, other: Finding) -> bool:
     if one.offset < 0 or other.offset < 0:
         return one is other
-    return one.offset < _end(other) and other.offset < _end(one)
-
-
-def _end(finding: Finding) -> int:
-    return max(finding.end_offset, finding.offset + 1)
+    return one.offset < other.end and other.offset < one.end
 
 
 def _covers(replica: ReplicaSummary, finding: Finding) -> bool:
@@ -154,7 +150,7 @@ def _who_is_right(right: Sequence[str], places: Sequence[Finding]) -> str:
     only = "Only " if len(right) == 1 else ""
     at = "at the place of the finding" if number == 1 else f"at {'both' if number == 2 else f'all {number}'} places"
     said = f"{only}{names} right {at}: {_listed([_where(each, whose=True) for each in places])}."
-    return said[:1].upper() + said[1:]
+    return capital(said)
 
 
 def _where(finding: Finding, *, whose: bool = False) -> str:
@@ -247,11 +243,10 @@ def looks_changed(finding: Finding) -> bool:
     excerpt = finding.excerpt
     if excerpt is None or not finding.evidence.get("same_epoch", finding.check == "epoch-fork"):
         return False
-    batches = [side.batch for side in (excerpt.side(ACCUSED), excerpt.side(REFERENCE)) if side is not None]
-    known = [batch for batch in batches if batch is not None]
-    if len(known) != 2:
+    mine, theirs = finding.batch(ACCUSED), finding.batch(REFERENCE)
+    if mine is None or theirs is None:
         return False
-    return known[0].origin == known[1].origin or excerpt.differing_in_records <= FEW_BYTES
+    return mine.origin == theirs.origin or excerpt.differing_in_records <= FEW_BYTES
 
 
 def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> Safe:

@@ -9,11 +9,11 @@ from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.headlines import counting, of_history
 from odradek_audit.report.losses import missing_events
-from odradek_audit.report.markup import Safe, code, join, name, shown, size, tag
+from odradek_audit.report.markup import Safe, code, head, join, name, scrolling, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.words import HW, LEO
 from odradek_audit.results import PartitionSummary, ReplicaSummary
-from odradek_audit.words import count, plural
+from odradek_audit.words import capital, count, plural
 
 SHOWN_NOTES = 40
 SHOWN_REASONS = 10
@@ -42,7 +42,7 @@ def compared(report: Report) -> Safe:
         tag("tr", tag("th", name(replica), scope="row"), tag("td", code(path)))
         for replica, path in report.replicas.items()
     ]
-    table = tag("table", _head("replica", "directory"), tag("tbody", *rows))
+    table = tag("table", head("replica", "directory"), tag("tbody", *rows))
     about = "These were read: copies, or brokers' own. A broker's own log directory is what its log.dirs names."
     directories = tag("details", tag("summary", "Directories that were read"), tag("p", about, class_="quiet"), table)
     said = f"{counting(report, '★ below')} Bytes are those of all replicas' logs, ★ included. {of_history(report)}"
@@ -51,10 +51,6 @@ def compared(report: Report) -> Safe:
 
 def _tile(number: str, title: str) -> Safe:
     return tag("div", tag("b", number), tag("span", title), class_="tile")
-
-
-def _head(*titles: str) -> Safe:
-    return tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
 
 
 def not_compared(report: Report) -> Safe:
@@ -123,7 +119,7 @@ def _events(report: Report) -> list[Safe]:
     said = []
     if report.without_events:
         missing = missing_events(report)
-        said.append(shown(f"{missing[:1].upper()}{missing[1:]}: causes are suspected from what is left."))
+        said.append(shown(f"{capital(missing)}: causes are suspected from what is left."))
     for replica, events in sorted(report.events.items()):
         if events.missing:
             said.append(
@@ -181,7 +177,7 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         "each replica's whole log.",
         class_="quiet",
     )
-    return join(tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Partitions"), left, about)
+    return join(scrolling("Partitions", table), left, about)
 
 
 def _explained(title: str) -> Safe:
@@ -258,7 +254,7 @@ def guarantees(report: Report) -> Safe:
         )
         for row in rows_for(known)
     ]
-    head = _head(
+    titles = head(
         "acks",
         "min.insync.replicas",
         "odradek.fsync",
@@ -268,14 +264,7 @@ def guarantees(report: Report) -> Safe:
     )
     settings = join(*(code(f"{key}={value}") for key, value in sorted(known.items())), separator=", ")
     said = join("The cluster ran with ", settings, ".")
-    table = tag(
-        "div",
-        tag("table", head, tag("tbody", *rows), class_="wide"),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="Guarantees",
-    )
+    table = scrolling("Guarantees", tag("table", titles, tag("tbody", *rows), class_="wide"))
     return join(
         tag("h2", "What was owed to acknowledged records"),
         tag("p", said),
