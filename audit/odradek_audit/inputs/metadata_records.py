@@ -9,7 +9,6 @@ Both are read here without their libraries: the audit's archive for Spark stays 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 KAFKAS_FRAME = 1
@@ -126,6 +125,9 @@ class _Reader:
             raise IndexError(f"{length} entries")
         return length
 
+    def text(self) -> str:
+        return self.take(self.length()).decode()
+
     def tagged(self) -> dict[int, _Reader]:
         found = {}
         for _ in range(self.varint()):
@@ -139,8 +141,30 @@ class _Reader:
 
 def _kafkas(fields: _Reader) -> MetadataChange | None:
     api_key, version = fields.varint(), fields.varint()
-    decode = _KAFKAS.get(api_key)
-    return decode(fields, version) if decode is not None else None
+    match api_key:
+        case 0:
+            return _kafka_register(fields, version)
+        case 1:
+            return Unregistered(fields.number(4))
+        case 2:
+            name = fields.text()
+            return TopicNamed(fields.take(16), name)
+        case 3:
+            return _kafka_partition(fields, version)
+        case 4:
+            return _kafka_config(fields)
+        case 5:
+            return _kafka_change(fields)
+        case 7 | 8:
+            return Fenced(fields.number(4), fenced=api_key == 7)
+        case 9:
+            return TopicRemoved(fields.take(16))
+        case 17:  # a change of a registration
+            broker, _ = fields.number(4), fields.number(8)
+            tags = fields.tagged()
+            state = tags[0].number(1) if 0 in tags else 0  # 1 fences, -1 unfences, 0 leaves it
+            return Fenced(broker, state > 0) if state else None
+    return None
 
 
 def _kafka_register(fields: _Reader, version: int) -> MetadataChange:
@@ -162,22 +186,9 @@ def _kafka_register(fields: _Reader, version: int) -> MetadataChange:
     return Registered(broker, incarnation, fields.take(1) != b"\0")
 
 
-def _kafka_unregister(fields: _Reader, version: int) -> MetadataChange:
-    return Unregistered(fields.number(4))
-
-
-def _kafka_topic(fields: _Reader, version: int) -> MetadataChange:
-    name = fields.take(fields.length()).decode()
-    return TopicNamed(fields.take(16), name)
-
-
-def _kafka_remove_topic(fields: _Reader, version: int) -> MetadataChange:
-    return TopicRemoved(fields.take(16))
-
-
-def _kafka_config(fields: _Reader, version: int) -> MetadataChange | None:
+def _kafka_config(fields: _Reader) -> MetadataChange | None:
     kind = {2: TOPIC_SETTING, 4: BROKER_SETTING}.get(fields.number(1))
-    resource, name = (fields.take(fields.length()).decode() for _ in range(2))
+    resource, name = fields.text(), fields.text()
     length = fields.varint() - 1
     value = None if length < 0 else fields.take(length).decode()
     return Configured(kind, resource, name, value) if kind is not None else None
@@ -197,7 +208,7 @@ def _kafka_partition(fields: _Reader, version: int) -> MetadataChange:
     return PartitionChange(topic_id, partition, True, replicas, isr, eligible, leader, leader_epoch, recovering)
 
 
-def _kafka_change(fields: _Reader, version: int) -> MetadataChange:
+def _kafka_change(fields: _Reader) -> MetadataChange:
     partition, topic_id = fields.number(4), fields.take(16)
     tags = fields.tagged()
     leader = tags[1].number(4) if 1 in tags else NO_CHANGE
@@ -215,31 +226,6 @@ def _kafka_change(fields: _Reader, version: int) -> MetadataChange:
     )
 
 
-def _kafka_fence(fenced: bool) -> Callable[[_Reader, int], MetadataChange]:
-    return lambda fields, version: Fenced(fields.number(4), fenced)
-
-
-def _kafka_registration_change(fields: _Reader, version: int) -> MetadataChange | None:
-    broker, _ = fields.number(4), fields.number(8)
-    tags = fields.tagged()
-    state = tags[0].number(1) if 0 in tags else 0  # 1 fences, -1 unfences, 0 leaves it
-    return Fenced(broker, state > 0) if state else None
-
-
-_KAFKAS: dict[int, Callable[[_Reader, int], MetadataChange | None]] = {
-    0: _kafka_register,
-    1: _kafka_unregister,
-    2: _kafka_topic,
-    3: _kafka_partition,
-    4: _kafka_config,
-    5: _kafka_change,
-    7: _kafka_fence(True),
-    8: _kafka_fence(False),
-    9: _kafka_remove_topic,
-    17: _kafka_registration_change,
-}
-
-
 # --- odradek's --------------------------------------------------------------------------------------------------------
 
 
@@ -247,8 +233,29 @@ def _odradeks(value: bytes) -> MetadataChange | None:
     kind, message = next(iter(_protobuf(value).items()), (0, []))
     if not kind or not isinstance(message[-1], bytes):
         raise IndexError("it is of no kind")
-    decode = _ODRADEKS.get(kind)
-    return decode(_Message(_protobuf(message[-1]))) if decode is not None else None
+    return _odradek(kind, _Message(_protobuf(message[-1])))
+
+
+def _odradek(kind: int, message: _Message) -> MetadataChange | None:
+    match kind:
+        case 1:
+            return Registered(message.int32(1), message.bytes(2), bool(message.int32(6)))
+        case 2:
+            return Fenced(message.int32(1), bool(message.int32(3)))
+        case 3:
+            return TopicNamed(message.bytes(2), message.bytes(1).decode())
+        case 4:
+            return TopicRemoved(message.bytes(1))
+        case 5:
+            return _partition(message)
+        case 6:
+            return _partition_change(message)
+        case 7:
+            setting, resource, name = (message.bytes(number).decode() for number in (1, 2, 3))
+            return Configured(setting, resource, name, message.bytes(4).decode() if message.has(4) else None)
+        case 16:
+            return Unregistered(message.int32(1))
+    return None
 
 
 def _protobuf(data: bytes) -> dict[int, list[int | bytes]]:
@@ -305,26 +312,6 @@ class _Message:
         return tuple(found)
 
 
-def _register(message: _Message) -> MetadataChange:
-    return Registered(message.int32(1), message.bytes(2), bool(message.int32(6)))
-
-
-def _unregister(message: _Message) -> MetadataChange:
-    return Unregistered(message.int32(1))
-
-
-def _broker_state(message: _Message) -> MetadataChange:
-    return Fenced(message.int32(1), bool(message.int32(3)))
-
-
-def _topic(message: _Message) -> MetadataChange:
-    return TopicNamed(message.bytes(2), message.bytes(1).decode())
-
-
-def _remove_topic(message: _Message) -> MetadataChange:
-    return TopicRemoved(message.bytes(1))
-
-
 def _partition(message: _Message) -> MetadataChange:
     return PartitionChange(
         message.bytes(1),
@@ -352,20 +339,3 @@ def _partition_change(message: _Message) -> MetadataChange:
         message.int32(6),
         True if unclean else bool(message.int32(7)) if message.has(7) else None,
     )
-
-
-def _config(message: _Message) -> MetadataChange:
-    kind, resource, name = (message.bytes(number).decode() for number in (1, 2, 3))
-    return Configured(kind, resource, name, message.bytes(4).decode() if message.has(4) else None)
-
-
-_ODRADEKS: dict[int, Callable[[_Message], MetadataChange]] = {
-    1: _register,
-    2: _broker_state,
-    3: _topic,
-    4: _remove_topic,
-    5: _partition,
-    6: _partition_change,
-    7: _config,
-    16: _unregister,
-}
