@@ -8,6 +8,7 @@ epoch file, checkpoints. `planting` damages copies of them.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ from odradek_proto.formats import (
     encode_transaction_index,
     segment_file_name,
 )
-from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
+from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value, read_header
 from odradek_proto.topics import TopicPartition, partition_directory
 
 WriteCluster = Callable[..., dict[str, Path]]
@@ -56,6 +57,11 @@ class SampleBatch:
     epoch: int
     max_timestamp: int
     data: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> SampleBatch:
+        header = read_header(data)
+        return cls(header.base_offset, header.last_offset, header.leader_epoch, header.max_timestamp, bytes(data))
 
 
 @dataclass
@@ -88,7 +94,6 @@ class SampleLog:
             key = (producer_id, producer_epoch)
             sequence = self.sequences.get(key, 0) + skip_sequences
             self.sequences[key] = sequence + len(values)
-        last_timestamp = FIRST_TIMESTAMP + first + len(values) - 1
         data = encode_batch(
             [(FIRST_TIMESTAMP + first + number, b"key-%d" % number, value, ()) for number, value in enumerate(values)],
             base_offset=first,
@@ -101,8 +106,12 @@ class SampleLog:
         )
         if transactional:
             self.open.setdefault(producer_id, first)
-        self.next_offset = first + len(values)
-        self.batches.append(SampleBatch(first, self.next_offset - 1, epoch, last_timestamp, bytes(data)))
+        return self.add(data)
+
+    def add(self, data: bytes) -> SampleLog:
+        """Add a batch that is encoded already, whatever its offsets are."""
+        self.batches.append(SampleBatch.of(data))
+        self.next_offset = self.batches[-1].last_offset + 1
         return self
 
     def end(self, kind: ControlType, producer_id: int, *, epoch: int = 0, producer_epoch: int = 0) -> SampleLog:
@@ -120,9 +129,7 @@ class SampleLog:
         first = self.open.pop(producer_id, -1)
         if kind is ControlType.ABORT and first >= 0:
             self.aborted.append(AbortedTransaction(producer_id, first, offset, offset))
-        self.next_offset += 1
-        self.batches.append(SampleBatch(offset, offset, epoch, FIRST_TIMESTAMP + offset, bytes(data)))
-        return self
+        return self.add(data)
 
     def fill(
         self, batches: int, *, records: int = 4, size: int = 100, epoch: int = 0, name: str = "value"
@@ -134,6 +141,15 @@ class SampleLog:
                 [f"{name}-{first + number}-".encode().ljust(size, b".") for number in range(records)], epoch=epoch
             )
         return self
+
+    def copy(self) -> SampleLog:
+        """What is appended to it leaves this one as it is."""
+        return SampleLog(list(self.batches), self.next_offset)
+
+    def without(self, *numbers: int) -> SampleLog:
+        """A copy that lacks some batches."""
+        kept = [batch for number, batch in enumerate(self.batches) if number not in numbers]
+        return SampleLog(kept, self.next_offset)
 
     def up_to(self, offset: int) -> SampleLog:
         """A copy that ends at a batch boundary, at or below an offset."""
@@ -239,6 +255,18 @@ def _write_segment(directory: Path, batches: list[SampleBatch]) -> None:
     (directory / segment_file_name(base)).write_bytes(b"".join(batch.data for batch in batches))
     (directory / segment_file_name(base, OFFSET_INDEX_SUFFIX)).write_bytes(encode_offset_index(offsets))
     (directory / segment_file_name(base, TIME_INDEX_SUFFIX)).write_bytes(encode_time_index(times))
+
+
+def commits_of(*values: bytes | None) -> SampleLog:
+    """A partition of `__consumer_offsets`: what a coordinator wrote, one behind the other, of group g and t-0."""
+    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
+    records = [(FIRST_TIMESTAMP, key, value, ()) for value in values]
+    return SampleLog().add(encode_batch(records, base_offset=0, leader_epoch=0))
+
+
+def committed(offset: int) -> bytes:
+    """The value of a commit."""
+    return struct.pack(">hqihqq", 3, offset, -1, 0, 0, 0)
 
 
 def write_lines(path: Path, events: Iterable[object]) -> None:

@@ -4,7 +4,6 @@ The kinds that are planted into what Kafka wrote run in `test_audit_spark`; thes
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +18,11 @@ from odradek_proto.formats import (
     encode_offset_checkpoint,
     encode_producer_snapshot,
 )
-from odradek_proto.records import ControlType, encode_batch
+from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, write_log_directory
+from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, commits_of, committed, write_log_directory
 from tests.audit.test_audit_headers import ATTRIBUTES, MAX_TIMESTAMP, log_of_codec, marked_as
 from tests.audit.test_audit_metadata import METADATA, log_of, pb
 from tests.audit.test_audit_topics import stamped
@@ -55,20 +54,6 @@ def transaction(kind: ControlType, *, epoch: int = 3, marker_epoch: int = 3) -> 
     return log.end(ControlType.COMMIT, 7, producer_epoch=4)
 
 
-def commit_of(offset: int) -> SampleLog:
-    """What a coordinator wrote of a group's offset in orders-0."""
-    key = struct.pack(">hh1sh5si", 1, 1, b"g", 5, b"plain", 0)
-    value = struct.pack(">hqihqq", 3, offset, -1, 0, 0, 0)
-    data = encode_batch([(FIRST_TIMESTAMP, key, value, ())], base_offset=0, leader_epoch=0)
-    return SampleLog([SampleBatch(0, 0, 0, FIRST_TIMESTAMP, bytes(data))], 1)
-
-
-def with_a_gap() -> SampleLog:
-    log = SampleLog().fill(6)
-    del log.batches[2]
-    return log
-
-
 def producers() -> SampleLog:
     log = SampleLog()
     for producer in (7, 8):
@@ -77,7 +62,7 @@ def producers() -> SampleLog:
 
 
 LOGS: dict[str, SampleLog] = {
-    "plain": SampleLog().fill(15),
+    "t": SampleLog().fill(15),
     "reserved-bit": SampleLog().fill(5),
     "timestamp": log_of_codec(Codec.GZIP),
     "marker-kind": marked_as(77),
@@ -87,8 +72,8 @@ LOGS: dict[str, SampleLog] = {
     "aborted": transaction(ControlType.ABORT),
     "stamped": stamped(SampleLog().fill(6), 3),
     "stamped-all": stamped(SampleLog().fill(6), *range(6)),
-    "never-compacted": with_a_gap(),
-    "compacted": with_a_gap(),
+    "never-compacted": SampleLog().fill(6).without(2),
+    "compacted": SampleLog().fill(6).without(2),
     "expired": producers(),
     "not-expired": producers(),
     "unknown": SampleLog().fill(3),
@@ -105,7 +90,7 @@ EXPECTED = {
     ("never-compacted", "offset-gap"),
     ("not-expired", "producer-snapshot-mismatch"),
     ("unknown", "identity-mismatch"),
-    ("plain", "group-offset-beyond-log"),
+    ("t", "group-offset-beyond-log"),
     (METADATA.topic, "metadata-leader-epoch"),
 }
 
@@ -164,7 +149,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
     partitions = {
         TopicPartition(topic, 0): SamplePartition(log, topic_id=topic_id(topic)) for topic, log in LOGS.items()
     }
-    partitions[OFFSETS] = SamplePartition(commit_of(-1), topic_id=topic_id(OFFSETS.topic))
+    partitions[OFFSETS] = SamplePartition(commits_of(committed(-1)), topic_id=topic_id(OFFSETS.topic))
     partitions[METADATA] = SamplePartition(metadata())
     replicas = {}
     for node in BROKERS:

@@ -13,7 +13,7 @@ from odradek_proto.formats import encode_offset_checkpoint
 from odradek_proto.records import ControlType, encode_batch
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, WriteCluster
 
 CLEANED_TO = 6
 
@@ -40,10 +40,9 @@ WRITTEN = (
 
 def log_of(records: Sequence[Written]) -> SamplePartition:
     """One batch for each record."""
-    log = SampleLog(next_offset=records[-1].offset + 1)
+    log = SampleLog()
     for offset, key, value in records:
-        data = encode_batch([(FIRST_TIMESTAMP + offset, key, value, ())], base_offset=offset, leader_epoch=0)
-        log.batches.append(SampleBatch(offset, offset, 0, FIRST_TIMESTAMP + offset, bytes(data)))
+        log.add(encode_batch([(FIRST_TIMESTAMP + offset, key, value, ())], base_offset=offset, leader_epoch=0))
     return SamplePartition(log, epochs=[(0, 0)])
 
 

@@ -13,7 +13,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
 PARTITION = TopicPartition("t", 0)
@@ -100,10 +100,9 @@ def test_entries_of_another_file_are_another_finding(write_cluster: WriteCluster
 def test_times_are_judged_by_the_youngest_record_before_them(write_cluster: WriteCluster) -> None:
     """A time index whose second entry holds against the records since the first, and not against the one before
     both: two wrong entries."""
-    log = SampleLog(next_offset=4)
+    log = SampleLog()
     for offset, time in enumerate((5000, 3000, 3500, 6000)):
-        data = encode_batch([(time, b"key", b"value", ())], base_offset=offset, leader_epoch=0)
-        log.batches.append(SampleBatch(offset, offset, 0, time, bytes(data)))
+        log.add(encode_batch([(time, b"key", b"value", ())], base_offset=offset, leader_epoch=0))
     replicas = write_cluster(log, log, clean_shutdown=True)
     index = replicas["2"] / "t-0" / f"{0:020d}.timeindex"
     index.write_bytes(encode_time_index([(3000, 1), (4000, 2)]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from odradek_proto.records import ControlType, encode_batch, end_transaction_val
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption.places import places_of, rewrite_batch
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster, commits_of, committed
 from tests.audit.test_audit_two_passes import same_without, unproven
 
-ATTRIBUTES, MAX_TIMESTAMP, PRODUCER_EPOCH = slice(21, 23), slice(35, 43), slice(51, 53)
+ATTRIBUTES, MAX_TIMESTAMP = slice(21, 23), slice(35, 43)
 ALL = ("1", "2", "3")
 
 
@@ -109,7 +108,7 @@ def marked_as(number: int) -> SampleLog:
         transactional=True,
         control=True,
     )
-    log.batches[-1] = replace(last, data=bytes(data))
+    log.batches[-1] = SampleBatch.of(data)
     return log
 
 
@@ -145,19 +144,14 @@ def test_transaction_indexes_that_all_replicas_lack_are_missed(write_cluster: Wr
     assert (told(same_without(replicas).findings), len(indexes)) == (expected, 3 * len(expected))
 
 
-@pytest.mark.parametrize(("committed", "found"), [(-1, True), (-(1 << 40), True), (0, False)])
-def test_a_commit_of_no_offset_is_found(
-    write_cluster: WriteCluster, log: SampleLog, committed: int, found: bool
-) -> None:
+@pytest.mark.parametrize(("offset", "found"), [(-1, True), (-(1 << 40), True), (0, False)])
+def test_a_commit_of_no_offset_is_found(write_cluster: WriteCluster, log: SampleLog, offset: int, found: bool) -> None:
     """No reader can begin there; near miss: the first offset."""
-    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
-    value = struct.pack(">hqihqq", 3, committed, -1, 0, 0, 0)
-    data = encode_batch([(FIRST_TIMESTAMP, key, value, ())], base_offset=0, leader_epoch=0)
-    commits = SamplePartition(SampleLog([SampleBatch(0, 0, 0, FIRST_TIMESTAMP, bytes(data))], 1))
+    commits = SamplePartition(commits_of(committed(offset)))
     sample = {TopicPartition("t", 0): SamplePartition(log), TopicPartition("__consumer_offsets", 0): commits}
     findings = same_without(write_cluster(sample, sample)).findings
     assert told(findings) == ([("group-offset-beyond-log", ("1",), 0)] if found else [])
-    assert all(f"offset {committed}" in finding.sentence for finding in findings)
+    assert all(f"offset {offset}" in finding.sentence for finding in findings)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,12 @@ from odradek_audit.live.wire import Answer, Connection, WireError
 from odradek_audit.report import Report
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value
+from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
 from tests.audit.corruption import plant
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 from tests.audit.test_audit_compaction import CLEANED, DAMAGED, LATER, WHOLE, WRITTEN, but, log_of
 from tests.kafka.raw import FETCH, Raw, header, string
 from tests.waiting import until
@@ -283,9 +283,7 @@ def changed(copied: Copy, row: int, position: int) -> Copy:
     batch = copied.batches[row]
     data = bytearray(batch.data)
     data[position] ^= 1
-    copied.batches[row] = SampleBatch(
-        batch.base_offset, batch.last_offset, batch.epoch, batch.max_timestamp, bytes(data)
-    )
+    copied.batches[row] = replace(batch, data=bytes(data))
     return copied
 
 
@@ -299,9 +297,7 @@ def test_equal_logs_are_silent_below_the_smallest_high_watermark(log: SampleLog)
 
 def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:
     """A batch that is missing, a bit of a value, of the epoch and of the base offset; nothing behind it."""
-    lacking = copy(log)
-    del lacking.batches[20]
-    assert told(compared(copy(log), lacking)[1]) == [("log-matching", "2", 80)]
+    assert told(compared(copy(log), copy(log.without(20)))[1]) == [("log-matching", "2", 80)]
     assert told(compared(copy(log), changed(copy(log), 20, 90))[1]) == [("crc-mismatch", "2", 80)]
     assert told(compared(changed(copy(log), 20, 90), copy(log))[1]) == [("crc-mismatch", "1", 80)]
     assert told(compared(copy(log), changed(copy(log), 20, 15))[1]) == [("log-matching", "2", 80)]
@@ -310,8 +306,7 @@ def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:
 
 def test_what_all_replicas_lack_is_told_of_the_leader(log: SampleLog) -> None:
     """A gap, and an epoch that falls; of a compacted log only CRCs are judged."""
-    gap = copy(log)
-    del gap.batches[20]
+    gap = copy(log.without(20))
     assert told(compared(gap, Copy(gap.batches, gap.high_watermark))[1]) == [("offset-gap", "1", 80)]
     assert told(compared(gap, copy(log), compacted=True)[1]) == []
     assert told(compared(gap, changed(copy(log), 30, 90), compacted=True)[1]) == [("crc-mismatch", "2", 120)]
@@ -434,34 +429,6 @@ def test_what_was_cleaned_while_it_was_read_is_no_difference() -> None:
     assert told(compared(of(WHOLE), Cleaning(list(stale.log.batches), 8), compacted=True)[1]) == []
 
 
-def keyed(log: SampleLog, value: bytes, producer_id: int = -1) -> SampleLog:
-    first = log.next_offset
-    data = encode_batch(
-        [(FIRST_TIMESTAMP, b"key", value, ())],
-        base_offset=first,
-        leader_epoch=0,
-        producer_id=producer_id,
-        producer_epoch=0 if producer_id >= 0 else -1,
-        base_sequence=0 if producer_id >= 0 else -1,
-        transactional=producer_id >= 0,
-    )
-    return SampleLog([*log.batches, SampleBatch(first, first, 0, FIRST_TIMESTAMP, bytes(data))], first + 1)
-
-
-def ended(log: SampleLog, kind: ControlType, producer_id: int) -> SampleLog:
-    first = log.next_offset
-    marker = encode_control_batch(
-        kind,
-        end_transaction_value(0),
-        timestamp=FIRST_TIMESTAMP,
-        base_offset=first,
-        leader_epoch=0,
-        producer_id=producer_id,
-        producer_epoch=0,
-    )
-    return SampleLog([*log.batches, SampleBatch(first, first, 0, FIRST_TIMESTAMP, bytes(marker))], first + 1)
-
-
 @pytest.mark.parametrize(
     ("kind", "high_watermark", "found"),
     [
@@ -474,9 +441,8 @@ def test_a_committed_transaction_takes_the_place_of_what_was_before(
     kind: ControlType, high_watermark: int, found: list[tuple[str, str, int]]
 ) -> None:
     """Also where its marker stands above the mark of the one who was asked; an aborted one takes no place."""
-    whole = ended(keyed(keyed(SampleLog(), b"before"), b"within", 7), kind, 7)
-    cleaned = SampleLog(whole.batches[1:], whole.next_offset)
-    result = compared(copy(whole), copy(cleaned, high_watermark=high_watermark), compacted=True)
+    whole = SampleLog().append([b"before"]).append([b"within"], producer_id=7, transactional=True).end(kind, 7)
+    result = compared(copy(whole), copy(whole.without(0), high_watermark=high_watermark), compacted=True)
     assert told(result[1]) == found
 
 

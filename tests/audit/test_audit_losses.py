@@ -145,8 +145,7 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
 def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
     """How many in all, once; then what they consist of, the gravest first, and these numbers add up."""
     whole = log_of(*VALUES)
-    gap = log_of(*VALUES)
-    del gap.batches[2]
+    gap = whole.without(2)
     events = [*told(ACKS_ALL, "kept"), *told(ACKS_LEADER), *told(ACKS_ALL, "owed")]
     for number in range(4):
         events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * number]
@@ -197,8 +196,7 @@ def test_offsets_known_and_unknown_are_told_apart(write_cluster: WriteCluster) -
 
 def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster: WriteCluster) -> None:
     """Two of three offsets are gone, and the sentence does not claim the one between."""
-    log = log_of(*VALUES)
-    del log.batches[3], log.batches[1]
+    log = log_of(*VALUES).without(1, 3)
     said = " ".join(verdict_sentences(audit(write_cluster(log, log), history=History(told(ACKS_LEADER)))))
     gone = "2 records of t-0 that were acknowledged with acks=1 are gone"
     assert said.startswith(f"{gone}, between offsets 1 (value 'b') and 3 (value 'd'): ")

@@ -101,8 +101,7 @@ def test_torn_tail_may_hold_records_unless_it_is_zeros(
 @pytest.mark.parametrize("cleaned", [1, 2])
 def test_record_that_a_cleaner_took_is_not_gone(write_cluster: WriteCluster, cleaned: int) -> None:
     """A compacted log lacks what a later record of its key replaced, also where another replica's cleaner was."""
-    compacted = log_of(*VALUES)
-    del compacted.batches[2]
+    compacted = log_of(*VALUES).without(2)
     replicas = write_cluster(compacted, compacted)
     checkpoint = encode_offset_checkpoint({TopicPartition("t", 0): 4})
     (replicas[str(cleaned)] / CLEANER_OFFSET_CHECKPOINT).write_bytes(checkpoint)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from odradek_audit.report.headlines import headline
 from odradek_audit.report.page import page as page_of
 from odradek_proto.compression import Codec
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs, encode_leader_epochs
-from odradek_proto.records import ControlType, encode_batch, read_header
+from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
@@ -33,7 +31,7 @@ from tests.audit.corruption.places import (
     set_field,
     splice,
 )
-from tests.audit.sample import FIRST_TIMESTAMP, SampleBatch, SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster, commits_of, committed
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 
@@ -78,7 +76,7 @@ def test_a_damaged_epoch_makes_no_reference(replicas: dict[str, Path]) -> None:
 def test_records_of_a_deposed_leader_are_told_once(write_cluster: WriteCluster) -> None:
     """The epoch file says whose turn it was: the older epoch's batches are the wrong ones, though they are more."""
     log = SampleLog().fill(3, epoch=0).fill(2, epoch=1)
-    late = SampleLog(list(log.batches), log.next_offset).fill(6, epoch=0)
+    late = log.copy().fill(6, epoch=0)
     entries = [(0, 0), (1, 12)]
     made = write_cluster(*[SamplePartition(late, epochs=entries)] * 2)
     assert [(f.check, f.replicas, f.offset, f.end_offset, f.evidence["batches"]) for f in audit(made).findings] == [
@@ -226,11 +224,7 @@ def test_records_that_cannot_be_decoded_are_found_though_all_replicas_are_alike(
 ) -> None:
     """Its CRC is right, and every consumer stops there."""
     last = log.batches[-1]
-    log.batches[-1] = (
-        replace(last, data=change(last.data), last_offset=read_header(change(last.data)).last_offset)
-        if (change is of_other_count)
-        else replace(last, data=change(last.data))
-    )
+    log.batches[-1] = SampleBatch.of(change(last.data))
     made = write_cluster(log, log, log, clean_shutdown=True)
     (finding,) = audit(made).findings
     assert (finding.check, finding.offset) == ("batch-unreadable", last.base_offset)
@@ -260,26 +254,19 @@ def test_a_transaction_without_an_end_is_named(write_cluster: WriteCluster, ende
     ] == open_from
 
 
-@pytest.mark.parametrize(("committed", "found"), [(260, []), (999, [("group-offset-beyond-log", "1", 260, 999)])])
+@pytest.mark.parametrize(("offset", "found"), [(260, []), (999, [("group-offset-beyond-log", "1", 260, 999)])])
 def test_a_group_that_is_ahead_of_the_log_is_found(
-    write_cluster: WriteCluster, log: SampleLog, committed: int, found: list[tuple[str, str, int, int]]
+    write_cluster: WriteCluster, log: SampleLog, offset: int, found: list[tuple[str, str, int, int]]
 ) -> None:
     """As Kafka's coordinator writes it; near miss: the log's end itself."""
-    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
-    value = struct.pack(">hqihqq", 3, committed, -1, 0, 0, 0)
-    data = encode_batch([(1_700_000_000_000, key, value, ())], base_offset=0, leader_epoch=0)
-    commits = SampleLog([SampleBatch(0, 0, 0, 1_700_000_000_000, bytes(data))], 1)
-    sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits)}
+    sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits_of(committed(offset)))}
     assert told(audit(write_cluster(sample, sample)).findings) == found
 
 
 @pytest.mark.parametrize("cut", [0, 9, 10])
 def test_a_commit_that_no_coordinator_can_load_is_found(write_cluster: WriteCluster, log: SampleLog, cut: int) -> None:
     """It has no offset, on all replicas alike; one without a value takes a commit back, and is none of these."""
-    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
-    records = [(FIRST_TIMESTAMP, key, struct.pack(">hqihqq", 3, 7, -1, 0, 0, 0)[:size], ()) for size in (30, cut, cut)]
-    data = encode_batch([*records, (FIRST_TIMESTAMP, key, None, ())], base_offset=0, leader_epoch=0)
-    commits = SampleLog([SampleBatch(0, 3, 0, FIRST_TIMESTAMP, bytes(data))], 4)
+    commits = commits_of(*(committed(7)[:size] for size in (30, cut, cut)), None)
     sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits)}
     found = told(audit(write_cluster(sample, sample)).findings)
     assert found == ([("batch-unreadable", "1", 1, 2)] if cut < 10 else [])

@@ -162,8 +162,7 @@ def test_a_small_file_that_may_not_be_read_is_not_called_corrupt(replicas: dict[
 
 def test_gaps_are_not_judged_while_the_cleaners_checkpoint_may_not_be_read(write_cluster: WriteCluster) -> None:
     """Nobody knows which of them it made."""
-    log = log_of(*VALUES)
-    del log.batches[2]
+    log = log_of(*VALUES).without(2)
     made = write_cluster(log, log)
     (made["2"] / CLEANER_OFFSET_CHECKPOINT).write_bytes(b"")
     assert {name for finding in audit(made).findings for name in finding.replicas} == {"1", "2"}

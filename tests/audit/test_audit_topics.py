@@ -67,10 +67,7 @@ def both_ways(replicas: Mapping[str, Path]) -> Report:
 # --- Gaps that a cleaner's checkpoint excuses -------------------------------------------------------------------------
 
 
-def with_a_gap() -> SampleLog:
-    log = SampleLog().fill(6, epoch=4)
-    del log.batches[2]
-    return log
+WITH_A_GAP = SampleLog().fill(6, epoch=4).without(2)
 
 
 def nothing(records: Records) -> list[list[bytes]]:
@@ -111,7 +108,7 @@ def test_a_gap_in_a_topic_that_was_never_compacted(
 ) -> None:
     """The cleaner's checkpoint excuses it on all replicas alike, and nobody can have cleaned there. One that was ever
     compacted keeps its gaps."""
-    report = audited(write_cluster, [*created(records, settings), *later(records)], with_a_gap(), cleaned=20)
+    report = audited(write_cluster, [*created(records, settings), *later(records)], WITH_A_GAP, cleaned=20)
     assert told(report) == expected
     assert len(report.notes) == len(notes)
     assert all(said in note.sentence for said, note in zip(notes, report.notes, strict=True))
@@ -121,7 +118,7 @@ def test_a_topic_that_was_made_anew_has_settings_of_its_own(write_cluster: Write
     """What the one before it under the name was does not count."""
     first = created(records, {POLICY: "compact"})
     again = [created(records, {POLICY: "delete"})[2]]
-    assert told(audited(write_cluster, [*first, [records.remove()], *again], with_a_gap(), 20)) == [("offset-gap", 8)]
+    assert told(audited(write_cluster, [*first, [records.remove()], *again], WITH_A_GAP, 20)) == [("offset-gap", 8)]
 
 
 def test_a_topic_older_than_the_metadata_log_may_have_been_compacted(
@@ -129,7 +126,7 @@ def test_a_topic_older_than_the_metadata_log_may_have_been_compacted(
 ) -> None:
     """Near miss: nobody knows what it was before, and a setting of now says nothing about it."""
     batches = [*created(records, {POLICY: "delete"}), [records.config("topic", "orders", POLICY, "delete")]]
-    assert told(audited(write_cluster, batches, with_a_gap(), 20, since=9)) == []
+    assert told(audited(write_cluster, batches, WITH_A_GAP, 20, since=9)) == []
 
 
 # --- Timestamp types --------------------------------------------------------------------------------------------------

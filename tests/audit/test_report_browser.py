@@ -168,7 +168,7 @@ def report_page(request: pytest.FixtureRequest, write_cluster: WriteCluster, tmp
     )
     logs = [log, log, log]
     if request.param == "lost":
-        stale = SampleLog(list(log.up_to(100).batches), 100).append(values[100:115], epoch=2)
+        stale = log.up_to(100).append(values[100:115], epoch=2)
         logs = [log.up_to(105), log.up_to(105), stale]
     if request.param == "divergence":
         other = [*values[:102], b'{"order": 102, "item": "TEAPOT", "qty": 5}', *values[103:]]

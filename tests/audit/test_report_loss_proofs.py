@@ -189,9 +189,7 @@ def test_a_gap_was_replicated_by_what_was_written_down_before_the_next_leader(
     write_cluster: WriteCluster, marks: list[dict[str, Any]], said: bool
 ) -> None:
     """Never by the checkpoint at the end, which lies above all that is lost; that the epoch goes on shows it alone."""
-    log = moved(begin=4)
-    del log.batches[2]
-    replicas = write_cluster(*[SamplePartition(log, high_watermark=6)] * 2)
+    replicas = write_cluster(*[SamplePartition(moved(begin=4).without(2), high_watermark=6)] * 2)
     history = acknowledged([2])
     (loss,) = audited(replicas, {"1": [*marks, elected(2, 1, 60)]}, history).losses
     assert loss.cause == "gap"

@@ -31,7 +31,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
 from tests.audit.corruption.places import flip_bit
-from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster
+from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
 PARTITION = TopicPartition("t", 0)
@@ -156,10 +156,7 @@ def recompressed(log: SampleLog, value: bytes) -> tuple[dict[str, SampleLog], in
     damaged = bytearray(sound)
     damaged[-2] ^= 0x01
     damaged[17:21] = crc32c(bytes(damaged[CRC_START:])).to_bytes(4, "big")
-    with_it, without = (
-        SampleLog([*log.batches, SampleBatch(base, base + 17, 9, 18, data)], base + 18).append([b"tail"], epoch=9)
-        for data in (sound, bytes(damaged))
-    )
+    with_it, without = (log.copy().add(data).append([b"tail"], epoch=9) for data in (sound, bytes(damaged)))
     return {"1": with_it, "2": with_it, "3": without}, base
 
 
@@ -213,7 +210,7 @@ def test_cause_of_other_bytes_in_one_epoch_is_ranked_by_the_bytes(write_cluster:
     assert changed.cause.startswith("this copy was changed after it was written, and its CRC made right (one bit of")
     assert "Much less likely: two brokers led in epoch 9" in changed.cause
     mine, theirs = (
-        SampleLog(list(log.batches), log.next_offset).append(values, epoch=9).append([b"tail"], epoch=9)
+        log.copy().append(values, epoch=9).append([b"tail"], epoch=9)
         for values in ([b"what one leader took"] * 3, [b"and what the other one was sent"] * 2)
     )
     forked = audit(write_cluster(mine, theirs, theirs)).findings[0]
@@ -248,7 +245,7 @@ def test_a_wrong_crc_sends_to_the_disk(write_cluster: WriteCluster, log: SampleL
 def test_records_that_replicas_lack_alike(write_cluster: WriteCluster, log: SampleLog, lacking: str) -> None:
     """Each is marked in a row of the missing offsets and named, a whole one is told apart, and only where one is
     whole is a copy replaced."""
-    gap = SampleLog(list(log.batches), log.next_offset)
+    gap = log.copy()
     missing = gap.batches.pop(30)
     report = audit(write_cluster(*(gap if name in lacking else log for name in "123")))
     (finding,) = report.findings
@@ -273,8 +270,8 @@ def test_records_that_replicas_lack_alike(write_cluster: WriteCluster, log: Samp
 
 def test_next_step_after_two_histories_is_to_look_at_the_elections(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Records of an older epoch where a newer one has others: no disk is suspected."""
-    old = SampleLog(list(log.batches), log.next_offset).append([b"old"], epoch=4)
-    new = SampleLog(list(log.batches), log.next_offset).append([b"new"], epoch=5)
+    old = log.copy().append([b"old"], epoch=4)
+    new = log.copy().append([b"new"], epoch=5)
     said = text_of(audit(write_cluster(SamplePartition(old, high_watermark=old.next_offset), new)))
     assert "Look at the elections around leader epoch 4" in said
     assert "smartctl" not in said
@@ -411,7 +408,7 @@ def test_megabyte_of_anything_is_cut(write_cluster: WriteCluster, what: str) -> 
         key, value = large if what == "key" else b"k", large if what == "value" else b"v"
         headers = ((large.decode(), b"h"),) if what == "header" else ()
         data = encode_batch([(1, key, value, headers)], base_offset=0, leader_epoch=0)
-        return SampleLog([SampleBatch(0, 0, 0, 1, bytes(data))], 1)
+        return SampleLog().add(data)
 
     report = audit(write_cluster(log(b"a"), log(b"b")))
     assert [finding.check for finding in report.findings] == ["log-matching"]

@@ -157,10 +157,7 @@ def test_lost_records_are_sent_again_after_the_copies_are_right(write_cluster: W
 
 def log_without(*batches: int) -> SampleLog:
     """Eight batches of two records, but for some."""
-    log = SampleLog().fill(8, records=2)
-    for number in sorted(batches, reverse=True):
-        del log.batches[number]
-    return log
+    return SampleLog().fill(8, records=2).without(*batches)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +246,7 @@ def test_damaged_replica_alone_is_named(write_cluster: WriteCluster, log: Sample
 def test_longest_log_is_outvoted_where_it_is_damaged(write_cluster: WriteCluster, log: SampleLog) -> None:
     """The reference replica has records that nobody else has, and a changed one below: two of three copies say
     which."""
-    longer = SampleLog(list(log.batches), log.next_offset).fill(2, epoch=3)
+    longer = log.copy().fill(2, epoch=3)
     replicas = write_cluster(longer, log, log)
     planted = plant("change-record", replicas["1"], TopicPartition("t", 0), random.Random(1))
     report = audit(replicas)
@@ -265,7 +262,7 @@ def test_longest_log_is_outvoted_where_it_is_damaged(write_cluster: WriteCluster
 
 def test_of_two_replicas_the_undamaged_is_the_reference(write_cluster: WriteCluster, log: SampleLog) -> None:
     """No majority, but one copy shows its damage by itself: an epoch that falls."""
-    longer = SampleLog(list(log.batches), log.next_offset).fill(2, epoch=3)
+    longer = log.copy().fill(2, epoch=3)
     replicas = write_cluster(longer, log)
     planted = plant("lower-epoch", replicas["1"], TopicPartition("t", 0), random.Random(2))
     findings = audit(replicas).findings
@@ -276,8 +273,7 @@ def test_of_two_replicas_the_undamaged_is_the_reference(write_cluster: WriteClus
 def test_majority_of_an_older_epoch_does_not_outvote_an_election(write_cluster: WriteCluster) -> None:
     """Two replicas hold what the third, elected since, does not: they are the ones that must be cut."""
     prefix = SampleLog().fill(3, epoch=0)
-    old = SampleLog(list(prefix.batches), prefix.next_offset).append([b"old"], epoch=0)
-    new = SampleLog(list(prefix.batches), prefix.next_offset).append([b"new"], epoch=1)
+    old, new = prefix.copy().append([b"old"], epoch=0), prefix.copy().append([b"new"], epoch=1)
     findings = audit(write_cluster(old, old, new)).findings
     assert [(finding.check, finding.replica) for finding in findings] == [("log-matching", "1"), ("log-matching", "2")]
     assert findings[0].reference.endswith("because it has the newest leader epoch")
