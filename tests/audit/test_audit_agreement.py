@@ -92,14 +92,6 @@ def test_other_batch_boundaries_are_found(write_cluster: WriteCluster) -> None:
     assert [(finding.check, finding.offset) for finding in findings] == [("log-matching", 10)]
 
 
-@pytest.mark.parametrize(("skip", "epoch", "expected"), [(0, 0, []), (3, 0, ["sequence-gap"]), (0, 1, [])])
-def test_sequence_numbers(write_cluster: WriteCluster, skip: int, epoch: int, expected: list[str]) -> None:
-    """Sequences follow inside a producer epoch; a new producer epoch begins anew."""
-    log = SampleLog().append([b"a", b"b"], producer_id=9)
-    log.append([b"c"], producer_id=9, producer_epoch=epoch, skip_sequences=skip)
-    assert sorted({finding.check for finding in audit(write_cluster(log, log)).findings}) == expected
-
-
 @pytest.mark.parametrize(
     ("epochs", "expiry_ms", "offsets"),
     [
@@ -124,17 +116,6 @@ def test_a_fenced_producer_that_writes_on_is_found(
     findings = audit(write_cluster(log, log)).findings
     assert [(each.check, each.offset) for each in findings if each.replica == "1"] == [
         ("producer-epoch-not-monotonic", offset) for offset in offsets
-    ]
-
-
-def test_identity_of_another_cluster_is_found(write_cluster: WriteCluster, tmp_path: Path) -> None:
-    """Directories of two clusters are not compared in silence."""
-    replicas = write_cluster(prefix(), prefix(), prefix())
-    meta = replicas["3"] / "meta.properties"
-    meta.write_bytes(meta.read_bytes().replace(b"b2Ry", b"b2Rz"))
-    findings = audit(replicas).findings
-    assert [(finding.check, finding.replica, finding.file) for finding in findings] == [
-        ("identity-mismatch", "3", "meta.properties")
     ]
 
 

@@ -109,17 +109,6 @@ def test_after_an_unclean_stop_it_is_a_note(replicas: dict[str, Path]) -> None:
     ] == [("orders", "2", 0, 260)]
 
 
-def test_a_topic_that_nobody_has_any_more_is_found(replicas: dict[str, Path]) -> None:
-    """Whoever deletes a topic cleanly forgets its high watermark when it stops; three brokers remember this one."""
-    for path in replicas.values():
-        shutil.rmtree(path / str(LOST), ignore_errors=True)
-    report = audit(replicas)
-    assert [(f.check, f.topic, f.replica, f.end_offset) for f in report.findings] == [
-        ("checkpoint-order", "orders", name, 260) for name in ("1", "2", "3")
-    ]
-    assert audit(replicas, topics=[OTHER.topic]).findings == []
-
-
 def test_a_deleted_topic_is_no_finding(replicas: dict[str, Path]) -> None:
     """Near miss: the brokers have written their checkpoints without it."""
     for path in replicas.values():
@@ -132,29 +121,30 @@ def test_a_deleted_topic_is_no_finding(replicas: dict[str, Path]) -> None:
     assert (report.findings, report.notes, report.exit_code) == ([], [], 0)
 
 
-@pytest.mark.parametrize("suffix", ["delete", "stray", "future"])
-def test_a_directory_set_aside_is_no_finding(replicas: dict[str, Path], suffix: str) -> None:
-    """The broker gave the replica up, as a reassignment makes it, and says so by the directory's name."""
-    (replicas["2"] / f"{LOST}.{7:032x}-{suffix}").mkdir()
+@pytest.mark.parametrize(
+    ("broker", "offsets", "aside", "notes"),
+    [
+        *(("2", None, suffix, {"no-directory"}) for suffix in ("delete", "stray", "future")),
+        ("1", None, "delete", {"no-directory", COUNTED, "one-replica"}),  # another one deletes it, this may be ahead
+        ("2", {OTHER: 260}, "", {"no-directory"}),  # reassigned away, and stopped cleanly since
+        ("2", {OTHER: 260, LOST: 0}, "", {"no-directory"}),
+    ],
+)
+def test_what_was_given_up_is_no_finding(
+    replicas: dict[str, Path],
+    broker: str,
+    offsets: Mapping[TopicPartition, int] | None,
+    aside: str,
+    notes: set[str],
+) -> None:
+    """A directory's name says so, or the checkpoint, which has no entry any more, or one of nothing."""
+    if aside:
+        shutil.rmtree(replicas[broker] / str(LOST), ignore_errors=True)
+        (replicas[broker] / f"{LOST}.{7:032x}-{aside}").mkdir()
+    if offsets is not None:
+        (replicas[broker] / REPLICATION_OFFSET_CHECKPOINT).write_bytes(encode_offset_checkpoint(offsets))
     report = audit(replicas)
-    assert report.findings == []
-    assert [note.kind for note in report.notes] == ["no-directory"]
-
-
-def test_a_deletion_under_way_is_no_finding(replicas: dict[str, Path]) -> None:
-    """Another broker is deleting the partition: this one may be ahead of it."""
-    (replicas["1"] / str(LOST)).rename(replicas["1"] / f"{LOST}.{7:032x}-delete")
-    report = audit(replicas)
-    assert report.findings == []
-    assert COUNTED in {note.kind for note in report.notes}
-
-
-@pytest.mark.parametrize("removed", [True, False])
-def test_a_replica_that_was_reassigned_away_is_no_finding(replicas: dict[str, Path], removed: bool) -> None:
-    """After a clean stop the checkpoint has no entry of it; nor does an entry of nothing count."""
-    path = replicas["2"] / REPLICATION_OFFSET_CHECKPOINT
-    path.write_bytes(encode_offset_checkpoint({OTHER: 260} if removed else {OTHER: 260, LOST: 0}))
-    assert audit(replicas).findings == []
+    assert (report.findings, {note.kind for note in report.notes}) == ([], notes)
 
 
 def test_topics_left_out_and_the_metadata_log_are_no_finding(replicas: dict[str, Path], log: SampleLog) -> None:

@@ -136,40 +136,23 @@ def test_views_of_the_data_source(session: SparkSession, tmp_path: Path) -> None
     assert counts == {"batches": 4, "segments": 2, "epochs": 4, "checkpoints": 2}
 
 
-@pytest.fixture
-def damaged_replica(tmp_path: Path) -> Path:
-    """A replica in whose log one byte is not as it was written."""
-    partitions = {TopicPartition("t", 0): SamplePartition(SampleLog().fill(10))}
-    replica = write_log_directory(tmp_path / "1", 1, partitions)
-    plant("flip-byte", replica, TopicPartition("t", 0), random.Random(1))
-    return replica
-
-
-def test_corrupt_log_fails_unless_told_otherwise(damaged_replica: Path) -> None:
+def test_corrupt_log_fails_unless_told_otherwise(tmp_path: Path) -> None:
     """By default a reader of records is not given half of them in silence."""
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyspark")
+    partitions = {TopicPartition("t", 0): SamplePartition(SampleLog().fill(10))}
+    replica = write_log_directory(tmp_path / "1", 1, partitions)
+    plant("flip-byte", replica, TopicPartition("t", 0), random.Random(1))
     from odradek_audit.spark.datasource import KafkaLogReader
 
     def read(**options: str) -> Any:
-        reader = KafkaLogReader({"replicas": f"1={damaged_replica}", **options})
+        reader = KafkaLogReader({"replicas": f"1={replica}", **options})
         return pyarrow.Table.from_batches([rows for part in reader.partitions() for rows in reader.read(part)])
 
     with pytest.raises(CorruptLog):
         read()
     assert read(view="batches", onCorrupt="record")["crc_ok"].to_pylist().count(False) == 1
     assert read(view="batches", onCorrupt="stop").num_rows < 10
-
-
-@pytest.mark.slow
-def test_corrupt_log_fails_a_job_of_spark_unless_told_otherwise(session: SparkSession, damaged_replica: Path) -> None:
-    """The same, with its way through Spark: the options arrive, and so does the error."""
-    reader = session.read.format("kafka-log").option("replicas", f"1={damaged_replica}")
-    with pytest.raises(Exception, match="CorruptLog"):
-        reader.load().count()
-    reader = reader.option("view", "batches")
-    assert reader.option("onCorrupt", "record").load().where("not crc_ok").count() == 1
-    assert reader.option("onCorrupt", "stop").load().count() < 10
 
 
 def test_a_log_without_a_sound_batch_is_no_empty_one(tmp_path: Path) -> None:
