@@ -16,8 +16,7 @@ from importlib import import_module
 
 from msgspec.structs import asdict
 
-from bench.report import Figure
-from bench.run import show
+from bench.report import Figure, show
 
 BENCHES = (
     "append",
@@ -39,6 +38,8 @@ BENCHES = (
     "events",
     "simulated",
 )
+BY_NAME = ("in_process",)
+"""Only where they are asked for: whole runs of pytest, by which no other figure changes."""
 
 
 def measure(name: str, *, quick: bool) -> list[Figure]:
@@ -52,8 +53,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="All measurements of odradek in one table.")
     parser.add_argument("--quick", action="store_true", help="less than a minute, and less exact")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--only", nargs="+", choices=BENCHES, default=BENCHES, metavar="NAME", help=", ".join(BENCHES))
-    parser.add_argument("--one", choices=BENCHES, help=argparse.SUPPRESS)
+    known = (*BENCHES, *BY_NAME)
+    parser.add_argument("--only", nargs="+", choices=known, default=BENCHES, metavar="NAME", help=", ".join(known))
+    parser.add_argument("--one", choices=known, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps([asdict(figure) for figure in import_module(f"bench.{options.one}").figures(options.quick)]))

@@ -3,7 +3,7 @@
 One log in a temporary directory on the real file system, no fsync, segments of 1 GiB, the shared cache at its default,
 the collector of cycles tuned as in a broker. The steps are those of a leader: `check_batch`, `stamped_prefix`,
 `Log.append`, producer state. CPU is user plus system of this process, the best of three rounds.
-Run: `python -m bench.append [--quick] [--json]`.
+Run: `python -m bench --only append [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
 from bench.report import Figure
-from bench.run import main
 
 SIZES = {"161 B": 161, "1 KiB": 1024, "16 KiB": 16 * 1024, "1 MiB": 1 << 20}
 BYTES_PER_ROUND = 256 << 20
@@ -87,7 +86,3 @@ def figures(quick: bool) -> list[Figure]:
         Figure("append", f"batch of {name}", measure(size, ROUNDS, round_bytes), "us CPU", FLOORS_US.get(name))
         for name, size in SIZES.items()
     ]
-
-
-if __name__ == "__main__":
-    main(figures)

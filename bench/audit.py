@@ -31,8 +31,7 @@ from odradek_proto.compression import Codec
 
 from bench.audit_input import REPLICAS, plain, write_history, write_replicas
 from bench.process_tree import Taken, run_measured
-from bench.report import Figure
-from bench.run import show
+from bench.report import Figure, show
 
 BATCHES = {"1 KiB": 1024, "16 KiB": 16 * 1024, "256 KiB": 256 * 1024}
 GB = 1_000_000_000

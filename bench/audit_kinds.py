@@ -35,8 +35,7 @@ from odradek_proto.topics import TopicPartition
 
 from bench.audit import BATCHES, ENGINES, GB, command
 from bench.audit_input import Batches, cleaned, plain, transactional, write_replicas
-from bench.report import Figure
-from bench.run import show
+from bench.report import Figure, show
 
 SIZE, QUICK_SIZE = 128_000_000, 32_000_000
 ROUNDS = 5

@@ -1,6 +1,6 @@
 """What the client costs: CPU of the producer and of the consumer per record and per batch, rates, latency.
 
-    python -m bench.client [--quick] [--json]
+    python -m bench --only client [--quick] [--json]
 
 Three broker processes share this machine's cores, so the rates are those of the whole, while CPU is the client's own
 process time. Records of 100 bytes in batches of 16 KiB, six partitions, acks=all.
@@ -20,7 +20,6 @@ from odradek_chaos.harness.waiting import wait_until_ready
 
 from bench.processes import started_cluster
 from bench.report import Figure
-from bench.run import main
 
 TOPIC, PARTITIONS = "bench", 6
 VALUE = b"v" * 100
@@ -130,7 +129,3 @@ def figures(quick: bool) -> list[Figure]:
         with odradek.sync.Admin(cluster.bootstrap) as admin:
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})])
         return [*asyncio.run(run(cluster.bootstrap, records)), *run_without_asyncio(cluster.bootstrap, records)]
-
-
-if __name__ == "__main__":
-    main(figures)

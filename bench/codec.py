@@ -1,6 +1,6 @@
 """What the record codec costs: CPU time of header, CRC, checks, encode and decode, by batch and by record.
 
-    python -m bench.codec [--quick] [--json]
+    python -m bench --only codec [--quick] [--json]
 
 Each figure is the best of several rounds in CPU time of this process, so other programs disturb it little; a batch's
 work is repeated until a round takes long enough to be measured. Keys have 12 bytes; "100 B" and "1 KiB" are the sizes
@@ -25,7 +25,6 @@ from odradek_proto.records import (
 )
 
 from bench.report import Figure
-from bench.run import main
 
 ROUNDS = 5
 
@@ -107,7 +106,3 @@ def figures(quick: bool) -> list[Figure]:
             for name in ("encode", "decode"):
                 found.append(Figure("codec", f"{name} a record of {what}{under}", rows[name].ns_per_record, "ns CPU"))
     return found
-
-
-if __name__ == "__main__":
-    main(figures)

@@ -4,7 +4,7 @@ A log of 64 MiB in a temporary directory, in the page cache: batches of 16 recor
 100 B, of a tenth as many keys as there are records. It is cleaned as a broker does it, by slices in a thread, while the
 loop counts how late a timer of one millisecond comes, at worst. The same timer without any cleaning stands beside it.
 
-Run: `python -m bench.compaction [--quick] [--json]`.
+Run: `python -m bench --only compaction [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from odradek_proto.transport.files import OsFiles
 
 from bench.append import new_log
 from bench.report import Figure
-from bench.run import main
 
 SHAPES = {"100 B": (150, 100, Codec.NONE), "1 KiB": (16, 1024, Codec.NONE), "1 KiB, LZ4": (16, 1024, Codec.LZ4)}
 LOG_BYTES, QUICK_LOG_BYTES = 64 << 20, 16 << 20
@@ -92,7 +91,3 @@ def figures(quick: bool) -> list[Figure]:
     """Speed of cleaning, and what the event loop waits."""
     log_bytes = QUICK_LOG_BYTES if quick else LOG_BYTES
     return [figure for name in SHAPES for figure in measure(name, log_bytes)]
-
-
-if __name__ == "__main__":
-    main(figures)

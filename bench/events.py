@@ -1,6 +1,6 @@
 """What the evidence file costs producers: three brokers that write it over three that do not.
 
-    python -m bench.events [--quick] [--json]
+    python -m bench --only events [--quick] [--json]
 
 acks=all in batches of 16 KiB, six partitions, as in `replicated`. Both clusters run all the while and are measured in
 many short turns, with, without, without, with: what else the machine does, and whatever grows, meets both alike. Each
@@ -32,7 +32,6 @@ from odradek_proto.transport.files import OsFiles
 
 from bench.replicated import Row, measure, prepare
 from bench.report import Figure
-from bench.run import main
 
 PARTITIONS, IN_FLIGHT, BATCH_BYTES = 6, 5, 16_384
 GIVEN = {
@@ -135,7 +134,3 @@ def _cpu(rows: Sequence[Row]) -> float:
 
 def _rate(rows: Sequence[Row]) -> float:
     return sum(row.batches for row in rows) / sum(row.seconds for row in rows)
-
-
-if __name__ == "__main__":
-    main(figures)

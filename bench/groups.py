@@ -1,6 +1,6 @@
 """What a large consumer group of KIP-848 costs its coordinator: 1,000 members, 1,000 partitions, in the core alone.
 
-    python -m bench.groups [--quick] [--json]
+    python -m bench --only groups [--quick] [--json]
 
 - *join*: one more member, from its heartbeat to the records of the new target and its own assignment; all other
   members follow at their own heartbeats. The assignor's pass alone stands beside it, by subscription.
@@ -26,7 +26,6 @@ from odradek_broker.core.groups.messages import (
 )
 
 from bench.report import Figure
-from bench.run import main
 
 MEMBERS = 1_000
 TOPICS, PARTITIONS = 10, 100
@@ -134,7 +133,3 @@ def seconds(work: Callable[..., None], *arguments: object) -> float:
 
 def ms(times: list[float]) -> float:
     return statistics.median(times) * 1e3
-
-
-if __name__ == "__main__":
-    main(figures)

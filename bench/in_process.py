@@ -1,6 +1,6 @@
 """What a cluster inside the process costs a test that wants one.
 
-    python -m bench.in_process [--quick] [--json]
+    python -m bench --only in_process [--quick] [--json]
 
 - *first acknowledgement*: from the moment at which the first test of a process asks for `kafka_bootstrap` until an
   unchanged aiokafka has been told that its first acks=all record is written; three brokers, three replicas, the topic
@@ -35,7 +35,6 @@ from odradek_broker.testing import Cluster
 
 from bench.processes import resident_mib
 from bench.report import Figure
-from bench.run import main
 
 FIRST_ACK_FLOOR_MS = 100
 FURTHER_FLOOR_MS = OPEN_CPU_FLOOR_MS = 15
@@ -154,7 +153,3 @@ def milliseconds(act: Callable[[], object]) -> float:
     start = time.perf_counter()
     act()
     return (time.perf_counter() - start) * 1000
-
-
-if __name__ == "__main__":
-    main(figures)

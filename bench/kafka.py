@@ -3,7 +3,7 @@
 One broker, one partition, one replica; the batches are encoded beforehand. CPU is what the kernel charged to the
 broker's process. Both ways run in turn against the same broker, so that their ratio holds on a busy machine, too.
 
-    python -m bench.kafka [--quick] [--json]
+    python -m bench --only kafka [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from bench.processes import cpu_seconds, started_cluster
 from bench.replicated import Driver, make_batch, prepare
 from bench.report import Figure
-from bench.run import main
 
 TOPIC = "bench"
 SIZES = {"one record": 100, "16 KiB": 16_384, "256 KiB": 262_144}
@@ -89,7 +88,3 @@ def measured(seconds: float) -> Iterator[Figure]:
 def figures(quick: bool) -> list[Figure]:
     """The leader's CPU for a batch, by either protocol."""
     return list(measured(0.7 if quick else 2.0))
-
-
-if __name__ == "__main__":
-    main(figures)

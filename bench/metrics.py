@@ -1,6 +1,6 @@
 """What metrics cost: a scrape of many partitions, how long it holds the loop, memory and start with and without them.
 
-    python -m bench.metrics [--quick] [--json]
+    python -m bench --only metrics [--quick] [--json]
 
 - *scrape*: one broker that leads 1,000 partitions, in this process; the median from the request to its last byte, for
   the full page and for `?view=cluster`.
@@ -22,7 +22,6 @@ from odradek_broker.testing import AsyncCluster
 
 from bench.processes import listening_broker, resident_mib
 from bench.report import Figure
-from bench.run import main
 
 PARTITIONS = 1_000
 PARTITIONS_AT_ONCE = 250  # in one request of creation
@@ -101,7 +100,3 @@ def start_of_one(listener: str) -> tuple[float, float]:
     with listening_broker(**{LISTENER: listener}) as (elapsed, pid):
         time.sleep(SETTLE_S)
         return elapsed, resident_mib(pid)
-
-
-if __name__ == "__main__":
-    main(figures)

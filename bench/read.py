@@ -1,6 +1,6 @@
 """What a read costs: CPU per batch of 16 KiB, from the cache of recent batches and from the disk.
 
-    python -m bench.read [--quick] [--json]
+    python -m bench --only read [--quick] [--json]
 
 One log in a temporary directory, larger than the cache, files in the page cache of the kernel. Each read asks for up to
 1 MiB, as a fetch does. A batch from the disk has its CRC checked before it is served; one from the cache needs none.
@@ -16,7 +16,6 @@ from odradek_proto.records import read_header
 
 from bench.append import a_batch, new_log
 from bench.report import Figure
-from bench.run import main
 
 BATCH_BYTES = 16 * 1024
 READ_BYTES = 1024 * 1024
@@ -54,7 +53,3 @@ def _read_us(log: Log, start: int, end: int) -> float:
         assert size, offset
         offset += size // BATCH_BYTES
     return (time.process_time() - began) / (end - start) * 1e6
-
-
-if __name__ == "__main__":
-    main(figures)

@@ -8,7 +8,7 @@ best of three rounds, wall clock.
 *Clean start*: the opening of a log that was closed cleanly, whose idempotent producers wrote eight batches of 100 B
 each in turn. The last five of each are read back from its end; with 10,000 producers the bound of that ends it.
 
-Run: `python -m bench.recovery [--quick] [--json]`.
+Run: `python -m bench --only recovery [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
 from bench.report import Figure
-from bench.run import main
 
 SIZES = {"1 KiB": 1024, "16 KiB": 16 * 1024, "1 MiB": 1 << 20}
 PRODUCERS = (1, 1_000, 10_000)
@@ -99,7 +98,3 @@ def figures(quick: bool) -> list[Figure]:
         ),
         *(Figure("clean start", f"{count} producers", clean_start_ms(count), "ms") for count in PRODUCERS),
     ]
-
-
-if __name__ == "__main__":
-    main(figures)

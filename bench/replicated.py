@@ -4,7 +4,7 @@ The batches are encoded beforehand and sent on produce streams, so that the brok
 CPU is what the kernel charged to each broker process; the leader's share is told from the followers' because one
 topic is led by one broker in the `leader` rows. Everything runs within one go on one machine.
 
-    python -m bench.replicated [--quick] [--json]
+    python -m bench --only replicated [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from bench.processes import cpu_seconds, started_cluster
 from bench.report import Figure
-from bench.run import main
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 METADATA = "/odradek.v1.Broker/Metadata"
@@ -205,7 +204,3 @@ def figures(quick: bool) -> list[Figure]:
         found.append(Figure("replicated", f"{name}, client per batch", row.client_us_per_batch, "us CPU"))
         found.append(Figure("replicated", f"{name}, p50", row.p50_ms, "ms"))
     return found
-
-
-if __name__ == "__main__":
-    main(figures)

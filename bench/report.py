@@ -1,12 +1,14 @@
-"""What every measurement hands back, so that `python -m bench` can put them all into one table."""
+"""What every measurement hands back, and the one table into which `python -m bench` puts them."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from msgspec.structs import asdict
 from odradek_proto.values import Value
 
 PACKAGES = ("odradek", "grpcio", "protobuf", "crc32c", "uvloop", "msgspec")
@@ -52,6 +54,16 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def show(figures: list[Figure], *, as_json: bool) -> None:
+    facts = machine()
+    if as_json:
+        rows = [{**asdict(figure), "met": figure.met} for figure in figures]
+        print(json.dumps({"machine": facts, "figures": rows}, indent=2))
+        return
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    print(table(figures))
 
 
 def table(figures: list[Figure]) -> str:

@@ -1,6 +1,6 @@
 """What a client costs where there is much of something: ratios within one run, which a busy machine changes least.
 
-    python -m bench.scale [--quick] [--json]
+    python -m bench --only scale [--quick] [--json]
 
 Three broker processes on this machine, acks=all, records of 100 B unless it is said. Both sides of a ratio are measured
 in turn, several times, and the least of each counts. CPU is user and system time, of this process for a client, of the
@@ -34,7 +34,6 @@ from odradek_chaos.harness.waiting import wait_until_ready
 
 from bench.processes import cpu_seconds, started_cluster
 from bench.report import Figure
-from bench.run import main
 
 VALUE = b"v" * 100
 LARGE_VALUE = b"v" * 1_000
@@ -259,7 +258,3 @@ async def portions(cluster: LocalCluster) -> list[Figure]:
         Figure("scale", "end offsets of 1,000 partitions", asked, "s"),
         Figure("scale", "another request meanwhile, at worst", max(waits), "s"),
     ]
-
-
-if __name__ == "__main__":
-    main(figures)

@@ -3,7 +3,7 @@
 Two clusters of three brokers stand side by side, the second one as `odradek cluster up --secure` makes it, with mTLS
 among its brokers. Both are written to and read in turn, so that the ratio holds on a busy machine, too.
 
-    python -m bench.secured [--quick] [--json]
+    python -m bench --only secured [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.command_line import CLIENT_SETTINGS
 
 from bench.report import Figure
-from bench.run import main
 
 TOPICS = ("grpc", "kafka")
 PARTITIONS = 3
@@ -164,7 +163,3 @@ def figures(quick: bool) -> list[Figure]:
         finally:
             for side in sides:
                 side.cluster.stop_all()
-
-
-if __name__ == "__main__":
-    main(figures)

@@ -19,6 +19,7 @@ Needs Java and Maven, which fetches Kafka. First Kafka is warmed up, until its C
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -37,8 +38,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek_broker.local.cluster import LocalCluster
 
 from bench.processes import cpu_seconds, resident_mib
-from bench.report import Figure
-from bench.run import main
+from bench.report import Figure, show
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import classpath_of, run_java
 
@@ -396,5 +396,14 @@ def figures(quick: bool, parts: Sequence[str]) -> list[Figure]:
         return comparison.figures
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=figures.__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter, and less exact")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    options = parser.parse_args()
+    show(figures(options.quick, options.only), as_json=options.json)
+
+
 if __name__ == "__main__":
-    main(figures, PARTS)
+    main()

@@ -1,6 +1,6 @@
 """How fast the simulated world is: virtual seconds of a whole cluster for each second of one core.
 
-    python -m bench.simulated [--quick] [--json]
+    python -m bench --only simulated [--quick] [--json]
 
 Each figure is a run of seeds with the everyday options: three brokers, two writers, one reader, three kinds of faults,
 chance points as the seed draws them, and every invariant looked at after every callback of a broker. Time is CPU time
@@ -15,7 +15,6 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 from bench.report import Figure
-from bench.run import main
 
 WARM_UP_SEED = 0
 FLOOR = 8  # times real time, for all seeds together: at a load of five, on two cores, 11.3 was measured; at two, 15.6
@@ -47,7 +46,3 @@ def _measure(seed: int, options: Options) -> tuple[float, float, int]:
     if result.findings:
         raise RuntimeError(result.report())
     return result.virtual_ms / 1000, cpu_s, result.events
-
-
-if __name__ == "__main__":
-    main(figures)

@@ -1,6 +1,6 @@
 """How long a start takes, and what doing nothing costs.
 
-    python -m bench.start [--quick] [--json]
+    python -m bench --only start [--quick] [--json]
 
 - *listening*: from the start of one broker's process until its port accepts a connection; the median of several, with
   compiled modules in place.
@@ -33,7 +33,6 @@ from odradek_broker.local.cluster import LocalCluster
 
 from bench.processes import cpu_seconds, listening_broker, resident_mib, started_cluster
 from bench.report import Figure
-from bench.run import main
 
 LISTENING_FLOOR_MS = 300
 FIRST_ACK_FLOOR_MS = 2_000
@@ -150,7 +149,3 @@ async def idle(seconds: float) -> tuple[float, float]:
         await asyncio.sleep(seconds)
         used = max(cpu_seconds(pid) - before[pid] for pid in pids)
         return max(resident_mib(pid) for pid in pids), 100 * used / seconds
-
-
-if __name__ == "__main__":
-    main(figures)

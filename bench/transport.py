@@ -2,7 +2,7 @@
 
 An echo peer runs in a process of its own; one message is outstanding (c=1). Printed per way and size: median and 99th
 percentile of the round trip, and CPU microseconds per round trip of the asking and of the answering process, threads
-of gRPC included. Run `python -m bench.transport [--quick] [--json]`.
+of gRPC included. Run `python -m bench --only transport [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import CallContext, Handlers, Stream
 
 from bench.report import Figure
-from bench.run import main
 
 Row = dict[str, Any]
 
@@ -114,7 +113,3 @@ def figures(quick: bool) -> list[Figure]:
         found.append(Figure("transport", f"{name}, p50", row["p50_us"], "us"))
         found.append(Figure("transport", f"{name}, p99", row["p99_us"], "us"))
     return found
-
-
-if __name__ == "__main__":
-    main(figures)
