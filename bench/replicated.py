@@ -15,20 +15,18 @@ import statistics
 import time
 from dataclasses import dataclass
 
+from odradek import Admin, NewTopic
 from odradek_broker.local.cluster import LocalCluster
+from odradek_chaos.harness.waiting import wait_until_ready
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.grpc_network import GrpcNetwork
-from odradek_proto.transport.ports import NetworkError
-from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 
 from bench.processes import cpu_seconds, started_cluster
 from bench.report import Figure
 
-CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
-METADATA = "/odradek.v1.Broker/Metadata"
 PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"
 FLOOR_ROW = "16 KiB batches"
 LEADER_FLOOR_US, RATE_FLOOR_MB_PER_S, LATENCY_FLOOR_MS = 250, 45, 2.5
@@ -138,36 +136,11 @@ async def measure(
 
 async def prepare(cluster: LocalCluster, topic: str, partitions: int) -> int:
     """A topic whose partitions are all led by broker 1; returns that broker."""
-    network = GrpcNetwork()
-    await until_ready(cluster, network)
-    others = [node_id for node_id in cluster.nodes if node_id != 1]
-    assignments = [
-        admin_messages.ReplicaAssignment(partition=partition, broker_ids=[1, *others])
-        for partition in range(partitions)
-    ]
-    wanted = admin_messages.NewTopic(name=topic, partitions=-1, replication_factor=-1, assignments=assignments)
-    request = admin_messages.CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
-    data = await network.call(cluster.nodes[1].grpc, CREATE_TOPICS, request.SerializeToString(), 10_000)
-    created = admin_messages.CreateTopicsResponse.FromString(data).topics[0]
-    if created.error_code:
-        raise RuntimeError(f"{topic}: {created.error_message}")
-    await network.close()
+    await wait_until_ready(cluster)
+    replicas = [1, *(node_id for node_id in cluster.nodes if node_id != 1)]
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, assignments=dict.fromkeys(range(partitions), replicas))])
     return 1
-
-
-async def until_ready(cluster: LocalCluster, network: GrpcNetwork) -> None:
-    """Wait until every broker is unfenced."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            data = await network.call(cluster.nodes[1].grpc, METADATA, b"", 1_000)
-        except NetworkError:
-            data = b""
-        brokers = pb.MetadataResponse.FromString(data).brokers
-        if len(brokers) == len(cluster.nodes) and not any(broker.fenced for broker in brokers):
-            return
-        await asyncio.sleep(0.02)
-    raise RuntimeError("the brokers did not become ready within 20 s")
 
 
 async def run(seconds: float) -> list[Row]:
