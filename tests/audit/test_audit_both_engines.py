@@ -21,9 +21,8 @@ from odradek_proto.formats import (
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
-from tests.audit.corruption.places import places_of, rewrite_batch
 from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, commits_of, committed, write_log_directory
-from tests.audit.test_audit_headers import ATTRIBUTES, MAX_TIMESTAMP, log_of_codec, marked_as
+from tests.audit.test_audit_headers import ATTRIBUTES, MAX_TIMESTAMP, change_field, log_of_codec, marked_as
 from tests.audit.test_audit_metadata import METADATA, log_of, pb
 from tests.audit.test_audit_topics import stamped
 
@@ -117,18 +116,10 @@ def metadata() -> SampleLog:
     return log_of([[record.SerializeToString(deterministic=True) for record in batch] for batch in batches])
 
 
-def change(directory: Path, batch: int, field: slice, by: int) -> None:
-    def rewritten(data: bytearray) -> None:
-        value = int.from_bytes(data[field], "big", signed=True) + by
-        data[field] = value.to_bytes(field.stop - field.start, "big", signed=True)
-
-    rewrite_batch(places_of(directory)[batch], rewritten)
-
-
 def damage(root: Path, node: int) -> None:
     """What a log alone cannot show: headers, and files beside the logs."""
-    change(root / "reserved-bit-0", 2, ATTRIBUTES, 1 << 11)
-    change(root / "timestamp-0", 0, MAX_TIMESTAMP, -1)
+    change_field(root / "reserved-bit-0", 2, ATTRIBUTES, lambda attributes: attributes | 1 << 11)
+    change_field(root / "timestamp-0", 0, MAX_TIMESTAMP, lambda time: time - 1)
     for path in (root / "no-index-0").glob("*.txnindex"):
         path.unlink()
     cleaned = {TopicPartition(topic, 0): 20 for topic in SETTINGS}

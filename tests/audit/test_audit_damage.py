@@ -11,7 +11,7 @@ from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import EVERYWHERE, KINDS, NEAR_MISSES, NEEDS_CLEAN_STOP, NEEDS_PRODUCERS, plant
-from tests.audit.corruption.places import places_of, rewrite_batch
+from tests.audit.corruption.places import change_value, places_of
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
@@ -108,11 +108,7 @@ def test_difference_beyond_the_damage_is_reported(write_cluster: WriteCluster, l
     directory = replicas["2"] / "t-0"
     first = plant("lower-epoch", replicas["2"], PARTITION, random.Random(1))
     place = next(place for place in places_of(directory) if place.header.base_offset == first.offset + 8)
-
-    def change(batch: bytearray) -> None:
-        batch[-2] ^= 1
-
-    rewrite_batch(place, change)
+    change_value(place)
     found = {(finding.check, finding.offset) for finding in audit(replicas).findings}
     assert found == {("epoch-not-monotonic", first.offset), ("log-matching", place.header.last_offset)}
 

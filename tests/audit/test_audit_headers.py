@@ -30,14 +30,17 @@ def told(findings: list[Finding]) -> list[tuple[str, tuple[str, ...], int]]:
 
 def changed_everywhere(replicas: dict[str, Path], batch: int, field: slice, change: Callable[[int], int]) -> int:
     """Change a field of a batch's header on all replicas, with a right CRC; returns the batch's offset."""
-    for path in replicas.values():
-        place = places_of(path / "t-0")[batch]
+    offsets = [change_field(path / "t-0", batch, field, change) for path in replicas.values()]
+    return offsets[0]
 
-        def rewritten(data: bytearray) -> None:
-            value = change(int.from_bytes(data[field], "big", signed=True))
-            data[field] = value.to_bytes(field.stop - field.start, "big", signed=True)
 
-        rewrite_batch(place, rewritten)
+def change_field(directory: Path, batch: int, field: slice, change: Callable[[int], int]) -> int:
+    def rewritten(data: bytearray) -> None:
+        value = change(int.from_bytes(data[field], "big", signed=True))
+        data[field] = value.to_bytes(field.stop - field.start, "big", signed=True)
+
+    place = places_of(directory)[batch]
+    rewrite_batch(place, rewritten)
     return place.header.base_offset
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_audit.engine.local import audit, audit_disk
-from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.engine.local import audit
 from odradek_audit.inputs.metadata_records import (
     Configured,
     CorruptMetadataRecord,
@@ -24,6 +23,7 @@ from odradek_proto.v1 import metadata_pb2
 
 from tests.audit.corruption.places import flip_bit
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
+from tests.audit.test_audit_two_passes import same_without
 
 pb: Any = metadata_pb2  # its messages are made when it is imported
 METADATA = TopicPartition("__cluster_metadata", 0)
@@ -184,12 +184,8 @@ def log_of(batches: Batches, since: int = 0) -> SampleLog:
 
 
 def judged(write_cluster: WriteCluster, batches: Batches) -> Report:
-    """The audit of three controllers with this log; both ways of the local engine say the same."""
-    replicas = write_cluster(*[{METADATA: SamplePartition(log_of(batches))}] * 3, clean_shutdown=True)
-    report = audit(replicas)
-    whole = audit_disk(LocalDisk(), {name: str(path) for name, path in replicas.items()})
-    assert (report.findings, report.notes) == (whole.findings, whole.notes)
-    return report
+    """The audit of three controllers with this log."""
+    return same_without(write_cluster(*[{METADATA: SamplePartition(log_of(batches))}] * 3, clean_shutdown=True))
 
 
 def told(report: Report) -> list[tuple[str, int]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.disk import LocalDisk
@@ -28,8 +27,10 @@ from tests.audit.corruption.places import (
     flip_bit,
     places_of,
     recompress,
+    remove_segment_files,
     set_field,
     splice,
+    with_crc,
 )
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster, commits_of, committed
 
@@ -103,9 +104,7 @@ def test_segments_that_changed_names_say_where_they_belong(replicas: dict[str, P
 def test_a_first_segment_that_went_without_retention_is_found(replicas: dict[str, Path]) -> None:
     """Its epochs are still in the leader epoch file, which retention would have cut, alike on all replicas."""
     for name in replicas:
-        first = segments(replicas[name])[0]
-        for path in first.parent.glob(f"{first.stem}.*"):
-            path.unlink()
+        remove_segment_files(segments(replicas[name])[0])
     start = int(segments(replicas["2"])[0].stem)
     (finding,) = audit(replicas).findings
     assert (finding.check, finding.replicas, finding.offset, finding.end_offset) == (
@@ -136,8 +135,7 @@ def test_a_damage_that_replicas_share_is_one_finding(replicas: dict[str, Path], 
 def test_retention_is_a_note_where_replicas_begin_elsewhere(replicas: dict[str, Path]) -> None:
     """Near miss: the leader epoch file was cut with the log; what is on fewer replicas is said."""
     first, second, *_ = segments(replicas["2"])
-    for path in first.parent.glob(f"{first.stem}.*"):
-        path.unlink()
+    remove_segment_files(first)
     start = int(second.stem)
     path = first.parent / LEADER_EPOCH_CHECKPOINT
     path.write_bytes(encode_leader_epochs([(1, start), *decode_leader_epochs(path.read_bytes())[2:]]))
@@ -183,25 +181,20 @@ def garbled(batch: bytes) -> bytes:
     """The first record says that it is longer than the batch."""
     data = bytearray(batch)
     data[61] = 0x7E
-    return _signed(data)
+    return with_crc(data)
 
 
 def of_unknown_codec(batch: bytes) -> bytes:
     data = bytearray(batch)
     data[22] |= 6
-    return _signed(data)
+    return with_crc(data)
 
 
 def of_other_count(batch: bytes) -> bytes:
     """33 offsets and records by its header, and four inside."""
     data = bytearray(batch)
     data[23:27], data[57:61] = (32).to_bytes(4, "big"), (33).to_bytes(4, "big")
-    return _signed(data)
-
-
-def _signed(data: bytearray) -> bytes:
-    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-    return bytes(data)
+    return with_crc(data)
 
 
 @pytest.mark.parametrize("change", [garbled, of_unknown_codec, of_other_count])

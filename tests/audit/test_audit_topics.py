@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from crc32c import crc32c
-from odradek_audit.engine.local import audit, audit_disk
-from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.report import Report
 from odradek_proto.formats import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -21,6 +17,7 @@ from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption.places import with_crc
 from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, WriteCluster
 from tests.audit.test_audit_metadata import (
     METADATA,
@@ -32,6 +29,7 @@ from tests.audit.test_audit_metadata import (
     records,
     told,
 )
+from tests.audit.test_audit_two_passes import same_without
 
 __all__ = ["records"]  # a fixture
 POLICY, TYPE = "cleanup.policy", "message.timestamp.type"
@@ -47,21 +45,14 @@ def created(records: Records, settings: Mapping[str, str]) -> list[list[bytes]]:
 def audited(
     write_cluster: WriteCluster, batches: Sequence[Sequence[bytes]], orders: SampleLog, cleaned: int = 0, since: int = 0
 ) -> Report:
-    """Three brokers that stopped cleanly, alike; both ways of the local engine say the same."""
+    """Three brokers that stopped cleanly, alike."""
     metadata = SamplePartition(log_of(batches, since), log_start=since or None)
     cluster = {METADATA: metadata, ORDERS: SamplePartition(orders, topic_id=TOPIC)}
     replicas = write_cluster(*[cluster] * 3, clean_shutdown=True)
     if cleaned:
         for path in replicas.values():
             (path / CLEANER_OFFSET_CHECKPOINT).write_bytes(encode_offset_checkpoint({ORDERS: cleaned}))
-    return both_ways(replicas)
-
-
-def both_ways(replicas: Mapping[str, Path]) -> Report:
-    report = audit(replicas)
-    whole = audit_disk(LocalDisk(), {name: str(path) for name, path in replicas.items()})
-    assert (report.findings, sorted(report.notes, key=str)) == (whole.findings, sorted(whole.notes, key=str))
-    return report
+    return same_without(replicas)
 
 
 # --- Gaps that a cleaner's checkpoint excuses -------------------------------------------------------------------------
@@ -137,8 +128,7 @@ def stamped(log: SampleLog, *rows: int) -> SampleLog:
     for row in rows:
         data = bytearray(log.batches[row].data)
         data[22] ^= LOG_APPEND_TIME
-        data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-        log.batches[row] = replace(log.batches[row], data=bytes(data))
+        log.batches[row] = replace(log.batches[row], data=with_crc(data))
     return log
 
 
@@ -216,7 +206,7 @@ def test_a_partition_that_the_metadata_log_does_not_know(
     cluster = {METADATA: SamplePartition(log_of(beginning(records))), ORDERS: orders}
     topic_id = TOPIC if stray.topic == "orders" else bytes([9]) * 16
     more = cluster | {stray: SamplePartition(SampleLog().fill(2, epoch=4), topic_id=topic_id)}
-    report = both_ways(write_cluster(cluster, more, cluster, clean_shutdown=clean))
+    report = same_without(write_cluster(cluster, more, cluster, clean_shutdown=clean))
     assert [(each.check, each.replica) for each in report.findings] == [("identity-mismatch", "2")] * clean
     sentences = [each.sentence for each in report.findings if clean] + [
         note.sentence for note in report.notes if note.kind == "metadata"
@@ -232,7 +222,7 @@ def test_partitions_that_were_removed_or_moved_or_are_nowhere_are_notes(
 
     def notes(batches: Sequence[Sequence[bytes]], *clusters: Mapping[TopicPartition, SamplePartition]) -> list[str]:
         metadata = {METADATA: SamplePartition(log_of(batches))}
-        report = both_ways(write_cluster(*[metadata | {**each} for each in clusters], clean_shutdown=True))
+        report = same_without(write_cluster(*[metadata | {**each} for each in clusters], clean_shutdown=True))
         assert told(report) == []
         return [
             note.sentence for note in report.notes if note.kind == "metadata" or "metadata log knows" in note.sentence
@@ -295,4 +285,4 @@ def test_a_producer_that_cannot_have_expired(
     ]
     for path in replicas.values():
         (path / "t-0" / f"{9:020d}.snapshot").write_bytes(encode_producer_snapshot(entries))
-    assert told(both_ways(replicas)) == (expected if witness == "plain" else [])
+    assert told(same_without(replicas)) == (expected if witness == "plain" else [])

@@ -13,7 +13,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, part_tasks
 from odradek_audit.engine.two_passes import Passes
@@ -165,12 +164,7 @@ def test_a_marker_in_a_codec_that_is_not_installed_ends_no_audit(
     log.end(ControlType.ABORT, 1)
     replicas = write_cluster(SamplePartition(log), SamplePartition(log), clean_shutdown=True)
     for path in replicas.values():
-        file = path / "t-0" / f"{0:020d}.log"
-        data = bytearray(file.read_bytes())
-        marker = 12 + int.from_bytes(data[8:12], "big")
-        data[marker + 22] |= Codec.ZSTD
-        data[marker + 17 : marker + 21] = crc32c(bytes(data[marker + 21 :])).to_bytes(4, "big")
-        file.write_bytes(data)
+        places.set_field(places.places_of(path / "t-0")[1], slice(22, 23), 0x30 | Codec.ZSTD)
     monkeypatch.setitem(sys.modules, "zstandard", None)
     said = [note.sentence for note in same_without(replicas).notes if note.kind == "not-compared"]
     assert [sentence.partition(" were not read: ")[2][:21].strip() for sentence in said] == [
@@ -200,11 +194,7 @@ def test_changed_value_is_found_in_every_block(write_cluster: WriteCluster, plac
     replicas = write_cluster(log, log.up_to(4800), log)
     found = places.places_of(replicas["3"] / "t-0")
     changed = found[int(place * len(found))]
-
-    def change(batch: bytearray) -> None:
-        batch[-2] ^= 1
-
-    places.rewrite_batch(changed, change)
+    places.change_value(changed)
     assert unproven(replicas) == {"t"}
     (finding,) = same_without(replicas).findings
     assert (finding.check, finding.replica, finding.offset) == ("log-matching", "3", changed.header.last_offset)

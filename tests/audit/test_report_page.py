@@ -23,14 +23,13 @@ from odradek_audit.report.headlines import headline, verdict_sentences
 from odradek_audit.report.markup import Safe, shown, tag
 from odradek_audit.report.page import page
 from odradek_audit.words import plain
-from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec
 from odradek_proto.headers import CRC_START
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
-from tests.audit.corruption.places import flip_bit
+from tests.audit.corruption.places import flip_bit, with_crc
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 from tests.seeds import seeds
 
@@ -155,8 +154,7 @@ def recompressed(log: SampleLog, value: bytes) -> tuple[dict[str, SampleLog], in
     sound = bytes(encode_batch(records, base_offset=base, leader_epoch=9, codec=Codec.LZ4))
     damaged = bytearray(sound)
     damaged[-2] ^= 0x01
-    damaged[17:21] = crc32c(bytes(damaged[CRC_START:])).to_bytes(4, "big")
-    with_it, without = (log.copy().add(data).append([b"tail"], epoch=9) for data in (sound, bytes(damaged)))
+    with_it, without = (log.copy().add(data).append([b"tail"], epoch=9) for data in (sound, with_crc(damaged)))
     return {"1": with_it, "2": with_it, "3": without}, base
 
 

@@ -30,6 +30,7 @@ from tests.audit.corruption.places import (
     NothingToDamage,
     Place,
     Planted,
+    change_value,
     drop_indexes,
     inner_place,
     log_end_of,
@@ -53,11 +54,7 @@ DAY_MS = 86_400_000
 def change_record(directory: Path, rng: random.Random) -> Planted:
     """The last byte of a batch's last value changes and the CRC is made right: only another replica can tell."""
     place = inner_place(directory, rng)
-
-    def change(batch: bytearray) -> None:
-        batch[-2] ^= 0x01  # behind the value stands the number of headers, one byte
-
-    rewrite_batch(place, change)
+    change_value(place)
     return Planted("log-matching", place.header.last_offset, place.header.leader_epoch, place.segment.name)
 
 

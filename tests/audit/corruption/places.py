@@ -173,6 +173,15 @@ def set_field(place: Place, field: slice, value: int) -> None:
     rewrite_batch(place, change)
 
 
+def change_value(place: Place) -> None:
+    """Change the last byte of a batch's last value, and make its CRC right again."""
+
+    def change(batch: bytearray) -> None:
+        batch[-2] ^= 0x01  # behind the value stands the number of headers, one byte
+
+    rewrite_batch(place, change)
+
+
 def moved_batch(place: Place, offset: int, epoch: int) -> bytes:
     """The same records at another offset and of another epoch, of no producer."""
     batch = bytearray(place.data)
