@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from odradek_audit.engine import local
-from odradek_audit.inputs.history import DELIVER, READ_COMMITTED, SEND, Event, encode_event
+from odradek_audit.inputs.history import DELIVER, READ_COMMITTED, SEND, Event
 from odradek_proto.compression import Codec
 from odradek_proto.formats import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -21,6 +21,7 @@ from odradek_proto.formats import (
 from odradek_proto.records import ControlType
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import write_history
 from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, commits_of, committed, write_log_directory
 from tests.audit.test_audit_headers import ATTRIBUTES, MAX_TIMESTAMP, change_field, log_of_codec, marked_as
 from tests.audit.test_audit_metadata import METADATA, log_of, pb
@@ -150,9 +151,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
         *(Event(SEND, "aborted", 0, value, client="w") for value in (b"v0", b"v2")),
         *(Event(DELIVER, "aborted", 0, b"v%d" % at, at, client="r", isolation=READ_COMMITTED) for at in (0, 2)),
     ]
-    history = root / "history.jsonl"
-    history.write_text("".join(f"{encode_event(event)}\n" for event in events))
-    return Damaged(replicas, history, EXPECTED)
+    return Damaged(replicas, write_history(root / "history.jsonl", events), EXPECTED)
 
 
 def test_both_engines_find_each_contradiction_once(session: SparkSession, damaged: Damaged) -> None:

@@ -19,14 +19,14 @@ import pytest
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding
-from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
+from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_audit.spark import job
 from odradek_audit.spark.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
 from odradek_audit.spark.jvm import watched_jvm
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.acknowledged import VALUES, log_of, told, write_history
 from tests.audit.corruption import plant
 from tests.audit.sample import SampleLog, WriteCluster
 from tests.signals import sigint_of_children
@@ -69,9 +69,8 @@ def test_history_is_compared(write_cluster: WriteCluster, tmp_path: Path) -> Non
     """A lost acknowledgement makes the exit code 3."""
     log = SampleLog().append([b"a"])
     replicas = write_cluster(log, log)
-    history = tmp_path / "history.jsonl"
     events = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
-    history.write_text("".join(encode_event(event) + "\n" for event in events))
+    history = write_history(tmp_path / "history.jsonl", events)
     arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--history", str(history)]
     result = runner.invoke(app, [*arguments, "--json"])
     assert result.exit_code == 3
@@ -87,7 +86,7 @@ def test_how_many_acknowledged_records_were_found_is_said(write_cluster: WriteCl
         ("all", "Of 5 records acknowledged with acks=all, 5 were looked for: 4 found, 1 missing."),
         (1, "Of 5 records acknowledged with acks=1, 1 is gone."),
     ):
-        history.write_text("".join(encode_event(event) + "\n" for event in told(acks)))
+        write_history(history, told(acks))
         assert said in runner.invoke(app, arguments).output
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from odradek_audit.engine.local import audit
-from odradek_audit.inputs.history import ACK, SEND, Event, History, decode_event, encode_event
+from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_proto.formats import encode_offset_checkpoint
 from odradek_proto.records import ControlType, encode_batch
 from odradek_proto.topics import TopicPartition
@@ -183,12 +183,6 @@ def test_another_record_in_the_place_of_an_acknowledged_one_is_found(
     """The cleaner takes records away; it changes none."""
     log = but(0, 1, changed=Written(5, b"d", b"e7"))
     assert ("acknowledged-lost", "1", 5) in found(compacted(log, log), told())
-
-
-@pytest.mark.parametrize("event", [*told()[:10], Event(SEND, "t", 0, b"\xff", key=b"\xfe")])
-def test_events_with_keys_and_tombstones_are_read_as_they_were_written(event: Event) -> None:
-    """Bytes that are no UTF-8 too."""
-    assert decode_event(encode_event(event), 0) == event
 
 
 def test_a_transaction_that_has_no_end_on_one_replica_decides_nothing(write_cluster: WriteCluster) -> None:

@@ -16,6 +16,7 @@ from odradek_proto.headers import LOG_APPEND_TIME
 from odradek_proto.records import ControlType, encode_batch, end_transaction_value, read_header
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import write_history
 from tests.audit.corruption.places import places_of, rewrite_batch
 from tests.audit.sample import SampleBatch, SampleLog, SamplePartition, WriteCluster, commits_of, committed
 from tests.audit.test_audit_two_passes import same_without, unproven
@@ -172,8 +173,7 @@ def test_a_reader_of_committed_records_was_given_an_aborted_one(
         *(Event(SEND, "t", 0, value, client="w") for value in (b"v0", b"v2")),
         Event(DELIVER, "t", 0, b"v%d" % offset, offset, client="r", isolation=isolation),
     ]
-    path = tmp_path / "history.jsonl"
-    path.write_text("".join(f"{encode_event(event)}\n" for event in events))
+    path = write_history(tmp_path / "history.jsonl", events)
     replicas = write_cluster(log, log, log)
     findings = audit(replicas, history=path).findings
     assert told(findings) == ([("aborted-delivered", ("1",), 0)] if found else [])

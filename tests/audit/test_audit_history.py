@@ -34,6 +34,7 @@ from odradek_audit.inputs.history import (
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
+from tests.audit.acknowledged import VALUES, log_of, told, write_history
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_log_directory
 
 
@@ -169,7 +170,7 @@ any_event = st.builds(
     client=st.text(max_size=5),
     time_ms=st.integers(0, 2**40),
     key=st.none() | st.binary(max_size=9),
-    tombstone=st.just(False),
+    tombstone=st.booleans(),
     isolation=st.sampled_from(["", READ_COMMITTED, READ_UNCOMMITTED]),
 )
 
@@ -178,7 +179,8 @@ any_event = st.builds(
 def test_events_survive_their_line(event: Event) -> None:
     """What is written is read again, whatever bytes the value has."""
     read = decode_event(encode_event(event), 1)
-    kept = event._replace(line=1, definite=event.definite and event.type == ERROR)
+    value = b"" if event.tombstone else event.value
+    kept = event._replace(line=1, value=value, definite=event.definite and event.type == ERROR)
     if event.type in (SEND, ERROR):
         kept = kept._replace(offset=-1)
     if event.type in (ERROR, DELIVER):
@@ -263,8 +265,7 @@ def test_the_largest_fields_are_read(write_cluster: WriteCluster, tmp_path: Path
     """The last partition and the last offset that there can be: what was acknowledged there is lost, and told. A time
     is nothing that is computed with."""
     events = [ack("x", 2**63 - 2)._replace(time_ms=10**400), ack("y", 2**63 - 2)._replace(partition=2**31 - 1)]
-    history = tmp_path / "history.jsonl"
-    history.write_text("".join(encode_event(event) + "\n" for event in events))
+    history = write_history(tmp_path / "history.jsonl", events)
     given = [f"--replica={name}={path}" for name, path in write_cluster(abc(), abc()).items()]
     result = CliRunner().invoke(app, ["run", *given, "--history", str(history), "--out", str(tmp_path / "out")])
     assert result.exit_code == 3, result.output
@@ -323,12 +324,8 @@ def test_planted_anomaly_is_found(sizes: list[int], anomaly: str, data: st.DataO
 
 def test_an_acknowledgement_that_is_told_twice_changes_nothing(write_cluster: WriteCluster) -> None:
     """A client's history may repeat lines, and tombstones have all one value: nothing was reordered."""
-    log = SampleLog().append([b"a"]).append([b"b"]).append([b"c"])
-    sends = [Event(SEND, "t", 0, value, client="w") for value in (b"a", b"b", b"c")]
-    acks = [Event(ACK, "t", 0, value, offset, client="w") for offset, value in enumerate((b"a", b"b", b"c"))]
-    events = [event for pair in zip(sends, acks, strict=True) for event in pair]
-    again = [*events, Event(SEND, "t", 0, b"a", client="w"), acks[0]]
-    report = audit(write_cluster(log, log), history=History(again))
+    log, events = log_of(*VALUES), told(ACKS_ALL)
+    report = audit(write_cluster(log, log), history=History([*events, *events[:2]]))
     assert [finding.sentence for finding in report.findings] == []
 
 
@@ -368,8 +365,7 @@ def test_each_partition_reads_what_a_history_in_memory_has(
     tmp_path_factory: pytest.TempPathFactory, written: list[Event], together: int
 ) -> None:
     """However many events are written together; what nobody has is in the outline, as are the silences."""
-    path = tmp_path_factory.mktemp("history") / "history.jsonl"
-    path.write_text("".join(encode_event(event) + "\n" for event in written))
+    path = write_history(tmp_path_factory.mktemp("history") / "history.jsonl", written)
     whole = History.read(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spooled, "TOGETHER", together)
@@ -395,14 +391,9 @@ def test_no_event_of_what_is_audited_stays_in_memory(write_cluster: WriteCluster
     replicas = write_cluster(
         {TopicPartition("t", 0): SamplePartition(log), TopicPartition("t", 1): SamplePartition(log)}
     )
-    path = tmp_path / "history.jsonl"
-    lines = [
-        encode_event(Event(kind, "t", partition, value, offset, client="w"))
-        for partition in (0, 1)
-        for offset, value in enumerate((b"a", b"b", b"c"))
-        for kind in (SEND, ACK)
-    ]
-    path.write_text("".join(line + "\n" for line in lines))
+    first = told(ACKS_ALL, values=VALUES[:3])
+    lines = [*first, *(event._replace(partition=1) for event in first)]
+    path = write_history(tmp_path / "history.jsonl", lines)
     with spooled.spooled(path, {("t", 0), ("t", 1)}) as found:
         assert (found.outline.partitions, found.outline.open_sends) == ({}, {})
     there, here = audit(replicas, history=path), audit(replicas, history=History.read(path))

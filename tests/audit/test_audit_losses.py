@@ -20,7 +20,6 @@ from odradek_audit.inputs.history import (
     Event,
     History,
     PartitionHistory,
-    encode_event,
     value_digest,
 )
 from odradek_audit.report.headlines import verdict_sentences
@@ -30,7 +29,7 @@ from odradek_audit.results import Loss, LossCause
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.acknowledged import VALUES, log_of, told, write_history
 from tests.audit.sample import SamplePartition, WriteCluster
 
 UNKNOWN_LOSS: dict[str, Any] = {
@@ -129,8 +128,7 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
     """Above the table and in the verdict, so that neither the top nor the end of the output hides it."""
     short = log_of(*VALUES[:2])
     replicas = write_cluster(short, short)
-    history = tmp_path / "history.jsonl"
-    history.write_text("".join(encode_event(event) + "\n" for event in told(ACKS_LEADER)))
+    history = write_history(tmp_path / "history.jsonl", told(ACKS_LEADER))
     options = [part for name, path in replicas.items() for part in ("--replica", f"{name}={path}")]
     ran = CliRunner().invoke(app, ["run", *options, "--history", str(history)], env={"COLUMNS": "300"})
     lines = ran.output.strip().splitlines()

@@ -12,7 +12,7 @@ from odradek_audit.cli.commands import app
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.brokers import absent_brokers
 from odradek_audit.inputs.facts import METADATA_TOPIC
-from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
+from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSET_CHECKPOINT,
@@ -158,13 +158,11 @@ def test_topics_left_out_and_the_metadata_log_are_no_finding(replicas: dict[str,
     assert {finding.topic for finding in audit(replicas).findings} == {"orders"}
 
 
-def test_a_lost_partition_is_still_told_by_the_history(replicas: dict[str, Path], tmp_path: Path) -> None:
+def test_a_lost_partition_is_still_told_by_the_history(replicas: dict[str, Path]) -> None:
     """Gone everywhere: the checkpoints say so, and what clients were told does."""
     for path in replicas.values():
         shutil.rmtree(path / str(LOST), ignore_errors=True)
-    history = tmp_path / "history.jsonl"
-    told = [Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)]
-    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    history = History([Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)])
     assert {finding.check for finding in audit(replicas, history=history).findings} == {
         "acknowledged-lost",
         "checkpoint-order",
@@ -294,17 +292,13 @@ def test_a_partition_behind_a_symbolic_link_is_named(write_cluster: WriteCluster
     assert audit(made, topics=["t"]).notes == []
 
 
-def test_a_partition_that_all_have_behind_links_was_not_compared(
-    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
-) -> None:
+def test_a_partition_that_all_have_behind_links_was_not_compared(write_cluster: WriteCluster, log: SampleLog) -> None:
     """Nothing of it was read, so the audit is inconclusive; what a history says of it is not called lost."""
     sample = {LOST: SamplePartition(log), OTHER: SamplePartition(log)}
     made = write_cluster(sample, sample, clean_shutdown=True)
     for path in made.values():
         link_elsewhere(path, LOST)
-    history = tmp_path / "history.jsonl"
-    told = [Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)]
-    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    history = History([Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)])
     report = audit(made, history=history)
     assert (report.findings, report.losses, report.exit_code) == ([], [], 1)
     assert [(note.kind, note.replica) for note in report.notes] == [("not-compared", "1"), ("not-compared", "2")]

@@ -21,13 +21,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
+from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_audit.report import RESULT_FILES
 from odradek_audit.spark.audit_job import ARCHIVE, MANIFEST
 from odradek_audit.spark.java import find_java
 from odradek_audit.spark.package import NotInstalled, write_package
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import write_history
 from tests.audit.corruption import plant
 from tests.audit.s3 import CREDENTIALS, s3_server
 from tests.audit.sample import SampleLog, WriteCluster
@@ -102,7 +103,7 @@ def test_the_documented_command_on_executors_with_nothing_of_odradek(
     for name, path in replicas.items():
         shutil.copytree(path, tmp_path / "here" / "copies" / f"b{name}")
     told = [Event(SEND, "t", 0, b"never written"), Event(ACK, "t", 0, b"never written", 999, client="w")]
-    (tmp_path / "here" / "history.jsonl").write_text("".join(encode_event(event) + "\n" for event in told))
+    write_history(tmp_path / "here" / "history.jsonl", told)
     answer = run(documented(0), tmp_path / "here", environment(bare_python))
     assert answer.returncode == 3, answer.stdout + answer.stderr[-4000:]
     assert "log-matching" in answer.stdout

@@ -11,7 +11,7 @@ from odradek_audit.engine.local import Closely, audit, audit_disk, history_of
 from odradek_audit.engine.parts import part_tasks
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.disk import LocalDisk
-from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History, encode_event
+from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History
 from odradek_audit.inputs.layout import read_layout
 from odradek_audit.report import Report
 from odradek_audit.spark import engine as spark
@@ -27,7 +27,7 @@ from odradek_proto.formats import (
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
-from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.acknowledged import VALUES, log_of, told, write_history
 from tests.audit.corruption.places import flip_bit
 from tests.audit.permissions import unreadable
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
@@ -179,8 +179,7 @@ def test_a_damaged_file_beside_a_log_that_may_not_be_read_is_found(replicas: dic
 
 def test_the_table_the_page_and_the_exit_code_tell_of_it(replicas: dict[str, Path], tmp_path: Path) -> None:
     """No end of a log that nobody has read, no directory that is called missing, no word of a loss; code 1."""
-    history, out = tmp_path / "history.jsonl", tmp_path / "out"
-    history.write_text("".join(encode_event(event) + "\n" for event in told(ACKS_ALL)))
+    history, out = write_history(tmp_path / "history.jsonl", told(ACKS_ALL)), tmp_path / "out"
     given = [f"--replica={name}={path}" for name, path in replicas.items()]
     with unreadable(replicas["1"] / "t-0"):
         result = CliRunner().invoke(app, ["run", *given, "--history", str(history), "--out", str(out)])

@@ -21,10 +21,11 @@ from typing import Any
 
 import pytest
 from odradek_audit.engine.local import audit
-from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.inputs.history import ACKS_ALL, History
 from odradek_audit.report.files import write_report
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import told
 from tests.audit.corruption import plant
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
 
@@ -161,11 +162,7 @@ def report_page(request: pytest.FixtureRequest, write_cluster: WriteCluster, tmp
     """A run that survived, and three that did not."""
     values = orders(115)
     log = orders_log(values)
-    history = History(
-        event
-        for offset, value in enumerate(values)
-        for event in (Event(SEND, "t", 0, value), Event(ACK, "t", 0, value, offset, client="w1"))
-    )
+    history = History(told(ACKS_ALL, values=values))
     logs = [log, log, log]
     if request.param == "lost":
         stale = log.up_to(100).append(values[100:115], epoch=2)

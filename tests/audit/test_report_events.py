@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,31 @@ from odradek_audit.engine.local import audit
 from odradek_audit.evidence.run import SHOWN_MOMENTS, Moment, shown_of
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE, read_broker_events
-from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.inputs.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_sentences
 from odradek_audit.report.page import page
 from odradek_broker.testing import Cluster
 
+from tests.audit.acknowledged import VALUES, told
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster, write_lines
+from tests.audit.test_report_loss_proofs import DAY, NOON, audited, elected, fault, marked, written
 
 CUT = {"event": "truncated", "rule": "R-79", "partition": "t-0", "from": 2, "to": 1, "leader_epoch": 4}
 UNCLEAN = {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4, "unclean": True}
+FENCED = {"event": "broker_fencing", "broker_id": 1, "reason": "dial refused"}
+UNFENCED = {"event": "unfenced"}
 
 
-def lost(write_cluster: WriteCluster, *events: dict[str, Any]) -> Report:
-    """An acknowledged record at offset 1 is on no replica; broker 2 wrote these events."""
-    log = SampleLog().append([b"a"], epoch=4)
-    replicas = write_cluster(log, log)
-    if events:
-        write_lines(replicas["2"] / EVENTS_FILE, events)
+def at(event: dict[str, Any], after: int) -> dict[str, Any]:
+    return event | {"wall_ms": NOON + after}
+
+
+def lost(write_cluster: WriteCluster, files: Mapping[str, Sequence[dict[str, Any]]]) -> Report:
+    """An acknowledged record at offset 1 is on no replica; brokers wrote these events."""
     told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
-    report = audit(replicas, history=History(told))
+    report = audited(write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2), files, History(told))
     assert [(finding.check, finding.offset) for finding in report.findings] == [("acknowledged-lost", 1)]
     return report
 
@@ -40,7 +44,7 @@ def test_cut_that_covers_the_offset_is_told(write_cluster: WriteCluster) -> None
     """Broker, offsets, epoch, rule, time and election, and who had acknowledged the record: no guess beside it."""
     before = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 3}
     when = {"wall_ms": 1_795_264_699_273, "last_epoch": 3}
-    report = lost(write_cluster, before, UNCLEAN, CUT | when)
+    report = lost(write_cluster, {"2": [before, UNCLEAN, CUT | when]})
     assert report.findings[0].cause == (
         "broker 2 wrote down that it truncated its log from 2 to 1 in leader epoch 4 at 2026-11-21 12:38:19.273 UTC "
         "(where the two logs diverge), to follow broker 2, which was elected from outside of the ISR for leader epoch "
@@ -61,12 +65,12 @@ def test_cut_that_covers_the_offset_is_told(write_cluster: WriteCluster) -> None
 )
 def test_events_of_other_places_are_not_told(write_cluster: WriteCluster, event: dict[str, Any]) -> None:
     """Another partition, other offsets, another event, a clean election."""
-    assert "broker 2" not in lost(write_cluster, event).findings[0].cause
+    assert "broker 2" not in lost(write_cluster, {"2": [event]}).findings[0].cause
 
 
 def test_missing_events_are_said_instead_of_guessing(write_cluster: WriteCluster) -> None:
     """On the page, in the finding and in the numbers."""
-    report = lost(write_cluster, {"event": "unfenced", "events_missing_before": 5})
+    report = lost(write_cluster, {"2": [UNFENCED | {"events_missing_before": 5}]})
     assert "5 events are missing, so this may not be all" in report.findings[0].cause
     assert "Events missing: broker 2 could not write 5 of its events" in page(report)
     assert report.summary()["broker_events"] == {"2": {"lines": 1, "missing": 5, "cut": False}}
@@ -82,12 +86,7 @@ def test_missing_events_are_said_instead_of_guessing(write_cluster: WriteCluster
 )
 def test_a_cause_that_no_broker_wrote_down_is_not_proven(write_cluster: WriteCluster, files: str, said: str) -> None:
     """A suspicion from the logs alone says whose events would prove it; so does the story of what is gone."""
-    log = SampleLog().append([b"a"], epoch=4)
-    replicas = write_cluster(log, log)
-    for name in files:
-        (replicas[name] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
-    told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
-    report = audit(replicas, history=History(told))
+    report = lost(write_cluster, dict.fromkeys(files, (UNFENCED,)))
     assert report.findings[0].cause.endswith(f"; {said}")
     assert report.losses[0].story == "no truncation there was written down"
     assert report.losses[0].cause == ("unexplained" if files == "12" else "perhaps-leader-change")
@@ -98,18 +97,12 @@ def test_a_high_watermark_of_the_next_leader_is_none_of_what_was_cut(write_clust
     """The election stands in a file that is missing: then the leader's own beginning counts, and where nobody wrote
     that down either, no high watermark is told."""
     replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 3)
-    noon = 1_795_262_400_000
-    progress = {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 15}
-    began = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 4, "wall_ms": noon + 12}
-    told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
-    for lines in ([progress], [progress | {"wall_ms": noon + 10}], [began, progress]):
-        events = [*lines, CUT | {"wall_ms": noon + 20}]
-        write_lines(replicas["1"] / EVENTS_FILE, events)
-        (loss,) = audit(replicas, history=History(told)).losses
+    began = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 4, "wall_ms": NOON + 12}
+    history, then = History([Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]), at(CUT, 20)
+    for lines in ([marked(9, 15)], [marked(9, 10)], [began, marked(9, 15)]):
+        (loss,) = audited(replicas, {"1": [*lines, then]}, history).losses
         assert "high watermark" not in loss.story
-    events = [progress | {"wall_ms": noon + 10}, began, CUT | {"wall_ms": noon + 20}]
-    write_lines(replicas["1"] / EVENTS_FILE, events)
-    (loss,) = audit(replicas, history=History(told)).losses
+    (loss,) = audited(replicas, {"1": [marked(9, 10), began, then]}, history).losses
     assert "the highest high watermark that a broker wrote down before was 9" in loss.story
 
 
@@ -119,12 +112,7 @@ def test_a_gap_of_all_replicas_is_no_change_of_leader(write_cluster: WriteCluste
     page says so before all, leads to the gap, and does not excuse it."""
     log = SampleLog().append([b"a"]).append([b"b"]).append([b"c"]).without(1)
     replicas = write_cluster(*[SamplePartition(log, high_watermark=3)] * 2)
-    for name in files:
-        (replicas[name] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
-    values = [(b"a", 0), (b"b", 1), (b"c", 2)]
-    told = [Event(SEND, "t", 0, value) for value, _ in values]
-    told += [Event(ACK, "t", 0, value, offset, acks=1) for value, offset in values]
-    report = audit(replicas, history=History(told))
+    report = audited(replicas, dict.fromkeys(files, (UNFENCED,)), History(told(ACKS_LEADER, values=VALUES[:3])))
     assert report.losses[0].cause == "gap"
     assert report.losses[0].story.startswith("found there (offset-gap): replica 1 has no records from offset 1 to 1")
     assert "replica 2 lacks them, too; epoch 0 goes on behind them" in report.losses[0].story
@@ -172,17 +160,14 @@ def test_only_a_truncation_above_every_high_watermark_is_what_acks_1_allows(
     for number in range(1, other.get("log", 1)):
         log.append([b"%d" % number], epoch=4)
     replicas = write_cluster(log, log)
-    noon = 1_795_262_400_000
-    election = UNCLEAN | {"unclean": False, "wall_ms": noon + 15}
-    lines = [election, CUT | {"from": 3, "wall_ms": noon + 20} | cut]
+    files = {"1": [elected(2, 4, 15), at(CUT, 20) | {"from": 3} | cut]}
     if "progress" in other:
-        lines.append({"event": "progress", "offsets": {"t-0": [3, other["progress"]]}, "wall_ms": noon + 10})
-    write_lines(replicas["1"] / EVENTS_FILE, lines)
+        files["1"].append(marked(other["progress"], 10))
     if "whole" in other:
-        (replicas["2"] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
+        files["2"] = [UNFENCED]
     told = [Event(SEND, "t", 0, b"a"), *(Event(ACK, "t", 0, b"v%d" % at, at, acks=1) for at in (1, 2))]
     told += [Event(SEND, "t", 0, b"%d" % number) for number in range(1, 4)]
-    report = audit(replicas, history=History(told))
+    report = audited(replicas, files, History(told))
     assert [loss.cause for loss in report.losses] == [cause]
     said = " ".join(loss_sentences(report))
     assert ("so that breaks no promise" in said) is (cause == "leader-change")
@@ -195,48 +180,30 @@ def test_what_led_to_a_truncation_is_told_in_its_order(write_cluster: WriteClust
     """Followers were frozen, the leader acknowledged alone and was killed, another one was elected. What was over when
     the records were acknowledged, and what came after the election, is not told."""
     replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 3)
-    noon = 1_795_262_400_000
-
-    def fault(broker: int, done: str, after: int) -> dict[str, Any]:
-        return {"event": "fault", "broker": broker, "done": done, "wall_ms": noon + after}
-
     faults = {
         "1": [fault(1, "kill", -20_000), fault(1, "start", -10_000), fault(1, "kill", 50), fault(1, "start", 90)],
         "2": [fault(2, "pause", 10), fault(2, "resume", 51)],
         "3": [fault(3, "pause", 11), fault(3, "resume", 52), fault(3, "kill", 99)],
     }
-    for name, lines in faults.items():
-        write_lines(replicas[name] / FAULTS_FILE, lines)
-    fenced = {"event": "broker_fencing", "broker_id": 1, "reason": "dial refused", "wall_ms": noon + 55}
-    events = {
-        "1": [CUT | {"wall_ms": noon + 95, "from": 3}],
-        "2": [UNCLEAN | {"unclean": False, "wall_ms": noon + 60}],
-        "3": [fenced],
-    }
-    for name, lines in events.items():
-        write_lines(replicas[name] / EVENTS_FILE, lines)
-    told = [
-        Event(SEND, "t", 0, b"a"),
-        *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=noon + 20, acks=1) for at in (1, 2)),
-    ]
-    (loss,) = audit(replicas, history=History(told)).losses
-    day = "2026-11-21 12:00:00"
+    written(replicas, faults, FAULTS_FILE)
+    events = {"1": [at(CUT, 95) | {"from": 3}], "2": [elected(2, 4, 60)], "3": [at(FENCED, 55)]}
+    acks = [Event(ACK, "t", 0, b"%d" % offset, offset, time_ms=NOON + 20, acks=1) for offset in (1, 2)]
+    (loss,) = audited(replicas, events, History([Event(SEND, "t", 0, b"a"), *acks])).losses
     assert loss.story.split("; ")[:5] == [
-        f"brokers 2, 3 were frozen at {day}.010 UTC to {day}.011 UTC (an injected fault)",
-        f"acknowledged at {day}.020 UTC",
-        f"broker 1 was killed at {day}.050 UTC (an injected fault)",
-        f"broker 1 was fenced by the controller at {day}.055 UTC (dial refused)",
-        f"broker 1 wrote down that it truncated its log from 3 to 1 in leader epoch 4 at {day}.095 UTC (where the two "
-        f"logs diverge), to follow broker 2, which was elected from the ISR for leader epoch 4 at {day}.060 UTC",
+        f"brokers 2, 3 were frozen at {DAY}.010 UTC to {DAY}.011 UTC (an injected fault)",
+        f"acknowledged at {DAY}.020 UTC",
+        f"broker 1 was killed at {DAY}.050 UTC (an injected fault)",
+        f"broker 1 was fenced by the controller at {DAY}.055 UTC (dial refused)",
+        f"broker 1 wrote down that it truncated its log from 3 to 1 in leader epoch 4 at {DAY}.095 UTC (where the two "
+        f"logs diverge), to follow broker 2, which was elected from the ISR for leader epoch 4 at {DAY}.060 UTC",
     ]
     assert loss.cause == "leader-change"
 
 
 def test_faults_are_told_where_the_event_file_is_missing(write_cluster: WriteCluster) -> None:
     """The journal of injected faults is another file: it is read, and the broker's own events stay missing."""
-    log = SampleLog().append([b"a"])
-    replicas = write_cluster(log, log)
-    (replicas["2"] / FAULTS_FILE).write_text('{"event": "fault", "broker": 2, "done": "kill", "wall_ms": 900}\n')
+    replicas = write_cluster(*[SampleLog().append([b"a"])] * 2)
+    written(replicas, {"2": [fault(2, "kill", 900)]}, FAULTS_FILE)
     report = audit(replicas)
     assert [moment.what for moment in report.run] == ["fault: broker 2 is killed"]
     assert report.without_events == ["1", "2"]
@@ -256,13 +223,9 @@ def test_hostile_event_files_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteCluster) -> None:
     """Acknowledged with acks=1, cut at a clean election: no finding, and the page says who cut it, and when."""
-    log = SampleLog().append([b"a"], epoch=4)
-    replicas = write_cluster(log, log)
-    election = UNCLEAN | {"unclean": False, "wall_ms": 1_795_264_699_000}
-    lines = [election, CUT | {"wall_ms": 1_795_264_699_273, "from": 3}]
-    write_lines(replicas["1"] / EVENTS_FILE, lines)
+    replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2)
     told = [Event(SEND, "t", 0, b"a"), *(Event(ACK, "t", 0, b"%d" % at, at, acks=1) for at in (1, 2, 40))]
-    report = audit(replicas, history=History(told))
+    report = audited(replicas, {"1": [elected(2, 4, 0), at(CUT, 273) | {"from": 3}]}, History(told))
     assert report.findings == []
     assert [(loss.records, loss.first_offset, loss.end_offset) for loss in report.losses] == [(2, 1, 3), (1, 40, 41)]
     first, second = report.losses
@@ -291,39 +254,26 @@ def test_when_it_was_acknowledged_and_how_far_it_was_replicated(
     """By the clients' wall clock, not when the next leader gave away the offset again; and what a broker wrote down of
     its progress before that leader was elected: later it counts other records."""
     replicas = write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2)
-    noon = 1_795_262_400_000
     progress = {"event": "progress", "offsets": {"t-0": [3, mark], "u-0": [9, 9], "v-0": ["x", 1], "w-0": 7}}
-    lines = [
-        progress | {"wall_ms": noon + 10},
-        CUT | {"wall_ms": noon + 20, "from": 3},
-        {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4, "wall_ms": noon + 12},
-        {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 15},
-        {"event": "progress", "offsets": {"t-0": [9, 9]}, "wall_ms": noon + 30},
-        {"event": "progress", "offsets": [1]},
-    ]
-    write_lines(replicas["1"] / EVENTS_FILE, lines)
-    if "2" in files:
-        (replicas["2"] / EVENTS_FILE).write_text('{"event": "unfenced"}\n')
+    lines = [at(progress, 10), at(CUT, 20) | {"from": 3}, elected(2, 4, 12), marked(9, 15), marked(9, 30)]
+    lines.append({"event": "progress", "offsets": [1]})
     told = [
         Event(SEND, "t", 0, b"a"),
-        *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=noon + at, acks=1) for at in (1, 2)),
-        Event(ACK, "t", 0, b"a", 1, time_ms=noon + 19, acks=1),
+        *(Event(ACK, "t", 0, b"%d" % at, at, time_ms=NOON + at, acks=1) for at in (1, 2)),
+        Event(ACK, "t", 0, b"a", 1, time_ms=NOON + 19, acks=1),
     ]
-    (loss,) = audit(replicas, history=History(told)).losses
-    assert loss.story.startswith("acknowledged at 2026-11-21 12:00:00.001 UTC to 2026-11-21 12:00:00.002 UTC; broker 1")
-    assert (
-        f"the highest high watermark that a broker wrote down before was {mark} "
-        f"(broker 1 at 2026-11-21 12:00:00.010 UTC), {so}"
-    ) in loss.story
+    (loss,) = audited(replicas, dict.fromkeys(files, (UNFENCED,)) | {"1": lines}, History(told)).losses
+    assert loss.story.startswith(f"acknowledged at {DAY}.001 UTC to {DAY}.002 UTC; broker 1")
+    highest = "the highest high watermark that a broker wrote down before"
+    assert f"{highest} was {mark} (broker 1 at {DAY}.010 UTC), {so}" in loss.story
 
 
 def test_offsets_that_are_given_again_are_told_with_the_loss(write_cluster: WriteCluster) -> None:
     """What a client sent later stands where its lost record stood: a consequence, and no second damage."""
     log = SampleLog().append([b"a"], epoch=4).append([b"d"], epoch=5)
-    told = []
-    for value, offset in ((b"a", 0), (b"b", 1), (b"c", 2), (b"d", 1)):
-        told += [Event(SEND, "t", 0, value, client="w"), Event(ACK, "t", 0, value, offset, client="w")]
-    report = audit(write_cluster(log, log), history=History(told))
+    again = [Event(SEND, "t", 0, b"d", client="w"), Event(ACK, "t", 0, b"d", 1, client="w")]
+    history = History([*told(ACKS_ALL, values=VALUES[:3]), *again])
+    report = audit(write_cluster(log, log), history=history)
     assert [(finding.check, finding.offset) for finding in report.findings] == [
         ("acknowledged-lost", 1),
         ("acknowledged-lost", 2),
@@ -334,30 +284,19 @@ def test_offsets_that_are_given_again_are_told_with_the_loss(write_cluster: Writ
 # --- The run on the page ----------------------------------------------------------------------------------------------
 
 
-NOON = 1_795_262_400_000
-
-
 def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: WriteCluster) -> None:
     """From several brokers' files, by their times; hostile text stays text, and what has no time is left out."""
-    log = SampleLog().append([b"a"], epoch=4)
-    replicas = write_cluster(log, log)
-    election = {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4}
     cut = {"event": "truncated", "partition": "t-0", "from": 2, "to": 1, "leader": 2, "leader_epoch": 4}
     isr = {"event": "isr_changed", "partition": "t-0", "from": [1, 2], "to": [2]}
     files: dict[str, list[dict[str, Any]]] = {
-        "1": [cut | {"wall_ms": NOON + 400}, cut | {"partition": "<b>-0", "wall_ms": NOON + 500}, isr],
+        "1": [at(cut, 400), at(cut, 500) | {"partition": "<b>-0"}, isr],
         "2": [
-            {"event": "broker_fencing", "broker_id": 1, "reason": "dial refused", "wall_ms": NOON + 100},
-            election | {"wall_ms": NOON + 200},
-            isr | {"wall_ms": NOON + 300},
-            {"event": "fenced", "partition": "t-0", "wall_ms": NOON + 301},
+            *(at(FENCED, 100), elected(2, 4, 200), at(isr, 300), at({"event": "fenced", "partition": "t-0"}, 301)),
             {"event": "truncated", "rule": "R-210", "node": 2, "epoch": 2, "to": 0, "leo": 1, "wall_ms": NOON + 50},
         ],
     }
-    for name, lines in files.items():
-        write_lines(replicas[name] / EVENTS_FILE, lines)
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
-    report = audit(replicas, history=History(told))
+    report = audited(write_cluster(*[SampleLog().append([b"a"], epoch=4)] * 2), files, History(told))
     assert [(each.what, each.partition, each.lost) for each in report.run] == [
         ("broker 2 truncates its log from 1 to 0", "__cluster_metadata-0", False),
         ("broker 1 is fenced by the controller (dial refused)", "", False),
@@ -377,11 +316,9 @@ def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: Write
     """A blow, and how long clients waited; hostile lines and times of another clock are passed over."""
     replicas = write_cluster(*[SampleLog().fill(1)] * 2)
     led = {"event": "leader_elected", "broker": 2, "partition": "t-0", "leader_epoch": 3, "epoch_start_offset": 140}
-    (replicas["2"] / EVENTS_FILE).write_text(json.dumps(led | {"wall_ms": NOON + 900}) + "\n")
+    write_lines(replicas["2"] / EVENTS_FILE, [at(led, 900)])
     faults = [
-        {"event": "fault", "broker": 2, "done": "kill", "wall_ms": NOON + 500},
-        {"event": "fault", "broker": 2, "done": "start", "wall_ms": NOON + 600},
-        {"event": "fault", "broker": 2, "done": ["kill"], "wall_ms": NOON + 501},
+        *(fault(2, "kill", 500), fault(2, "start", 600), fault(2, "", 501) | {"done": ["kill"]}),
         {"event": "unfenced", "broker_id": 2, "wall_ms": NOON + 502},
     ]
     write_lines(replicas["2"] / FAULTS_FILE, faults)

@@ -47,6 +47,10 @@ def cut(start: int, end: int, after: int = 90) -> dict[str, Any]:
     return told | {"wall_ms": NOON + after, "last_epoch": 0, "leader": 2}
 
 
+def fault(broker: int, done: str, after: int) -> dict[str, Any]:
+    return {"event": "fault", "broker": broker, "done": done, "wall_ms": NOON + after}
+
+
 def acknowledged(offsets: Sequence[int] = LOST, after: int = 20) -> History:
     """Values that no log has, at these offsets, one millisecond after the other."""
     sent = [Event(SEND, "t", 0, b"a%d" % offset) for offset in range(6)]
@@ -88,9 +92,6 @@ def test_what_led_to_an_epoch_is_told_when_the_truncation_is_missing(write_clust
     """Freeze, kill, election and where the epoch begins; where the truncation would stand; and no other broker speaks
     for the one whose file is missing."""
     replicas = write_cluster(*[moved()] * 3)
-
-    def fault(broker: int, done: str, after: int) -> dict[str, Any]:
-        return {"event": "fault", "broker": broker, "done": done, "wall_ms": NOON + after}
 
     faults = {"1": [fault(1, "kill", 30)], "2": [fault(2, "pause", 10)], "3": [fault(3, "pause", 12)]}
     written(replicas, faults, FAULTS_FILE)
@@ -146,8 +147,7 @@ def test_a_truncation_that_covers_a_part_is_told_as_a_part(write_cluster: WriteC
 def test_a_client_that_read_an_answer_after_the_kill_is_told(write_cluster: WriteCluster) -> None:
     replicas = write_cluster(*[moved()] * 2)
     for after, said in ((22, True), (24, False), (21, False)):
-        kill = {"event": "fault", "broker": 1, "done": "kill", "wall_ms": NOON + after}
-        written(replicas, {"1": [kill]}, FAULTS_FILE)
+        written(replicas, {"1": [fault(1, "kill", after)]}, FAULTS_FILE)
         (loss,) = audited(replicas, {"2": [cut(1, 5)]}, acknowledged()).losses
         assert ("may read an answer after the broker that gave it was killed" in loss.story) is said
 

@@ -15,7 +15,7 @@ import pytest
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
-from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.inputs.history import ACK, ACKS_ALL, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import rows_for
@@ -28,6 +28,7 @@ from odradek_proto.headers import CRC_START
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.corruption import plant
 from tests.audit.corruption.places import flip_bit, with_crc
 from tests.audit.sample import SampleLog, SamplePartition, WriteCluster
@@ -477,14 +478,8 @@ def test_files_are_written_and_read_back(write_cluster: WriteCluster, log: Sampl
 
 def test_records_lost_in_a_row_are_told_as_one_loss(write_cluster: WriteCluster) -> None:
     """Three lost records are one line and one card; the files keep three findings, and the numbers say three."""
-    values = [b"a", b"b", b"c", b"d"]
-    history = History(
-        event
-        for offset, value in enumerate(values)
-        for event in (Event(SEND, "t", 0, value), Event(ACK, "t", 0, value, offset, client="w"))
-    )
-    short = SampleLog().append(values[:1], epoch=1)
-    report = audit(write_cluster(short, short), history=history)
+    short = log_of(VALUES[0])
+    report = audit(write_cluster(short, short), history=History(told(ACKS_ALL, values=VALUES[:4])))
     assert [finding.check for finding in report.findings] == ["acknowledged-lost"] * 3
     found = check_is_inert(page(report))
     assert found.elements["article"] == 1
