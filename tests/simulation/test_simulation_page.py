@@ -12,7 +12,6 @@ from odradek_chaos.worlds.simulated.checks.invariant import Invariant
 from odradek_chaos.worlds.simulated.checks.names import (
     AROUND_THE_INVARIANTS,
     LOSSES,
-    RULES_AROUND,
     SPECIFIED,
     check_names,
     checks_for,
@@ -65,7 +64,6 @@ def test_every_invariant_of_the_specification_is_found_by_its_name_and_number() 
     assert [row for row in rows if row not in PAGE] == []
     numbers = [*SPECIFIED.values(), *(f"N{place}" for place in range(1, 16)), "L1", "L2", "L3", "L4", "L5", "L7"]
     assert [number for number in numbers if checks_for(number) == (number,)] == []
-    assert {*RULES_AROUND} <= {*AROUND_THE_INVARIANTS}
 
 
 def test_a_name_that_is_a_checks_own_means_that_check() -> None:
