@@ -14,7 +14,7 @@ from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.damage import Damage
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.plan.buggify import POINTS
 from odradek_chaos.worlds.simulated.plan.options import Expectations, Options
 from odradek_chaos.worlds.simulated.run.expansion import expand, expectations_of
 from odradek_chaos.worlds.simulated.run.run import run_seed
@@ -26,8 +26,6 @@ SEEDS = 18  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.QUIESCENT)
 CAST = Cast(Options().partitions, Options().writers, SHAPES["combined"].nodes)
 FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
-
-
 EVERYDAY = ("damage",)
 TOGETHER = (7, 16)  # of the seeds the first two: in them every kind of damage strikes
 
@@ -116,13 +114,6 @@ def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check
         for broker_id in (1, 2)
         if (each, broker_id) != (check, 1)
     }
-
-
-def test_every_kind_has_a_class_and_is_described() -> None:
-    """The table, the classes and the page name the same kinds."""
-    page = (ROOT / "docs/simulation.md").read_text()
-    assert len(CLASSES) == len(TABLE)
-    assert [name for name in (*CLASSES, *POINTS, *BRANCHES) if f"`{name}`" not in page] == []
 
 
 def test_every_name_that_is_reported_is_known() -> None:

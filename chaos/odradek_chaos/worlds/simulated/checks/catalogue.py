@@ -2,84 +2,11 @@
 
 from __future__ import annotations
 
+from odradek_chaos.worlds.simulated.checks import isr, leaders, logs, quorum, requests, watermarks
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant
-from odradek_chaos.worlds.simulated.checks.isr import (
-    CandidateCompleteness,
-    IsrWithinReplicas,
-    MaximalIsrSuperset,
-    StrongIsr,
-    UncleanExclusion,
-)
-from odradek_chaos.worlds.simulated.checks.leaders import (
-    EpochPersistedBeforeUse,
-    EpochsNeverFall,
-    LeaderCompleteness,
-    OlderEpochNeverAccepted,
-    OneLeaderPerEpoch,
-    StaleIncarnationNeverCounts,
-)
-from odradek_chaos.worlds.simulated.checks.logs import (
-    CommittedPrefixImmutable,
-    LogMatching,
-    MetadataLogMatching,
-    ProducerTableEqualsLog,
-)
-from odradek_chaos.worlds.simulated.checks.quorum import (
-    MajorityReachedHighWatermark,
-    MetadataHighWatermarkNeverFalls,
-    MetadataImagesEqual,
-    SnapshotAtLogStart,
-)
-from odradek_chaos.worlds.simulated.checks.requests import (
-    EndOffsetsNeverFall,
-    IsrChangedFromTheEpochNamed,
-    OtherEpochsRefused,
-    StaleIncarnationRefused,
-)
-from odradek_chaos.worlds.simulated.checks.watermarks import (
-    AcknowledgedBelowHighWatermark,
-    DurableOnEveryIsrMember,
-    FollowerHighWatermarkBound,
-    HighWatermarkHeldUnderMinIsr,
-    HighWatermarkNeverFalls,
-    HighWatermarkOnEveryIsrMember,
-    ReadBelowHighWatermark,
-    TruncateSafe,
-)
+from odradek_chaos.worlds.simulated.plan.named import named_classes
 
-CLASSES: tuple[type[Invariant], ...] = (
-    LogMatching,
-    CommittedPrefixImmutable,
-    ProducerTableEqualsLog,
-    MetadataLogMatching,
-    HighWatermarkNeverFalls,
-    HighWatermarkHeldUnderMinIsr,
-    FollowerHighWatermarkBound,
-    HighWatermarkOnEveryIsrMember,
-    DurableOnEveryIsrMember,
-    TruncateSafe,
-    AcknowledgedBelowHighWatermark,
-    ReadBelowHighWatermark,
-    OneLeaderPerEpoch,
-    EpochsNeverFall,
-    EpochPersistedBeforeUse,
-    LeaderCompleteness,
-    OlderEpochNeverAccepted,
-    StaleIncarnationNeverCounts,
-    IsrWithinReplicas,
-    UncleanExclusion,
-    MaximalIsrSuperset,
-    CandidateCompleteness,
-    StrongIsr,
-    MajorityReachedHighWatermark,
-    MetadataHighWatermarkNeverFalls,
-    MetadataImagesEqual,
-    SnapshotAtLogStart,
-    OtherEpochsRefused,
-    StaleIncarnationRefused,
-    IsrChangedFromTheEpochNamed,
-    EndOffsetsNeverFall,
-)
+CLASSES = named_classes(Invariant, logs, watermarks, leaders, isr, quorum, requests)
 
 
 def all_invariants() -> list[Invariant]:

@@ -28,20 +28,6 @@ class OtherEpochsRefused(Invariant):
             yield answered.broker_id, answered.partition, sentence
 
 
-class IsrChangedFromTheEpochNamed(Invariant):
-    """An accepted AlterPartition changes the very state that it was made from: the partition epoch of the response is
-    the one that the proposal named, if it changes nothing, or the next one.
-    """
-
-    name = "isr-changed-from-the-epoch-named"
-    rules = "R-54, R-55, KIP-497"
-
-    def on_partition_altered(self, now: ClusterState, altered: PartitionAltered) -> Violations:
-        if altered.altered not in (altered.asked, altered.asked + 1):
-            sentence = f"took an ISR proposed for partition epoch {altered.asked}, and answered {altered.altered}"
-            yield altered.broker_id, altered.partition, sentence
-
-
 class StaleIncarnationRefused(Invariant):
     """A request of a broker's older incarnation is refused by a node that knows of a newer one: a follower's fetch, a
     change of an ISR, a heartbeat, a request for producer ids.
@@ -57,6 +43,20 @@ class StaleIncarnationRefused(Invariant):
                 f"{answered.sender_epoch}, and knew of {answered.newest_epoch}"
             )
             yield answered.broker_id, answered.partition, sentence
+
+
+class IsrChangedFromTheEpochNamed(Invariant):
+    """An accepted AlterPartition changes the very state that it was made from: the partition epoch of the response is
+    the one that the proposal named, if it changes nothing, or the next one.
+    """
+
+    name = "isr-changed-from-the-epoch-named"
+    rules = "R-54, R-55, KIP-497"
+
+    def on_partition_altered(self, now: ClusterState, altered: PartitionAltered) -> Violations:
+        if altered.altered not in (altered.asked, altered.asked + 1):
+            sentence = f"took an ISR proposed for partition epoch {altered.asked}, and answered {altered.altered}"
+            yield altered.broker_id, altered.partition, sentence
 
 
 class EndOffsetsNeverFall(Invariant):

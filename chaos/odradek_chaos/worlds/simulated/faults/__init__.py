@@ -1,1 +1,1 @@
-"""The faults of the simulated world, one file per family; `kinds` names them all, `catalogue` makes them."""
+"""The faults of the simulated world, one file per family; `catalogue` finds them all there, and makes them."""

@@ -18,7 +18,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.faults.choices import COUNT, MS, ORDER, PARTITION, TOPIC_OPERATION, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 from odradek_chaos.worlds.simulated.world.administered import PREFIX, AdministeredPartition
 
 CANCELS = 0.25  # of the orders
@@ -30,8 +30,6 @@ ORDERS_MS = 300  # what six orders take, a little more
 
 class Administration(Nemesis):
     """Orders of one kind."""
-
-    owed = Owed.ALWAYS
 
     @abstractmethod
     async def order(self, admin: Admin, ports: NodePorts, choice: Choice) -> None:

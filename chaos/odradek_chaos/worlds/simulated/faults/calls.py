@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_chaos.worlds.simulated.faults.choices import BROKER, MACHINE, MS, SHARE, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 METADATA_FETCH = "/odradek.v1.Quorum/Fetch"
 
@@ -12,7 +12,6 @@ class Reset(Nemesis):
     """Break all streams between two machines."""
 
     name = "reset"
-    owed = Owed.ALWAYS
     does = "breaks all streams between two machines; messages in flight may be lost"
     takes = arguments(one=MACHINE, other=MACHINE)
 
@@ -29,7 +28,6 @@ class LoseCalls(Nemesis):
     """Lose unary calls between two machines, before or after they acted."""
 
     name = "drop-calls"
-    owed = Owed.ALWAYS
     does = "loses unary calls, before or after they were executed"
     takes = arguments(source=MACHINE, target=MACHINE, before=SHARE, after=SHARE, ms=MS)
 
@@ -56,7 +54,6 @@ class DuplicateCalls(Nemesis):
     """Deliver unary requests twice, as a client or a proxy that retries does; the second may come much later."""
 
     name = "duplicate-calls"
-    owed = Owed.ALWAYS
     does = "delivers unary requests twice, the second time late; commits of offsets, which have no number, once"
     takes = arguments(source=MACHINE, target=MACHINE, probability=SHARE, late_ms=MS, ms=MS)
 
@@ -86,7 +83,6 @@ class StaleMetadata(Nemesis):
     """One broker reads no metadata for a while, and goes on with what it knows."""
 
     name = "stale-metadata"
-    owed = Owed.ALWAYS
     does = "keeps one broker from reading the metadata log for a while"
     takes = arguments(broker=BROKER, stale_ms=MS)
 

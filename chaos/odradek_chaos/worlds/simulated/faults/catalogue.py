@@ -2,111 +2,41 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.faults.administration import (
-    AlternateLeaders,
-    AlterSettings,
-    Elect,
-    Reassign,
-    Topics,
+from odradek_chaos.worlds.simulated.faults import (
+    administration,
+    calls,
+    clients,
+    clocks,
+    damage,
+    disks,
+    links,
+    power,
+    processes,
+    strangers,
 )
-from odradek_chaos.worlds.simulated.faults.calls import DuplicateCalls, LoseCalls, Reset, StaleMetadata
 from odradek_chaos.worlds.simulated.faults.choices import Cast
-from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieClient
-from odradek_chaos.worlds.simulated.faults.clocks import Drift, Skew
-from odradek_chaos.worlds.simulated.faults.damage import (
-    FlipAny,
-    FlipCopy,
-    FlipIndex,
-    FlipLog,
-    FlipMetadata,
-    NewDisk,
-    StaleCheckpoint,
-    TornTail,
-    Wipe,
-)
-from odradek_chaos.worlds.simulated.faults.disks import DiskFull, IoError, SlowDisk, SwapDisks
-from odradek_chaos.worlds.simulated.faults.links import (
-    Bridge,
-    Cut,
-    Flap,
-    Ring,
-    Slow,
-    SlowFollower,
-    Stall,
-    Swizzle,
-    Unreachable,
-)
 from odradek_chaos.worlds.simulated.faults.nemesis import Nemesis, Owed
-from odradek_chaos.worlds.simulated.faults.power import Blackout, LyingFsync, Power, PowerOne
-from odradek_chaos.worlds.simulated.faults.processes import (
-    ControllerBounce,
-    CrashAll,
-    DoubleKill,
-    Kill,
-    Pause,
-    QuorumLoss,
-    Rolling,
-    RollingHard,
-    Stop,
-    StopAll,
-)
-from odradek_chaos.worlds.simulated.faults.strangers import ForgedPeer
+from odradek_chaos.worlds.simulated.plan.named import named_classes
 from odradek_chaos.worlds.simulated.plan.script import Injection, by_name
 from odradek_chaos.worlds.simulated.world.world import World
 
-TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
-    Kill,
-    DoubleKill,
-    Stop,
-    Pause,
-    Rolling,
-    RollingHard,
-    CrashAll,
-    StopAll,
-    QuorumLoss,
-    ControllerBounce,
-    Cut,
-    Bridge,
-    Ring,
-    Swizzle,
-    Flap,
-    Unreachable,
-    Stall,
-    Slow,
-    SlowFollower,
-    Reset,
-    LoseCalls,
-    DuplicateCalls,
-    StaleMetadata,
-    Skew,
-    Drift,
-    DiskFull,
-    IoError,
-    SlowDisk,
-    SwapDisks,
-    ClientCrash,
-    ZombieClient,
-    PowerOne,
-    TornTail,
-    StaleCheckpoint,
-    FlipIndex,
-    FlipLog,
-    FlipCopy,
-    Wipe,
-    Reassign,
-    Elect,
-    AlterSettings,
-    Topics,
-    Power,
-    Blackout,
-    LyingFsync,
-    FlipAny,
-    NewDisk,
-    FlipMetadata,
-    ForgedPeer,
-    AlternateLeaders,
+_KINDS = named_classes(
+    Nemesis, processes, links, calls, clocks, disks, clients, power, damage, administration, strangers
 )
-CLASSES: dict[str, type[Nemesis]] = {each.name: each for each in TABLE}
+_FOUND = {each.name: each for each in _KINDS}
+assert len(_FOUND) == len(_KINDS), "two of them have one name"
+_LAST = (
+    "power",
+    "blackout",
+    "lying-fsync",
+    "flip-any",
+    "new-disk",
+    "flip-metadata",
+    "forged-peer",
+    "alternate-leaders",
+)
+CLASSES = {name: _FOUND[name] for name in (*(name for name in _FOUND if name not in _LAST), *_LAST)}
+TABLE = tuple(CLASSES.values())  # the draw of a seed goes by this order
 BESIDE = tuple(each.name for each in TABLE if each.beside)
 SAFE_NEMESES = tuple(each.name for each in TABLE if each.drawn and each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
 

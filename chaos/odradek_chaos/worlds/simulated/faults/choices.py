@@ -157,9 +157,9 @@ MESSAGES = Argument(
     lambda value, cast: _is_list(value, lambda each: _is_message(each, cast)),
 )
 
-DOWN = {"broker": BROKER, "down_ms": MS}
-DARK = {"broker": BROKER, "dark_ms": MS}
-ROLLING = {"order": ORDER, "down_ms": MS, "between_ms": MS, "held_ms": MS}
-CUT = {"kind": TEXT, "ways": WAYS, "cut_ms": MS}
-SLOW = {"ways": WAYS, "slow_ms": MS, "delay_ms": MS}
-DAMAGE = {**DOWN, "places": PLACES}
+DOWN = arguments(broker=BROKER, down_ms=MS)
+DARK = arguments(broker=BROKER, dark_ms=MS)
+ROLLING = arguments(order=ORDER, down_ms=MS, between_ms=MS, held_ms=MS)
+CUT = arguments(kind=TEXT, ways=WAYS, cut_ms=MS)
+SLOW = arguments(ways=WAYS, slow_ms=MS, delay_ms=MS)
+DAMAGE = arguments(**DOWN, places=PLACES)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from odradek_chaos.worlds.simulated.faults.choices import CLIENT, CRASHING, MS, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
 class ClientCrash(Nemesis):
     """A writer or the reader dies; another begins in its place, with a producer id, or a position, of its own."""
 
     name = "client-crash"
-    owed = Owed.ALWAYS
     does = "kills a writer or the reader; a new one begins"
     heavy = True
     takes = arguments(client=CRASHING, down_ms=MS)
@@ -29,7 +28,6 @@ class ZombieClient(Nemesis):
     """A client freezes, sometimes for longer than its requests wait, and goes on as if nothing had happened."""
 
     name = "zombie-client"
-    owed = Owed.ALWAYS
     does = "freezes a client for up to 6 s, three times its request timeout"
     takes = arguments(client=CLIENT, ms=MS)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from odradek_chaos.worlds.simulated.faults.choices import BROKER, MS, RATE, SKEWS, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
 class Skew(Nemesis):
     """A wall clock jumps, back or ahead, once or to and fro."""
 
     name = "skew"
-    owed = Owed.ALWAYS
     does = "makes a wall clock jump by up to 50 minutes, once or back and forth"
     takes = arguments(broker=BROKER, skews_ms=SKEWS, every_ms=MS)
 
@@ -35,7 +34,6 @@ class Drift(Nemesis):
     """A monotonic clock goes faster or slower than the others: all timeouts of that machine are shorter or longer."""
 
     name = "drift"
-    owed = Owed.ALWAYS
     does = "makes a monotonic clock run up to a fifth slower or a quarter faster for a while"
     takes = arguments(broker=BROKER, rate=RATE, drift_ms=MS)
     drawn = False

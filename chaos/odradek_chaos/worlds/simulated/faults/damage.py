@@ -28,6 +28,9 @@ AT_FULL_PACE = 5  # strikes of a kind that makes a broker copy everything
 class Damage(Nemesis):
     """Kills a broker and does something to its disk before it comes back. When there is nothing to do it is a kill."""
 
+    deadly = True
+    takes = DAMAGE
+
     def choose(self) -> Choice:
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 1_500), "places": self.places()}
 
@@ -71,8 +74,6 @@ class TornTail(Damage):
     name = "torn-tail"
     owed = Owed.QUIESCENT
     does = "kills a broker and cuts an unflushed tail within a batch"
-    deadly = True
-    takes = DAMAGE
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         last: dict[str, str] = {}
@@ -96,7 +97,6 @@ class StaleCheckpoint(Damage):
     name = "stale-checkpoint"
     owed = Owed.QUIESCENT
     does = "kills a broker and restores older checkpoints"
-    deadly = True
     takes = arguments(**DOWN, age_ms=MS)
 
     def choose(self) -> Choice:
@@ -131,8 +131,6 @@ class FlipIndex(Damage):
     name = "flip-index"
     owed = Owed.QUIESCENT
     does = "flips bits in indexes of a broker that is down"
-    deadly = True
-    takes = DAMAGE
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         found = self.files(disk, ".index", ".timeindex", ".snapshot")
@@ -150,9 +148,7 @@ class FlipLog(Damage):
     name = "flip-log"
     owed = Owed.QUIESCENT
     does = "flips bits in one copy of a log; an operator replaces the copy later"
-    deadly = True
     copies = True
-    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         broker_id, places = choice["broker"], choice["places"]
@@ -176,11 +172,8 @@ class FlipCopy(Damage):
     """
 
     name = "flip-copy"
-    owed = Owed.ALWAYS
     does = "kills a broker and flips a bit of its copy of one partition, while no other copy of it is damaged"
-    deadly = True
     copies = True
-    takes = DAMAGE
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         if disk.find(f"{LOG_DIRECTORY}/.kafka_cleanshutdown") is not None:
@@ -219,9 +212,7 @@ class Wipe(Damage):
     name = "wipe"
     owed = Owed.QUIESCENT
     does = "deletes all partition directories of one broker while it is down"
-    deadly = True
     copies = True
-    takes = DAMAGE
 
     @property
     def pace_ms(self) -> float:
@@ -243,9 +234,7 @@ class FlipAny(Damage):
     name = "flip-any"
     owed = Owed.SAFETY
     does = "flips bits in any file of any broker, running or not"
-    deadly = True
     copies = True
-    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         broker_id, places = choice["broker"], choice["places"]
@@ -278,12 +267,9 @@ class FlipMetadata(Damage):
     """
 
     name = "flip-metadata"
-    owed = Owed.ALWAYS
     does = "kills a voter and flips a bit of its metadata log, once all voters have caught up"
-    deadly = True
     drawn = False
     share = 0.15
-    takes = DAMAGE
 
     def target(self) -> int:
         return self.rng.choice(self.cluster.shape.voters)
@@ -314,9 +300,7 @@ class NewDisk(Damage):
     name = "new-disk"
     owed = Owed.SAFETY
     does = "gives a broker an empty disk, without its votes, while the other voters have everything"
-    deadly = True
     copies = True
-    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         others = [machine.disk for each, machine in self.cluster.machines.items() if each != choice["broker"]]

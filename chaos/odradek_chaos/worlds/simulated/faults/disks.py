@@ -6,14 +6,13 @@ import asyncio
 from functools import partial
 
 from odradek_chaos.worlds.simulated.faults.choices import BROKER, COUNT, MS, OPERATION, TEXT, TWO, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
 class DiskFull(Nemesis):
     """Few bytes are left for a while. Appends fail and nothing of them counts; only a start may end for it."""
 
     name = "disk-full"
-    owed = Owed.ALWAYS
     does = "leaves a disk a few hundred bytes for a while"
     takes = arguments(broker=BROKER, left_bytes=COUNT, full_ms=MS)
 
@@ -39,7 +38,6 @@ class IoError(Nemesis):
     """
 
     name = "io-error"
-    owed = Owed.ALWAYS
     does = "fails a read, a write or an fsync"
     deadly = True
     takes = arguments(broker=BROKER, operation=OPERATION, path=TEXT, times=COUNT, ms=MS)
@@ -77,7 +75,6 @@ class SlowDisk(Nemesis):
     """All that is done away from the event loop takes long: fsyncs, cold reads, recovery."""
 
     name = "slow-disk"
-    owed = Owed.ALWAYS
     does = "makes fsyncs and cold reads slow for a while"
     takes = arguments(broker=BROKER, delay_ms=MS, slow_ms=MS)
 
@@ -99,7 +96,6 @@ class SwapDisks(Nemesis):
     """Two machines come up with each other's disk. Both must refuse to run; then the disks are put right."""
 
     name = "swap-disks"
-    owed = Owed.ALWAYS
     does = "starts two brokers on each other's disk, then swaps the disks back"
     deadly = True
     takes = arguments(brokers=TWO, wrong_ms=MS, down_ms=MS)

@@ -16,7 +16,7 @@ from odradek_chaos.worlds.simulated.faults.choices import (
     WAYS,
     arguments,
 )
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 from odradek_chaos.worlds.simulated.net.links import uniform
 
 Ways = Sequence[Sequence[str]]  # pairs (source, target)
@@ -24,6 +24,8 @@ Ways = Sequence[Sequence[str]]  # pairs (source, target)
 
 class CutNemesis(Nemesis):
     """Cuts directed links for a while."""
+
+    takes = CUT
 
     def cut(self, ways: Ways, cut_ms: float, **facts: object) -> None:
         self.world.faults.fault(self.name, links=[f"{a}>{b}" for a, b in ways], cut_ms=cut_ms, **facts)
@@ -51,9 +53,7 @@ class Cut(CutNemesis):
     """Cut links: of one machine to all others, of a pair, of one direction, or only from the controller to a broker."""
 
     name = "cut"
-    owed = Owed.ALWAYS
     does = "cuts one machine off, a pair, one direction, or controller to broker only"
-    takes = CUT
 
     def choose(self) -> Choice:
         kind = self.rng.choice(("alone", "pair", "one-way", "controller-deaf"))
@@ -81,9 +81,7 @@ class Bridge(CutNemesis):
     """
 
     name = "bridge"
-    owed = Owed.ALWAYS
     does = "cuts two brokers off from each other, but not from the third"
-    takes = CUT
 
     def choose(self) -> Choice:
         left, right = (self.machine(each) for each in self.two())
@@ -97,9 +95,7 @@ class Ring(CutNemesis):
     """Each broker is heard by the next one only, so that each sees another majority."""
 
     name = "ring"
-    owed = Owed.ALWAYS
     does = "each broker receives from only one other: three majorities in a ring"
-    takes = CUT
 
     def choose(self) -> Choice:
         ring = self.names()
@@ -108,43 +104,10 @@ class Ring(CutNemesis):
         return {"kind": self.name, "ways": ways, "cut_ms": self.a_while_ms(50, 4_000)}
 
 
-class Flap(CutNemesis):
-    """Links of one machine that go down and up again, as a loose cable or a flapping port makes them.
-
-    They stay up long enough to connect, to ask for votes and to fetch a little, and seldom long enough to catch up.
-    """
-
-    name = "flap"
-    owed = Owed.ALWAYS
-    does = "takes links of one machine down and up again, up to 30 times"
-    takes = arguments(ways=WAYS, times=COUNT, cut_ms=MS, up_ms=MS)
-    drawn = False
-
-    def choose(self) -> Choice:
-        me = self.machine(self.target())
-        others = [name for name in self.names() if name != me]
-        peers = self.rng.choice((others, [self.rng.choice(others)]))
-        ways = [way for other in peers for way in both(me, other)]
-        return {
-            "ways": self.rng.choice((ways, ways[::2], ways[1::2])),
-            "times": self.rng.randint(2, 30),
-            "cut_ms": self.a_while_ms(5, 1_500),
-            "up_ms": self.a_while_ms(2, 600),
-        }
-
-    async def act(self, choice: Choice) -> None:
-        for _ in range(choice["times"]):
-            if not self.world.faults.faulty:
-                return
-            self.cut(choice["ways"], choice["cut_ms"])
-            await asyncio.sleep((choice["cut_ms"] + choice["up_ms"]) / 1000)
-
-
 class Swizzle(CutNemesis):
     """Stop the links of a random subset one by one, and restore them in another order (FoundationDB's swizzle-clog)."""
 
     name = "swizzle"
-    owed = Owed.ALWAYS
     does = "stops links one by one, heals them in another order"
     takes = arguments(cut=MACHINES, heal=MACHINES, step_ms=MS, cut_ms=MS)
 
@@ -177,6 +140,37 @@ class Swizzle(CutNemesis):
             await asyncio.sleep(step_s)
 
 
+class Flap(CutNemesis):
+    """Links of one machine that go down and up again, as a loose cable or a flapping port makes them.
+
+    They stay up long enough to connect, to ask for votes and to fetch a little, and seldom long enough to catch up.
+    """
+
+    name = "flap"
+    does = "takes links of one machine down and up again, up to 30 times"
+    takes = arguments(ways=WAYS, times=COUNT, cut_ms=MS, up_ms=MS)
+    drawn = False
+
+    def choose(self) -> Choice:
+        me = self.machine(self.target())
+        others = [name for name in self.names() if name != me]
+        peers = self.rng.choice((others, [self.rng.choice(others)]))
+        ways = [way for other in peers for way in both(me, other)]
+        return {
+            "ways": self.rng.choice((ways, ways[::2], ways[1::2])),
+            "times": self.rng.randint(2, 30),
+            "cut_ms": self.a_while_ms(5, 1_500),
+            "up_ms": self.a_while_ms(2, 600),
+        }
+
+    async def act(self, choice: Choice) -> None:
+        for _ in range(choice["times"]):
+            if not self.world.faults.faulty:
+                return
+            self.cut(choice["ways"], choice["cut_ms"])
+            await asyncio.sleep((choice["cut_ms"] + choice["up_ms"]) / 1000)
+
+
 class Unreachable(Nemesis):
     """A grey failure: nobody reaches a broker, while its own connections, and so its heartbeats, go on.
 
@@ -184,7 +178,6 @@ class Unreachable(Nemesis):
     """
 
     name = "unreachable"
-    owed = Owed.ALWAYS
     does = "blocks connections to a broker for up to 15 s, while its own connections work"
     takes = arguments(broker=BROKER, cut_ms=MS)
     drawn = False
@@ -211,7 +204,6 @@ class Stall(Nemesis):
     """Hold up one direction for a moment, as a full queue does."""
 
     name = "stall"
-    owed = Owed.ALWAYS
     does = "delays one direction for a moment"
     takes = arguments(source=MACHINE, target=MACHINE, stall_ms=MS)
 
@@ -229,7 +221,6 @@ class Slow(Nemesis):
     """Make one direction slow for a while."""
 
     name = "slow"
-    owed = Owed.ALWAYS
     does = "makes one direction slow for a while"
     takes = SLOW
 
@@ -258,9 +249,7 @@ class SlowFollower(Slow):
     """One broker hears the others late: it falls out of the ISR, or holds the high watermark back."""
 
     name = "slow-follower"
-    owed = Owed.ALWAYS
     does = "slows all links to one broker"
-    takes = SLOW
 
     def choose(self) -> Choice:
         me = self.machine(self.target())

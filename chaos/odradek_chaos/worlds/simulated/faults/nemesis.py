@@ -33,10 +33,10 @@ class Owed(Enum):
 
 
 class Nemesis:
-    """Strikes at random times while the world is faulty. What it is stands in its attributes, and in the catalogue."""
+    """Strikes at random times while the world is faulty. What it is stands in its attributes."""
 
     name: ClassVar[str]
-    owed: ClassVar[Owed]
+    owed: ClassVar[Owed] = Owed.ALWAYS
     does: ClassVar[str]  # in a few words, for people
     takes: ClassVar[Mapping[str, Argument]]  # what an injection has to be told
     deadly: ClassVar[bool] = False  # it ends processes, so it makes elections

@@ -29,8 +29,6 @@ class PowerOne(Power):
     name = "power-one"
     owed = Owed.QUIESCENT
     does = "cuts one machine's power while all others are healthy"
-    deadly = True
-    takes = DARK
 
 
 class Blackout(Nemesis):

@@ -15,12 +15,11 @@ from odradek_chaos.worlds.simulated.faults.choices import (
     SOME_MS,
     arguments,
 )
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
 class Kill(Nemesis):
     name = "kill"
-    owed = Owed.ALWAYS
     does = "kill -9 of a leader, follower, controller or any broker; up to 3 s down"
     deadly = True
     takes = DOWN
@@ -40,7 +39,6 @@ class DoubleKill(Nemesis):
     """
 
     name = "kill-leader-and-successor"
-    owed = Owed.ALWAYS
     does = "kills a leader, and its successor as soon as it leads"
     deadly = True
     takes = arguments(**DOWN, partition=PARTITION, held_ms=MS, wait_ms=MS, second_down_ms=MS)
@@ -122,7 +120,6 @@ class Stop(Nemesis):
     """A graceful shutdown (SIGTERM) and a restart."""
 
     name = "stop"
-    owed = Owed.ALWAYS
     does = "shuts a broker down cleanly and restarts it"
     deadly = True
     takes = DOWN
@@ -136,7 +133,6 @@ class Stop(Nemesis):
 
 class Pause(Nemesis):
     name = "pause"
-    owed = Owed.ALWAYS
     does = "freezes a process for up to 6 s; its timers and messages pile up"
     takes = arguments(broker=BROKER, pause_ms=MS)
 
@@ -154,7 +150,6 @@ class Rolling(Nemesis):
     """All brokers one after the other, each when the one before is back."""
 
     name = "rolling"
-    owed = Owed.ALWAYS
     does = "restarts all brokers one after the other, cleanly; clients may not receive their last responses"
     deadly = True
     heavy = True
@@ -179,11 +174,7 @@ class Rolling(Nemesis):
 
 class RollingHard(Rolling):
     name = "rolling-hard"
-    owed = Owed.ALWAYS
     does = "the same with kill -9"
-    deadly = True
-    heavy = True
-    takes = ROLLING
 
     async def take_down(self, broker_id: int, choice: Choice) -> None:
         self.world.faults.kill(broker_id, choice["down_ms"], self.name)
@@ -193,7 +184,6 @@ class CrashAll(Nemesis):
     """Everything at once, and a cold start in any order."""
 
     name = "crash-all"
-    owed = Owed.ALWAYS
     does = "kills all processes, restarts them in any order"
     deadly = True
     heavy = True
@@ -211,10 +201,7 @@ class StopAll(CrashAll):
     """The same cleanly, as when somebody stops a cluster and starts it again, or starts another version of it."""
 
     name = "stop-all"
-    owed = Owed.ALWAYS
     does = "the same with a clean shutdown; clients may not receive the last responses"
-    deadly = True
-    heavy = True
     takes = arguments(down_ms=SOME_MS, held_ms=MS)
 
     def choose(self) -> Choice:
@@ -229,7 +216,6 @@ class QuorumLoss(Nemesis):
     """A majority of the voters is away: leaders that stand go on, nothing about the metadata can change."""
 
     name = "quorum-loss"
-    owed = Owed.ALWAYS
     does = "keeps a majority of the voters down for a while"
     deadly = True
     heavy = True
@@ -248,7 +234,6 @@ class ControllerBounce(Nemesis):
     """A broker dies, and the active controller while it deals with that."""
 
     name = "controller-bounce"
-    owed = Owed.ALWAYS
     does = "kills a broker, and the controller while it handles that"
     deadly = True
     takes = arguments(**DOWN, wait_ms=MS, controller=BROKER, controller_down_ms=MS)

@@ -8,7 +8,7 @@ from random import Random
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, SimCluster
 from odradek_chaos.worlds.simulated.faults.choices import MESSAGES, arguments
 from odradek_chaos.worlds.simulated.faults.forgery import SESSION, Forger, Known
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 from odradek_chaos.worlds.simulated.world.world import World
 
 STRANGER = "stranger"
@@ -20,7 +20,6 @@ class ForgedPeer(Nemesis):
     """Some forged messages, shortly one after the other. They may depose a leader; nothing may be worse for good."""
 
     name = "forged-peer"
-    owed = Owed.ALWAYS
     does = "sends controllers unsolicited messages that no peer sends"
     takes = arguments(messages=MESSAGES)
     drawn = False
