@@ -21,7 +21,7 @@ QUIET = "quiet "  # before a command of which only acknowledgements and cuts are
 class Step:
     """One page. `action` says what happens, `why` what to see in it.
 
-    `commands` let it happen, one a line; `right` those of the second world where they differ.
+    `commands` let it happen, with semicolons between them; `right` those of the second world where they differ.
     """
 
     title: str
@@ -91,10 +91,8 @@ class World:
     def play(self, commands: str) -> list[Happening]:
         """Let a step happen. Returns its lines."""
         told: list[Happening] = []
-        for line in commands.strip().splitlines():
-            command = line.strip()
-            quiet = command.startswith(QUIET)
-            command = command.removeprefix(QUIET)
+        for line in commands.split("; "):
+            quiet, command = line.startswith(QUIET), line.removeprefix(QUIET)
             said = self.stage.run(command)
             self._note(said)
             if not quiet:

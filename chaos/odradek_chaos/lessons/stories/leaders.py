@@ -19,39 +19,27 @@ LEADER_EPOCHS = Lesson(
             "Epoch 0",
             "Broker 1 leads epoch 0. m1 is written, and both have it.",
             "Each replica notes where an epoch begins in its log: epoch 0 at offset 0.",
-            """
-            produce 1 m1
-            settle
-            """,
+            "produce 1 m1; settle",
         ),
         Step(
             "Two records alone",
             "a2 and a3 are written with acks=1, and broker 1 dies before anybody has fetched them.",
             "acks=1 promised that broker 1 has them, and no more. Its log is longer than any other.",
-            """
-            produce 1 a2 a3 acks=1
-            crash 1
-            """,
+            "produce 1 a2 a3 acks=1; crash 1",
         ),
         Step(
             "Epoch 1",
             "Broker 2 leads epoch 1, from offset 1 on, and b2 is written.",
             "Offset 1 is a2 of epoch 0 on one disk, and b2 of epoch 1 on the other. The epoch tells them apart; the "
             "offset cannot.",
-            """
-            fence 1
-            produce 2 b2
-            """,
+            "fence 1; produce 2 b2",
         ),
         Step(
             "The question",
             "Broker 1 comes back as a follower with m1, a2, a3. Its newest epoch is 0, and it asks.",
             "Left it has a request of its own for that: where does epoch 0 end? Right, its first fetch names the "
             "epoch. It does not know yet that two of its records are nowhere else.",
-            """
-            start 1
-            fetch 1 late
-            """,
+            "start 1; fetch 1 late",
         ),
         Step(
             "The answer",
@@ -108,32 +96,20 @@ UNCLEAN_ELECTION = Lesson(
             "Calm",
             "m1 is written with acks=all, and both brokers have it.",
             "min.insync.replicas is 1 here: two brokers fit on a page.",
-            """
-            produce 1 m1
-            settle
-            """,
+            "produce 1 m1; settle",
         ),
         Step(
             "One falls behind",
             "Broker 2 dies and leaves the ISR. m2 is acknowledged by the whole ISR, which is broker 1.",
             "From now on broker 2 lacks a committed record: that is why a replica outside of the ISR may not lead.",
-            """
-            quiet crash 2
-            fence 2
-            produce 1 m2
-            checkpoint 1
-            """,
+            "quiet crash 2; fence 2; produce 1 m2; checkpoint 1",
         ),
         Step(
             "The other one dies",
             "Broker 1 dies. Broker 2 comes back.",
             "No replica that was in sync is there. The last member stays in the ISR, so that the controller knows "
             "which broker has everything.",
-            """
-            crash 1
-            fence 1
-            start 2
-            """,
+            "crash 1; fence 1; start 2",
         ),
         Step(
             "The choice",
@@ -147,20 +123,14 @@ UNCLEAN_ELECTION = Lesson(
             "Left, m3 is written. Right, broker 1 returns: it is in the ISR, so it leads.",
             "Left, m3 takes the offset of m2. Right, m2 is where it was.",
             "produce 2 m3",
-            """
-            start 1
-            quiet produce 1 m3
-            """,
+            "start 1; quiet produce 1 m3",
         ),
         Step(
             "Both again",
             "Left, broker 1 returns and cuts m2. Right, broker 2 catches up.",
             "The replicas agree in both worlds. Left, broker 1 cuts below its own high watermark, and writes that "
             "down as evidence (an event `truncated`).",
-            """
-            quiet start 1
-            settle
-            """,
+            "quiet start 1; settle",
             "settle",
         ),
     ),
@@ -195,21 +165,14 @@ LAST_REPLICA = Lesson(
             "Calm",
             "m1 is written with acks=all and min.insync.replicas=2. Both brokers have it; broker 2 has flushed it.",
             "Kafka does not flush before it acknowledges. Two copies are the protection, unless both fail together.",
-            """
-            produce 1 m1
-            settle
-            flush 2
-            """,
+            "produce 1 m1; settle; flush 2",
         ),
         Step(
             "One stops",
             "Broker 2 is stopped cleanly. The ISR is broker 1 alone, below the minimum.",
             "Right, broker 2 becomes eligible: as long as the ISR is below the minimum nothing is committed without "
             "it, so it has all that was ever acknowledged.",
-            """
-            quiet crash 2
-            fence 2
-            """,
+            "quiet crash 2; fence 2",
         ),
         Step(
             "Nothing is taken",
@@ -221,10 +184,7 @@ LAST_REPLICA = Lesson(
             "The power fails",
             "The machine of broker 1 loses its power. m1 was never flushed there.",
             "The only member of the ISR has an empty disk now, and nobody knows.",
-            """
-            crash 1 power
-            quiet fence 1
-            """,
+            "crash 1 power; quiet fence 1",
         ),
         Step(
             "Broker 2 is back",
@@ -237,23 +197,14 @@ LAST_REPLICA = Lesson(
             "Broker 1 starts with an empty log.",
             "Left, it is the ISR and leads: broker 2 cuts m1, which was acknowledged, and on its disk all the time. "
             "Right, it copies m1.",
-            """
-            start 1
-            settle
-            """,
+            "start 1; settle",
         ),
         Step(
             "In the end",
             "n1, n2 and n3 are written with acks=all.",
             "The logs agree in both worlds, and m1 is missing in one of them.",
-            """
-            quiet produce 1 n1 n2 n3
-            settle
-            """,
-            """
-            quiet produce 2 n1 n2 n3
-            settle
-            """,
+            "quiet produce 1 n1 n2 n3; settle",
+            "quiet produce 2 n1 n2 n3; settle",
         ),
     ),
     end={

@@ -60,17 +60,8 @@ HIGH_WATERMARK = Lesson(
             "A producer sends m2; broker 2 fetches as often as it needs to.",
             "Left, three fetches for one record. Right, two: the one that waited brings the record, and the next "
             "one commits it.",
-            """
-            quiet produce 1 m2
-            fetch 2
-            quiet fetch 2
-            quiet fetch 2
-            """,
-            """
-            produce 1 m2
-            quiet fetch 2 wait
-            quiet time 500
-            """,
+            "quiet produce 1 m2; fetch 2; quiet fetch 2; quiet fetch 2",
+            "produce 1 m2; quiet fetch 2 wait; quiet time 500",
         ),
     ),
     end={
@@ -100,21 +91,14 @@ FOUR_MOMENTS = Lesson(
             "1. A follower fetches",
             "m1 is written with acks=all, and broker 2 fetches twice.",
             "The second fetch, at 1, says that broker 2 has m1. It is the usual case: the HW moves with a fetch.",
-            """
-            produce 1 m1
-            fetch 2
-            fetch 2
-            """,
+            "produce 1 m1; fetch 2; fetch 2",
         ),
         Step(
             "Nobody fetches",
             "Broker 2 dies, and nobody has noticed. m2 is written with acks=all.",
             "The append looks at the HW, too, and finds nothing: broker 2 counts as long as it is in the ISR, and "
             "is at 1 for all that the leader knows.",
-            """
-            crash 2
-            produce 1 m2
-            """,
+            "crash 2; produce 1 m2",
         ),
         Step(
             "2. The ISR changes",
@@ -134,32 +118,21 @@ FOUR_MOMENTS = Lesson(
             "Broker 2 returns",
             "Broker 2 starts, catches up, and joins the ISR. Then m4 is written, and broker 2 fetches it.",
             "Broker 2 has m4, which is not committed yet: its next fetch would acknowledge it, and the HW would move.",
-            """
-            start 2
-            settle
-            produce 1 m4
-            fetch 2
-            """,
+            "start 2; settle; produce 1 m4; fetch 2",
         ),
         Step(
             "4. Becoming the leader",
             "Broker 1 dies before that fetch. Broker 2 is in the ISR and leads.",
             "A new leader begins with its own HW and looks at once: alone in the ISR, it commits all that it has. "
             "m4 is committed, although its producer was never told.",
-            """
-            crash 1
-            fence 1
-            """,
+            "crash 1; fence 1",
         ),
         Step(
             "Both again",
             "Broker 1 returns and catches up.",
             "Both logs are equal. A producer that sends m4 again, because it heard nothing, writes it twice, unless "
             "it is idempotent: see idempotent-producer.",
-            """
-            start 1
-            settle
-            """,
+            "start 1; settle",
         ),
     ),
     end={
@@ -203,11 +176,7 @@ PURGATORY = Lesson(
             "A consumer waits again, a follower waits for records at 0, and a producer sends m1 with acks=all.",
             "The append is what the follower waits for, so it is answered in the same step. Now m1 waits for HW 1, "
             "and the consumer for records below the HW.",
-            """
-            read 1 from=0 wait=500
-            fetch 2 wait
-            produce 1 m1
-            """,
+            "read 1 from=0 wait=500; fetch 2 wait; produce 1 m1",
         ),
         Step(
             "One fetch answers two",
@@ -227,10 +196,7 @@ PURGATORY = Lesson(
             "Nobody fetches",
             "m2 is sent with acks=all and a time-out of 1,500 ms. The follower does not fetch.",
             "m2 is in the leader's log, and its producer waits for the answer.",
-            """
-            produce 1 m2 timeout=1500
-            time 1000
-            """,
+            "produce 1 m2 timeout=1500; time 1000",
         ),
         Step(
             "REQUEST_TIMED_OUT",
@@ -243,11 +209,7 @@ PURGATORY = Lesson(
             "The follower fetches again.",
             "m2 is committed after its producer was told an error. A producer that sends it again writes it twice, "
             "unless it is idempotent: see idempotent-producer.",
-            """
-            fetch 2
-            fetch 2
-            fetch 2
-            """,
+            "fetch 2; fetch 2; fetch 2",
         ),
     ),
     end={
@@ -277,20 +239,13 @@ SLOW_FOLLOWER = Lesson(
             "All in sync",
             "m1 is written, and both followers have it.",
             "The ISR are the replicas that the high watermark waits for.",
-            """
-            quiet produce 1 m1
-            settle
-            """,
+            "quiet produce 1 m1; settle",
         ),
         Step(
             "Broker 3 is slow",
             "m2 is written. Broker 2 fetches it, broker 3 does not.",
             "Two of three have m2, and it is not committed: no majority counts here, but every member of the ISR.",
-            """
-            produce 1 m2
-            fetch 2
-            fetch 2
-            """,
+            "produce 1 m2; fetch 2; fetch 2",
         ),
         Step(
             "10 seconds, and the next look",
@@ -298,11 +253,7 @@ SLOW_FOLLOWER = Lesson(
             "leader looks.",
             "The leader asks the controller for an ISR without broker 3 (1,2?). The HW still waits: until the "
             "controller agrees it may elect broker 3, which lacks m2.",
-            """
-            time 10000
-            quiet fetch 2
-            time 5000
-            """,
+            "time 10000; quiet fetch 2; time 5000",
         ),
         Step(
             "The controller agrees",
@@ -314,30 +265,20 @@ SLOW_FOLLOWER = Lesson(
             "Without it",
             "m3 is written; broker 2 fetches it.",
             "The HW does not wait for broker 3 any more.",
-            """
-            produce 1 m3
-            fetch 2
-            fetch 2
-            """,
+            "produce 1 m3; fetch 2; fetch 2",
         ),
         Step(
             "Broker 3 fetches",
             "Broker 3 is back at work: it fetches from 1, then from 3.",
             "It has all below the HW now, so the leader asks for an ISR with it. From here on the HW waits for it "
             "again, even before the answer.",
-            """
-            fetch 3
-            fetch 3
-            """,
+            "fetch 3; fetch 3",
         ),
         Step(
             "In sync again",
             "The controller confirms, and everybody catches up.",
             "Leaving takes one to one and a half lag times, coming back one fetch at the HW.",
-            """
-            controller
-            settle
-            """,
+            "controller; settle",
         ),
     ),
     end={

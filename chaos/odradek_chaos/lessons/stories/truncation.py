@@ -51,13 +51,7 @@ LOST_WRITE = Lesson(
             "consumer reads it.",
             "Below the high watermark (HW) a record is on every in-sync replica, and consumers may see it. The log end "
             "offset (LEO) is where the next record goes.",
-            """
-            produce 1 m1
-            settle
-            quiet checkpoint 1
-            quiet checkpoint 2
-            read 1 from=0
-            """,
+            "produce 1 m1; settle; quiet checkpoint 1; quiet checkpoint 2; read 1 from=0",
         ),
         Step(
             "A second record",
@@ -77,10 +71,7 @@ LOST_WRITE = Lesson(
             "broker 2 is lost.",
             "Broker 2 has m2 and has not heard that it is committed: its HW is one round behind. This lag is "
             "normal, and the loss depends on it.",
-            """
-            fetch 2 lose=reply
-            read 1 from=1
-            """,
+            "fetch 2 lose=reply; read 1 from=1",
         ),
         Step(
             "A restart",
@@ -88,11 +79,7 @@ LOST_WRITE = Lesson(
             "it keeps its place in the ISR, as brokers did then.",
             "The old rule: who becomes a follower cuts its log at its own HW. Today's: cut nothing before the "
             "leader has said where your log parts from its own.",
-            """
-            checkpoint 1
-            crash 2
-            start 2 keep
-            """,
+            "checkpoint 1; crash 2; start 2 keep",
         ),
         Step(
             "Fail-over",
@@ -100,11 +87,7 @@ LOST_WRITE = Lesson(
             "goes on at 2.",
             "Left, nobody alive has m2 any more: an acknowledged record is lost, and the consumer's position lies "
             "beyond the end of the log.",
-            """
-            crash 1
-            fence 1
-            read 2 from=2
-            """,
+            "crash 1; fence 1; read 2 from=2",
         ),
         Step(
             "Life goes on",
@@ -117,11 +100,7 @@ LOST_WRITE = Lesson(
             "Broker 1 starts with its own log and its own HW of 2, fetches what is missing, and joins the ISR.",
             "Left, it cuts at 2, which is nothing, and then nobody ever compares offset 1: two truths for one offset. "
             "Right, the logs are equal.",
-            """
-            start 1
-            fetch 1
-            settle
-            """,
+            "start 1; fetch 1; settle",
         ),
     ),
     cause=_cause_of_lost_write,
@@ -174,14 +153,7 @@ DIVERGENCE = Lesson(
             "watermark to its file.",
             "Kafka does not flush before it acknowledges: replicas protect each other, as long as they do not fail "
             "together.",
-            """
-            produce 1 m1
-            settle
-            quiet flush 1
-            quiet flush 2
-            quiet checkpoint 1
-            quiet checkpoint 2
-            """,
+            "produce 1 m1; settle; quiet flush 1; quiet flush 2; quiet checkpoint 1; quiet checkpoint 2",
         ),
         Step(
             "Half flushed",
@@ -189,23 +161,14 @@ DIVERGENCE = Lesson(
             "high watermark of 2.",
             "acks=1 promises nothing against a power loss. (With acks=all m2 would be lost as well, in both worlds: "
             "only a flush before the answer helps against that.)",
-            """
-            produce 1 m2 acks=1
-            settle
-            flush 1
-            checkpoint 1
-            """,
+            "produce 1 m2 acks=1; settle; flush 1; checkpoint 1",
         ),
         Step(
             "Power fails",
             "Both machines lose power; what was not flushed is gone. The controller fences broker 1 first, so broker 2 "
             "is the last member of the ISR.",
             "The disks tell two stories now, and the one with less is to lead.",
-            """
-            crash 1,2 power
-            quiet fence 1
-            quiet fence 2
-            """,
+            "crash 1,2 power; quiet fence 1; quiet fence 2",
         ),
         Step(
             "The shorter log returns",
@@ -224,21 +187,14 @@ DIVERGENCE = Lesson(
             "Broker 1 starts with m1 and m2, becomes a follower, and fetches for the first time.",
             "Left, its HW is its end: nothing to cut, and 2 is in the leader's range. Right, it names its newest epoch "
             "and hears where that ended.",
-            """
-            start 1
-            fetch 1
-            """,
+            "start 1; fetch 1",
         ),
         Step(
             "In sync",
             "Broker 1 catches up and joins the ISR. The producer writes m4, and both brokers append it.",
             "Left, both logs end at 3, both HWs are 3, and offset 1 depends on whom you ask. No later fetch will ever "
             "look below.",
-            """
-            settle
-            produce 2 m4
-            settle
-            """,
+            "settle; produce 2 m4; settle",
         ),
     ),
     cause=_cause_of_divergence,
@@ -286,56 +242,33 @@ OFFSETS_GO_BACKWARDS = Lesson(
             "Calm",
             "A producer writes r0 and r1 with acks=all. Both brokers have them, flushed.",
             "Each record is a batch of its own so far.",
-            """
-            quiet produce 1 r0 r1
-            settle
-            quiet flush 1
-            quiet flush 2
-            quiet checkpoint 1
-            quiet checkpoint 2
-            """,
+            "quiet produce 1 r0 r1; settle; quiet flush 1; quiet flush 2; quiet checkpoint 1; quiet checkpoint 2",
         ),
         Step(
             "Half flushed",
             "The producer writes r2 and r3 with acks=1, and broker 2 copies them. Only broker 1 flushes.",
             "As in the divergence: what acks=1 loses in a power loss was never promised.",
-            """
-            quiet produce 1 r2 r3 acks=1
-            settle
-            flush 1
-            checkpoint 1
-            """,
+            "quiet produce 1 r2 r3 acks=1; settle; flush 1; checkpoint 1",
         ),
         Step(
             "Power fails",
             "Both machines lose power. Broker 2 comes back first, with r0 and r1, and leads.",
             "Offsets 2 and 3 are free again, as far as the new leader knows.",
-            """
-            crash 1,2 power
-            quiet fence 1
-            quiet fence 2
-            start 2
-            """,
+            "crash 1,2 power; quiet fence 1; quiet fence 2; start 2",
         ),
         Step(
             "Larger batches",
             "The producer writes s2 alone, then s3 and s4 in one batch.",
             "A batch is stored and sent as it came. The one of 3 and 4 spans offset 4, where the log on the disk of "
             "broker 1 ends.",
-            """
-            quiet produce 2 s2
-            quiet produce 2 s3+s4
-            """,
+            "quiet produce 2 s2; quiet produce 2 s3+s4",
         ),
         Step(
             "The longer log returns",
             "Broker 1 starts with r0 to r3 and fetches at the end of its log, or learns that it must not.",
             "Left, offset 4 lies in the middle of a batch, and the leader sends the whole of it: the follower compares "
             "only the last offset with its end.",
-            """
-            start 1
-            fetch 1
-            """,
+            "start 1; fetch 1",
         ),
         Step(
             "In sync",
@@ -387,63 +320,38 @@ FAST_LEADER_CHANGE = Lesson(
             "and records are written with acks=1.",
             "Unclean elections lose records, in every protocol; that is their price. The replicas must agree all the "
             "same.",
-            """
-            produce 1 x
-            settle
-            """,
+            "produce 1 x; settle",
         ),
         Step(
             "Epoch 1: broker 2",
             "Broker 1 dies, broker 2 leads and writes q1.",
             "Offset 1 is q1 in epoch 1.",
-            """
-            crash 1
-            fence 1
-            quiet produce 2 q1 acks=1
-            """,
+            "crash 1; fence 1; quiet produce 2 q1 acks=1",
         ),
         Step(
             "Epoch 2: broker 1",
             "Broker 2 dies, broker 1 comes back, is elected uncleanly, and writes p1, p2, p3.",
             "Offset 1 is p1 in epoch 2, and broker 1 has never heard of epoch 1.",
-            """
-            crash 2
-            quiet start 1
-            unclean 1
-            quiet produce 1 p1 p2 p3 acks=1
-            """,
+            "crash 2; quiet start 1; unclean 1; quiet produce 1 p1 p2 p3 acks=1",
         ),
         Step(
             "Epoch 3: broker 2",
             "Again the other way round: broker 2 leads and writes q2.",
             "Neither broker has seen the epochs of the other: 1 and 3 here, 2 there.",
-            """
-            crash 1
-            quiet start 2
-            unclean 2
-            quiet produce 2 q2 acks=1
-            """,
+            "crash 1; quiet start 2; unclean 2; quiet produce 2 q2 acks=1",
         ),
         Step(
             "Epoch 4: broker 1",
             "And again: broker 1 leads and writes p4.",
             "After x the two logs have nothing in common.",
-            """
-            crash 2
-            quiet start 1
-            unclean 1
-            quiet produce 1 p4 acks=1
-            """,
+            "crash 2; quiet start 1; unclean 1; quiet produce 1 p4 acks=1",
         ),
         Step(
             "Broker 2 returns",
             "It becomes a follower with x, q1, q2, its newest epoch is 3, and it asks its leader.",
             "Left, the answer is an offset alone, 4, beyond the end of the asker's log: nothing is cut. Right, the "
             "answer names the epoch, too.",
-            """
-            start 2
-            fetch 2
-            """,
+            "start 2; fetch 2",
         ),
         Step(
             "It asks again",

@@ -20,10 +20,7 @@ ACKS = Lesson(
             "Calm",
             "m1 is written with acks=all, and both brokers have it.",
             "With acks=all the producer waits for the high watermark; below it a record is on every in-sync replica.",
-            """
-            produce 1 m1
-            settle
-            """,
+            "produce 1 m1; settle",
         ),
         Step(
             "The same record, two promises",
@@ -38,10 +35,7 @@ ACKS = Lesson(
             "Broker 1 dies before broker 2 has fetched. Broker 2 is in the ISR and leads: a clean election.",
             "Left, an acknowledged record is gone. Right, m2 is gone, too, but nobody was promised anything: the "
             "producer got no answer, and knows that it has to send again.",
-            """
-            crash 1
-            fence 1
-            """,
+            "crash 1; fence 1",
         ),
         Step(
             "The producer goes on",
@@ -55,11 +49,7 @@ ACKS = Lesson(
             "Broker 1 is back, and follows. A producer with old metadata still sends m4 to it, with acks=0.",
             "Broker 1 does not lead, so it drops m4. With acks=0 there is no answer that could say so. (Kafka's broker "
             "closes the connection, so that the client asks who leads.)",
-            """
-            quiet start 1
-            quiet settle
-            produce 1 m4 acks=0
-            """,
+            "quiet start 1; quiet settle; produce 1 m4 acks=0",
         ),
         Step(
             "In the end",
@@ -98,19 +88,13 @@ MIN_INSYNC_REPLICAS = Lesson(
             "Calm",
             "m1 is written with acks=all, and both brokers have it.",
             "Two in sync: both worlds are content.",
-            """
-            produce 1 m1
-            settle
-            """,
+            "produce 1 m1; settle",
         ),
         Step(
             "After the append",
             "Broker 2 dies, and nobody has noticed. m2 is sent with acks=all.",
             "The ISR is 1,2, so both worlds take m2 and wait for broker 2.",
-            """
-            crash 2
-            produce 1 m2 timeout=20000
-            """,
+            "crash 2; produce 1 m2 timeout=20000",
         ),
         Step(
             "The ISR shrinks",
@@ -138,23 +122,13 @@ MIN_INSYNC_REPLICAS = Lesson(
             "Broker 1's machine is gone. Broker 2 comes back, and an administrator lets it lead (an unclean election).",
             "Left, m2 and m3 are lost, both acknowledged. Right, nothing that was acknowledged is lost; m1 can be read "
             "when two are in sync again. (In epoch 1 nobody led.)",
-            """
-            crash 1 power
-            quiet fence 1
-            quiet start 2
-            unclean 2
-            """,
+            "crash 1 power; quiet fence 1; quiet start 2; unclean 2",
         ),
         Step(
             "In the end",
             "Broker 1 is back with an empty disk, and copies what broker 2 has. m4 is written.",
             "The logs agree in both worlds. Only the producers can tell the difference.",
-            """
-            quiet start 1
-            settle
-            produce 2 m4
-            settle
-            """,
+            "quiet start 1; settle; produce 2 m4; settle",
         ),
     ),
     end={
@@ -182,60 +156,30 @@ IDEMPOTENT_PRODUCER = Lesson(
             "Calm",
             "m1 is written with acks=all, and both brokers have it.",
             "Right, the batch carries a producer id, its epoch, and the sequence number 0.",
-            """
-            produce 1 m1
-            settle
-            """,
-            """
-            produce 1 m1 producer=7 epoch=0 sequence=0
-            settle
-            """,
+            "produce 1 m1; settle",
+            "produce 1 m1 producer=7 epoch=0 sequence=0; settle",
         ),
         Step(
             "The answer is lost",
             "m2 is written and committed. The connection breaks, and the answer with it.",
             "The producer cannot tell a lost answer from a lost record. It has to send again, or m2 may be missing.",
-            """
-            produce 1 m2 lose=answer
-            quiet fetch 2
-            fetch 2
-            """,
-            """
-            produce 1 m2 producer=7 epoch=0 sequence=1 lose=answer
-            quiet fetch 2
-            fetch 2
-            """,
+            "produce 1 m2 lose=answer; quiet fetch 2; fetch 2",
+            "produce 1 m2 producer=7 epoch=0 sequence=1 lose=answer; quiet fetch 2; fetch 2",
         ),
         Step(
             "Once more",
             "The producer sends m2 again.",
             "Left, it is a new record for the leader: m2 is there twice. Right, the leader has sequence 1 of this "
             "producer already; it writes nothing, and answers with the offset of the first one.",
-            """
-            produce 1 m2
-            settle
-            """,
-            """
-            produce 1 m2 producer=7 epoch=0 sequence=1
-            settle
-            """,
+            "produce 1 m2; settle",
+            "produce 1 m2 producer=7 epoch=0 sequence=1; settle",
         ),
         Step(
             "Another leader",
             "m3 is committed, its answer is lost as well, and then broker 1 dies. Broker 2 leads.",
             "The producer will send m3 again: to a broker that it never spoke to.",
-            """
-            produce 1 m3 lose=answer
-            settle
-            crash 1
-            fence 1
-            """,
-            """
-            produce 1 m3 producer=7 epoch=0 sequence=2 lose=answer
-            settle
-            crash 1
-            fence 1
-            """,
+            "produce 1 m3 lose=answer; settle; crash 1; fence 1",
+            "produce 1 m3 producer=7 epoch=0 sequence=2 lose=answer; settle; crash 1; fence 1",
         ),
         Step(
             "It knows, too",
@@ -250,10 +194,7 @@ IDEMPOTENT_PRODUCER = Lesson(
             "Broker 1 returns, and catches up.",
             "Both worlds keep every record, and their replicas agree. Left, two are there twice, and the auditor "
             "finds nothing wrong: without idempotence nobody promised more.",
-            """
-            quiet start 1
-            settle
-            """,
+            "quiet start 1; settle",
         ),
     ),
     end={
