@@ -25,6 +25,7 @@ def test_a_seed_runs_twice_in_the_same_way() -> None:
     assert first.trace_hash == second.trace_hash
     assert first.faults == second.faults != {}
     assert [moment.line() for moment in first.timeline.moments] == [moment.line() for moment in second.timeline.moments]
+    assert run_seed(1, OPTIONS).trace_hash != first.trace_hash
 
 
 def test_hash_seeds_leave_no_trace() -> None:
