@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
@@ -10,11 +9,8 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_chaos.worlds.simulated.faults.disks import DiskFull
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import liveness as recovery
-from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     WAYS_TO_BREAK,
     break_one_for_ever,
@@ -25,7 +21,8 @@ from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import World
-from odradek_proto.values import replace
+
+from tests.simulation.worlds import new_world, play
 
 TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
 ENDS_MS = 400  # of faults that began before
@@ -51,28 +48,13 @@ def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool, bool]:
     return machine.is_running, machine.is_paused, hears.pop(), heard.pop(), asked.pop()
 
 
-async def begin(world: World) -> None:
-    observers = observe(world)
-    world.cluster.start_all()
-    await Load(world, observers).create_topic()
-    await virtual_sleep(1)
-
-
-async def end(world: World) -> None:
-    for machine in (*world.cluster.machines.values(), *world.cluster.clients):
-        machine.kill()
-    await virtual_sleep(0.001)
-
-
 @pytest.mark.parametrize("way", WAYS_TO_BREAK)
 def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
     """Cuts, pauses and kills that began earlier end during the phase; the broken machine stays as it is."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
 
-    async def story() -> None:
-        await begin(world)
-        rng = loop.fork_rng("test")
+    async def story(load: Load) -> None:
+        rng = world.loop.fork_rng("test")
         if way == "dead":
             await QuorumLoss(world, rng, 1).act({"brokers": TWO, "down_ms": ENDS_MS})
         elif way == "frozen":
@@ -94,20 +76,15 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         assert full == [broken] * (way == "full")
         world.heal()
         assert state_of(world, broken) == (True, False, False, False, False)
-        await end(world)
 
-    loop.run(story(), limit_s=60)
-    loop.close()
-    assert not world.findings.found
+    play(world, story)
 
 
 def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that hears no majority goes on fencing; what it decided holds when it is heard again."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
 
-    async def story() -> None:
-        await begin(world)
+    async def story(load: Load) -> None:
         monkeypatch.setattr(recovery, "undecided", lambda state, cluster: 1)
         assert break_one_for_ever(world, "frozen") == 0
         monkeypatch.undo()
@@ -121,20 +98,15 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
         await virtual_sleep(5)
         assert undecided(world.state, world.cluster) == 0
         assert break_one_for_ever(world, "frozen") > 0
-        await end(world)
 
-    loop.run(story(), limit_s=60)
-    loop.close()
-    assert not world.findings.found
+    play(world, story)
 
 
 def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetched() -> None:
     """It would soon be alone in its ISR, and nobody could take over; any other way to break it is owed all the same."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined", elr="off")))
+    world = new_world(elr="off")
 
-    async def story() -> None:
-        await begin(world)
+    async def story(load: Load) -> None:
         roles = [replica.role for each in world.cluster.machines for replica in world.cluster.hosted(each).values()]
         for role in roles:
             if isinstance(role, LeaderPartition):
@@ -142,11 +114,8 @@ def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetche
                     remote.log_end_offset = -1  # as when an epoch has just begun
         assert break_one_for_ever(world, "unreachable") == 0
         assert break_one_for_ever(world, "cut") > 0
-        await end(world)
 
-    loop.run(story(), limit_s=60)
-    loop.close()
-    assert not world.findings.found
+    play(world, story)
 
 
 @pytest.mark.parametrize("elr", ["off", "on"])
@@ -155,13 +124,10 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
     elr: str, is_elected: bool
 ) -> None:
     """Nobody ever fetches from it, so it is alone after the lag time; only eligible leader replicas may take over."""
-    loop = SimLoop(1)
-    plan = expand(loop.fork_rng("plan"), Options(shape="combined", elr=elr, chance="none"))
-    lag = replace(plan.settings, replica_lag_time_max_ms=800, broker_session_timeout_ms=2_500)
-    world = World(loop, dataclasses.replace(plan, settings=lag))
+    lag = {"replica_lag_time_max_ms": 800, "broker_session_timeout_ms": 2_500}
+    world = new_world(settings=lag, elr=elr, chance="none")
 
-    async def story() -> None:
-        await begin(world)
+    async def story(load: Load) -> None:
         broken = break_one_for_ever(world, "unreachable")
         assert broken
         if is_elected:
@@ -175,11 +141,8 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
         unowed = elected_unheard(world, broken)
         assert bool(unowed) is (is_elected and elr == "off")
         assert not unhealthy_without(world, broken, unowed)
-        await end(world)
 
-    loop.run(story(), limit_s=60)
-    loop.close()
-    assert not world.findings.found
+    play(world, story)
 
 
 @pytest.mark.slow

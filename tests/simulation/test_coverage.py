@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
-from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.run.expansion import expand
-from odradek_chaos.worlds.simulated.world.world import World
+
+from tests.simulation.worlds import new_world
 
 
 @pytest.mark.parametrize(
@@ -32,8 +30,7 @@ from odradek_chaos.worlds.simulated.world.world import World
 )
 def test_an_event_counts_for_what_its_branch_says(event: str, facts: dict[str, Any], reached: set[str]) -> None:
     """A last member that nobody lets lead is no leader that was the whole ISR."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
     BranchCoverage(world.state, world.buggify.reached).on_event(TimelineEvent(0, 1, event, "t-0", facts))
-    loop.close()
+    world.loop.close()
     assert {*world.buggify.branches} == reached

@@ -10,11 +10,10 @@ from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import SECTOR
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.run.expansion import expand
-from odradek_chaos.worlds.simulated.world.world import TOPIC, World
+from odradek_chaos.worlds.simulated.world.world import TOPIC
 from odradek_proto.transport.ports import File
+
+from tests.simulation.worlds import new_world
 
 SEGMENT = f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000000.log"
 INDEX = f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000000.index"
@@ -27,10 +26,9 @@ class Bench:
     """A world in which nobody runs, and the files of its first broker."""
 
     def __init__(self) -> None:
-        loop = SimLoop(1)
-        self.world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+        self.world = new_world()
         self.disk = self.world.cluster.machines[1].disk
-        self.files = SimFiles(self.disk, loop, loop.fork_rng("files"))
+        self.files = SimFiles(self.disk, self.world.loop, self.world.loop.fork_rng("files"))
         self.files.makedirs(f"{LOG_DIRECTORY}/{TOPIC}-0")
 
     def write(self, path: str, content: bytes, *, offset: int = 0, flush: bool = True) -> None:

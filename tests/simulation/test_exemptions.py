@@ -13,15 +13,15 @@ from odradek_broker.core.quorum.elections import Elections
 from odradek_chaos.worlds.simulated.cluster.cluster import Crash
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run import load as load_module
-from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
+
+from tests.simulation.worlds import new_world
 
 SOUND, FULL = 1, 2
 DISK_FULL = {"broker": FULL, "left_bytes": 0, "full_ms": 100}
@@ -29,11 +29,6 @@ NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 BROKEN, PLANTED = AssertionError("a broken assertion"), ValueError("no disk raises this")
 FAILED = RuntimeError("the log directory failed")
 FAILED.__cause__ = NO_ROOM
-
-
-def new_world() -> World:
-    loop = SimLoop(1)
-    return World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
 
 
 def checks_of(world: World) -> list[str]:

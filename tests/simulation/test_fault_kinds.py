@@ -13,12 +13,13 @@ from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, TABLE, fami
 from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.damage import Damage
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.buggify import POINTS
 from odradek_chaos.worlds.simulated.plan.options import Expectations, Options
-from odradek_chaos.worlds.simulated.run.expansion import expand, expectations_of
+from odradek_chaos.worlds.simulated.run.expansion import expectations_of
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
+
+from tests.simulation.worlds import new_world
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 2_000
@@ -95,19 +96,18 @@ def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> 
 )
 def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check: str) -> None:
     """Nobody reads an old producer snapshot, or a part of an index, and so mends it. All else and all others count."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
     disk = world.cluster.machines[1].disk
-    files = SimFiles(disk, loop, loop.fork_rng("files"))
+    files = SimFiles(disk, world.loop, world.loop.fork_rng("files"))
     files.makedirs(f"{LOG_DIRECTORY}/{TOPIC}-0")
     files.open(f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000007{ending}", create=True).pwritev([b"content"], 0)
-    nemesis = CLASSES["flip-index"](world, loop.fork_rng("nemesis"), 1_000)
+    nemesis = CLASSES["flip-index"](world, world.loop.fork_rng("nemesis"), 1_000)
     assert isinstance(nemesis, Damage)
     nemesis.damage(disk, 1, nemesis.places())
     for each in ("audit-file-corrupt", "audit-index-unsound"):
         for broker_id in (1, 2):
             world.findings.report(each, "found by the audit", broker_id)
-    loop.close()
+    world.loop.close()
     assert {(finding.check, finding.broker_id) for finding in world.findings.found} == {
         (each, broker_id)
         for each in ("audit-file-corrupt", "audit-index-unsound")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
-from collections.abc import Awaitable, Callable
 
 import pytest
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.world import World
-from odradek_proto.values import replace
+
+from tests.simulation.worlds import new_world, play
 
 SESSION_MS, HEARTBEAT_MS = 1_000, 200
 BOUND_S = (1.25 * SESSION_MS + HEARTBEAT_MS + 100) / 1000  # found out, told, committed
@@ -22,35 +17,19 @@ FETCH_MS = 600  # controller.quorum.fetch.timeout.ms
 ELECTION_S = (3 * FETCH_MS + 2 * HEARTBEAT_MS) / 1000  # another controller, and it has heard both
 
 
-def play(seed: int, story: Callable[[World, Load], Awaitable[None]]) -> World:
-    """Three brokers and a writer; preferred leaders are restored every second."""
-    loop = SimLoop(seed)
-    plan = expand(loop.fork_rng("plan"), Options(chance="none", shape="combined"))
-    settings = replace(
-        plan.settings,
-        broker_session_timeout_ms=SESSION_MS,
-        controller_quorum_fetch_timeout_ms=FETCH_MS,
-        controller_quorum_election_timeout_ms=FETCH_MS // 2,
-        broker_heartbeat_interval_ms=HEARTBEAT_MS,
-        leader_imbalance_check_interval_seconds=1,
+def quick_world() -> World:
+    """Preferred leaders are restored every second."""
+    return new_world(
+        3,
+        {
+            "broker_session_timeout_ms": SESSION_MS,
+            "controller_quorum_fetch_timeout_ms": FETCH_MS,
+            "controller_quorum_election_timeout_ms": FETCH_MS // 2,
+            "broker_heartbeat_interval_ms": HEARTBEAT_MS,
+            "leader_imbalance_check_interval_seconds": 1,
+        },
+        chance="none",
     )
-    world = World(loop, dataclasses.replace(plan, settings=settings))
-
-    async def run() -> None:
-        load = Load(world, observe(world))
-        world.cluster.start_all()
-        await load.create_topic()
-        load.start_writers(None)
-        await virtual_sleep(1)
-        await story(world, load)
-        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
-            machine.kill()
-        await virtual_sleep(0.001)
-
-    loop.run(run(), limit_s=60)
-    loop.close()
-    assert not world.findings.found
-    return world
 
 
 def leaders(world: World) -> list[int]:
@@ -67,7 +46,11 @@ def epochs(world: World) -> list[int]:
 def test_leaderships_move_in_bounded_time_stay_there_and_come_back(leads_the_quorum: bool) -> None:
     """Whoever is unreachable leads nothing after the bound, is in the ISR all the same, and leads again afterwards."""
 
-    async def story(world: World, load: Load) -> None:
+    world = quick_world()
+
+    async def story(load: Load) -> None:
+        load.start_writers()
+        await virtual_sleep(1)
         before = leaders(world)
         grey = next(each for each in before if (each == world.cluster.controller()) is leads_the_quorum)
         name = world.cluster.machines[grey].name
@@ -86,13 +69,17 @@ def test_leaderships_move_in_bounded_time_stay_there_and_come_back(leads_the_quo
         await virtual_sleep(3)
         assert leaders(world) == before
 
-    play(3, story)
+    play(world, story)
 
 
 def test_a_follower_that_is_cut_off_deposes_nobody() -> None:
     """It reaches no leader, and it alone: the leaders stay."""
 
-    async def story(world: World, load: Load) -> None:
+    world = quick_world()
+
+    async def story(load: Load) -> None:
+        load.start_writers()
+        await virtual_sleep(1)
         before = leaders(world)
         controller = world.cluster.controller()
         cut_off = next(each for each in world.cluster.machines if each != controller)
@@ -103,4 +90,4 @@ def test_a_follower_that_is_cut_off_deposes_nobody() -> None:
         await virtual_sleep(3 * BOUND_S)
         assert leaders(world) == before
 
-    play(3, story)
+    play(world, story)

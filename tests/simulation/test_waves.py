@@ -5,13 +5,14 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
-from odradek_chaos.worlds.simulated.world.world import TOPIC, World
+from odradek_chaos.worlds.simulated.world.world import TOPIC
+
+from tests.simulation.worlds import new_world
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,8 +30,7 @@ def test_a_lull_ends_with_the_next_wave_and_not_before(seed: int) -> None:
 
 def test_nobody_waits_for_a_client_that_died() -> None:
     """What it had in flight would make a silence of every lull that follows; what another one has still does."""
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
     load = Load(world, observe(world))
     load.start_writers()
     for client in ("w1", "w2", "w1"):
@@ -40,7 +40,7 @@ def test_nobody_waits_for_a_client_that_died() -> None:
     load.ledger.error(TOPIC, 0, b"a record", "w1", definite=False)  # the last that is heard of it
     load.ledger.ack(TOPIC, 0, b"a record", "w2", "all", 0)
     assert load.ledger.in_flight == {(TOPIC, 0): 0}
-    loop.close()
+    world.loop.close()
 
 
 def test_a_lull_is_no_silence() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from odradek_audit.inputs.history import ERROR, Event
-from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_chaos.harness.workload import PartitionProgress
 from odradek_chaos.worlds.simulated.checks.state import ReplicaState
@@ -18,11 +15,9 @@ from odradek_chaos.worlds.simulated.cluster.bounds import (
     Waiting,
     queues_beyond_bounds,
 )
-from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script
-from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     ACKNOWLEDGEMENTS_MS,
     EPOCHS_PER_WINDOW,
@@ -37,6 +32,8 @@ from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability, in_words, percentile
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 from odradek_proto.values import replace
+
+from tests.simulation.worlds import new_world
 
 FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
 
@@ -73,8 +70,7 @@ def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided
 
     A controller cut off from the others may have elected, and that shows when it is heard again.
     """
-    loop = SimLoop(1)
-    world = World(loop, expand(loop.fork_rng("plan"), Options(shape="combined")))
+    world = new_world()
     allowed = EPOCHS_PER_WINDOW + len(world.cluster.machines) + undecided
 
     def led_in(epoch: int) -> MetadataImage:
@@ -86,7 +82,7 @@ def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided
     storm = ElectionStorm(world)
     world.state.image = led_in(4 + allowed + more)
     storm.judge()
-    loop.close()
+    world.loop.close()
     assert [finding.check for finding in world.findings.found] == ["election-storm"] * more
 
 
@@ -97,15 +93,13 @@ LEADERLESS, NOT_FULL = replace(LED, leader=-1, isr=(1,)), replace(LED, isr=(1, 2
 
 def liveness_of(committed: int, third: int) -> tuple[World, Load, LivenessCheck]:
     """A world at peace: one partition with so many committed records, and so many of them in its third replica."""
-    loop = SimLoop(1)
-    plan = expand(loop.fork_rng("plan"), Options(partitions=1, shape="combined"))
-    world = World(loop, dataclasses.replace(plan, settings=BrokerSettings(broker_session_timeout_ms=SESSION_MS)))
-    loop.now_us = BEGAN_MS * 1000
+    world = new_world(settings={"broker_session_timeout_ms": SESSION_MS}, partitions=1)
+    world.loop.now_us = BEGAN_MS * 1000
     world.state.history("t-0").committed_end = committed
     for broker_id, end in ((1, committed), (2, committed), (3, third)):
         world.state.replicas[broker_id, "t-0"] = ReplicaState(broker_id, 1, "t-0", 4, end, 0)
     load = Load(world, observe(world))
-    loop.close()
+    world.loop.close()
     return world, load, LivenessCheck(world, load)
 
 
