@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from odradek_chaos.worlds.simulated.crash.explorer import explore
+from odradek_chaos.worlds.simulated.crash.explorer import Explorer
 from odradek_chaos.worlds.simulated.crash.model import (
     EMPTY,
     GARBAGE,
@@ -112,5 +112,5 @@ def test_a_recording_can_be_saved_and_tried_again() -> None:
     driver = told("votes")
     again = load(save(driver.operations))
     assert again == driver.operations
-    first, second = (explore(each, driver.bench, per_point=10) for each in (driver.operations, again))
+    first, second = (Explorer(driver.bench, per_point=10).explore(each) for each in (driver.operations, again))
     assert first == second

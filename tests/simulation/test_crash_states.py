@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from odradek_broker.core.cleaning import Revision, revise
@@ -16,7 +17,7 @@ from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.crash.drivers import BEFORE_ACK, SMALL
-from odradek_chaos.worlds.simulated.crash.explorer import Exploration, explore
+from odradek_chaos.worlds.simulated.crash.explorer import Exploration, Explorer
 from odradek_chaos.worlds.simulated.crash.runs import record_seed
 from odradek_chaos.worlds.simulated.crash.stories import LOG_STORIES, QUORUM_STORIES, told
 from odradek_proto.records import OpenBatch
@@ -30,26 +31,10 @@ SEGMENT_SIZES = unless_torture((200, 700), (150, 200, 250, 300, 400, 500, 600, 7
 MODES = {"default": SMALL, "before-ack": BEFORE_ACK}
 
 
-def lose_power(
-    name: str,
-    mode: str = "default",
-    *,
-    per_point: int,
-    points: int | None = None,
-    inside: float = 0.0,
-    points_inside: int | None = None,
-    wanted: str | None = None,
-) -> Exploration:
-    driver = told(name, MODES[mode])
-    return explore(
-        driver.operations,
-        driver.bench,
-        per_point=per_point,
-        points=points,
-        inside=inside,
-        points_inside=points_inside,
-        wanted=wanted,
-    )
+def lose_power(name: str, settings: LogSettings = SMALL, *, points: int | None = None, **effort: Any) -> Exploration:
+    """Of a story, with as much effort as `Explorer` is told."""
+    driver = told(name, settings)
+    return Explorer(driver.bench, **effort).explore(driver.operations, points)
 
 
 def do_nothing(*_: object) -> None:
@@ -63,7 +48,7 @@ def do_nothing(*_: object) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     """A few disks at many moments of it, and some of them lose power while they are recovered."""
-    result = lose_power(name, mode, per_point=3, points=unless_torture(4, 9), inside=0.05, points_inside=1)
+    result = lose_power(name, MODES[mode], per_point=3, points=unless_torture(4, 9), inside=0.05, points_inside=1)
     assert not result.findings, "\n".join(map(str, result.findings))
     assert result.states > 5
 
@@ -74,9 +59,12 @@ def cut_without_fsync(segment: Segment) -> None:
         segment.file.truncate(segment.size)
 
 
+def segments_of(size: int) -> LogSettings:
+    return LogSettings(segment_bytes=size, index_interval_bytes=0, segment_ms=1 << 60)
+
+
 def undo_cuts(name: str, segment_bytes: int, points: int | None, wanted: str | None = None) -> Exploration:
-    driver = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
-    return explore(driver.operations, driver.bench, per_point=4, points=points, wanted=wanted)
+    return lose_power(name, segments_of(segment_bytes), per_point=4, points=points, wanted=wanted)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +105,7 @@ def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: 
 def test_crashes_of_a_real_run_are_recovered_from() -> None:
     """A broker in a cluster that is killed, stopped, cut off and loses power: some moments of its life."""
     operations, bench = record_seed(2)
-    result = explore(operations, bench, points=25, per_point=5)
+    result = Explorer(bench, per_point=5).explore(operations, 25)
     assert not result.findings, "\n".join(map(str, result.findings))
     assert result.states > 30
 
@@ -127,7 +115,8 @@ def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Segment, "fsync", do_nothing)
     operations, bench = record_seed(2)
     sentence = "was promised"
-    found = [str(each) for each in explore(operations, bench, points=40, per_point=5, wanted=sentence).findings]
+    explored = Explorer(bench, per_point=5, wanted=sentence).explore(operations, 40)
+    found = [str(each) for each in explored.findings]
     assert any(sentence in each for each in found), found
 
 
@@ -167,16 +156,13 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
     total = Exploration()
     points, per_point, recoveries = unless_torture((30, 2, 0.002), (None, 6, 0.0005))
     for name in STORIES:
-        for mode in sorted(MODES):
-            total.add(lose_power(name, mode, per_point=per_point, points=points, inside=recoveries))
-    for segment_bytes in SEGMENT_SIZES:
-        settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60)
-        for name in STORIES:
-            driver = told(name, settings)
-            total.add(explore(driver.operations, driver.bench, seed=segment_bytes, per_point=3, points=6))
+        for settings in MODES.values():
+            lose_power(name, settings, per_point=per_point, points=points, inside=recoveries, result=total)
+        for size in SEGMENT_SIZES:
+            lose_power(name, segments_of(size), seed=size, per_point=3, points=6, result=total)
     for seed in range(100, unless_torture(101, 103)):
         operations, bench = record_seed(seed)
-        total.add(explore(operations, bench, seed=seed, points=60, per_point=8))
+        Explorer(bench, seed=seed, per_point=8, result=total).explore(operations, 60)
     with capsys.disabled():
         print(f"\n{total.states} crash states at {total.points} moments, {total.recoveries} recoveries interrupted")
     assert not total.findings, "\n".join(map(str, total.findings))

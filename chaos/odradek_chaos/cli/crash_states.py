@@ -41,7 +41,7 @@ def crash_states(
 ) -> None:
     """Run a seed with a recorder on one broker's disk, and open what power losses could have left of it."""
     from odradek_chaos.worlds.simulated.crash.checks import Bench
-    from odradek_chaos.worlds.simulated.crash.explorer import INSIDE_SHARE, explore
+    from odradek_chaos.worlds.simulated.crash.explorer import INSIDE_SHARE, Explorer
     from odradek_chaos.worlds.simulated.crash.runs import record_seed
     from odradek_chaos.worlds.simulated.disk import recording
 
@@ -53,7 +53,8 @@ def crash_states(
             operations, bench = record_seed(seed, broker_id=broker)
         if save is not None:
             save.write_bytes(recording.save(operations))
-        found = explore(operations, bench, seed=seed, points=points, per_point=per_point, inside=INSIDE_SHARE)
+        explorer = Explorer(bench, seed=seed, per_point=per_point, inside=INSIDE_SHARE)
+        found = explorer.explore(operations, points)
     lines = [
         *map(str, found.findings),
         f"seed {seed}: {len(operations)} operations on the disk of b{broker}; {found.states} crash states tried at "

@@ -43,48 +43,35 @@ class Exploration:
     """What was tried. Equal disks with equal promises count once."""
 
     points: int = 0
-    built: int = 0
     states: int = 0
     recoveries: int = 0  # that were interrupted, too
     findings: list[CrashFinding] = field(default_factory=list)
 
-    def add(self, other: Exploration) -> None:
-        self.points += other.points
-        self.built += other.built
-        self.states += other.states
-        self.recoveries += other.recoveries
-        self.findings += other.findings
 
-
+@dataclass(slots=True)
 class Explorer:
-    """Tries the states of one recording after the other; what it finds is in `result`."""
+    """Tries the states of recordings, one after the other; what it finds is in `result`.
 
-    def __init__(
-        self,
-        bench: Bench,
-        *,
-        seed: int = 0,
-        per_point: int = 100,
-        inside: float = 0.0,
-        points_inside: int | None = None,
-        wanted: str | None = None,
-    ) -> None:
-        """`per_point` bounds the states of one moment, about. Of a share `inside` of all states the recovery is
-        recorded, too, and loses power at each of its own moments, or at `points_inside` of them. A finding that says
-        `wanted` is the last one.
-        """
-        self.result = Exploration()
-        self._bench = bench
-        self._rng = random.Random(seed)
-        self._per_point = per_point
-        self._inside = inside
-        self._points_inside = points_inside
-        self._wanted = wanted
+    Of a share `inside` of all states the recovery is recorded, too, and loses power at each of its own moments, or at
+    `points_inside` of them.
+    """
+
+    bench: Bench
+    seed: int = 0
+    per_point: int = 100  # states of one moment, about
+    inside: float = 0.0
+    points_inside: int | None = None
+    wanted: str | None = None  # a finding that says this is the last one
+    result: Exploration = field(default_factory=Exploration)
+    _rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
 
     def explore(self, operations: Sequence[Operation], points: int | None = None) -> Exploration:
         """Lose power after every operation, or after so many that chance picks. Ends early when there are findings."""
-        promises = DurabilityModel(operations, self._bench.root)
-        self._run(operations, self._moments(operations, points), promises, self._per_point, self._inside)
+        promises = DurabilityModel(operations, self.bench.root)
+        self._run(operations, self._moments(operations, points), promises, self.per_point, self.inside)
         return self.result
 
     def _moments(self, operations: Sequence[Operation], points: int | None) -> set[int]:
@@ -110,13 +97,12 @@ class Explorer:
             owed = promises.owed_at(index)
             result.points += 1
             for state in crash_states(model, self._rng, per_point):
-                result.built += 1
                 key = hash((state.tree(), owed.index))
                 if key in seen:
                     continue
                 seen.add(key)
                 result.states += 1
-                for sentence in judge(state, promises, owed, index, self._bench):
+                for sentence in judge(state, promises, owed, index, self.bench):
                     what = _describe(operation)
                     result.findings.append(CrashFinding(index, what, last_mark, state.describe(), sentence))
                 if len(result.findings) >= FINDINGS_KEPT or self._is_found():
@@ -125,37 +111,19 @@ class Explorer:
                     self._recover_and_crash(state, promises, owed)
 
     def _is_found(self) -> bool:
-        wanted = self._wanted
+        wanted = self.wanted
         return wanted is not None and any(wanted in finding.sentence for finding in self.result.findings)
 
     def _recover_and_crash(self, state: CrashState, promises: DurabilityModel, owed: Owed) -> None:
         """The power goes once more while everything is opened."""
         disk = state.disk()
         disk.recorder = Recorder(disk.root)
-        open_everything(SimFiles(disk, LOOP, random.Random(0)), self._bench)
+        open_everything(SimFiles(disk, LOOP, random.Random(0)), self.bench)
         operations = disk.recorder.operations
-        inner = DurabilityModel(operations, self._bench.root)
+        inner = DurabilityModel(operations, self.bench.root)
         inner.go_on(owed, written_by_name(state, promises))
         self.result.recoveries += 1
-        self._run(operations, self._moments(operations, self._points_inside), inner, INSIDE_PER_POINT, 0.0)
-
-
-def explore(
-    operations: Sequence[Operation],
-    bench: Bench,
-    *,
-    seed: int = 0,
-    per_point: int = 100,
-    points: int | None = None,
-    inside: float = 0.0,
-    points_inside: int | None = None,
-    wanted: str | None = None,
-) -> Exploration:
-    """Lose power at the moments of a recording and open what is left, as `Explorer` says."""
-    explorer = Explorer(
-        bench, seed=seed, per_point=per_point, inside=inside, points_inside=points_inside, wanted=wanted
-    )
-    return explorer.explore(operations, points)
+        self._run(operations, self._moments(operations, self.points_inside), inner, INSIDE_PER_POINT, 0.0)
 
 
 def _describe(operation: Operation) -> str:
