@@ -7,6 +7,7 @@ client it is the other way round. Nothing is changed, delayed or left out. Only 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -24,9 +25,11 @@ from odradek_proto.transport.ports import (
 
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.observe.taps import TAPPED_AT_BROKERS, BrokerTaps, ClientTaps, WireTap
+from odradek_chaos.worlds.simulated.observe.taps import TAPPED_AT_BROKERS, BrokerTaps, ClientTaps
 from odradek_chaos.worlds.simulated.observe.watcher import Watcher
 from odradek_chaos.worlds.simulated.world.world import World
+
+OnMessage = Callable[[bytes], None]
 
 
 class WireTaps:
@@ -122,7 +125,8 @@ class TappedBrokerNetwork(TappedNetwork):
         taps = self._taps
 
         async def tapped(stream: Stream, context: CallContext) -> None:
-            await handler(ServerStream(stream, taps.of(method)), context)
+            tap = taps.of(method)
+            await handler(TappedStream(stream, on_send=tap.answered, on_receive=tap.asked), context)
 
         return tapped
 
@@ -146,45 +150,29 @@ class TappedClientNetwork(TappedNetwork):
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
         stream = await self._network.open(peer, method, timeout_ms)
         tap = self._taps.of(method)
-        return stream if tap is None else ClientStream(stream, tap)
+        return stream if tap is None else TappedStream(stream, on_send=tap.asked, on_receive=tap.answered)
 
 
 class TappedStream:
-    """A stream as it is, and the tap at it."""
+    """A stream as it is; what is sent is shown to a tap before, and what is received as soon as it has come."""
 
-    def __init__(self, stream: Stream, tap: WireTap) -> None:
+    def __init__(self, stream: Stream, *, on_send: OnMessage, on_receive: OnMessage) -> None:
         self._stream = stream
-        self._tap = tap
+        self._on_send = on_send
+        self._on_receive = on_receive
 
     @property
     def peer(self) -> str:
         return self._stream.peer
 
+    async def send(self, message: bytes) -> None:
+        self._on_send(message)
+        await self._stream.send(message)
+
+    async def recv(self) -> bytes:
+        message = await self._stream.recv()
+        self._on_receive(message)
+        return message
+
     def close(self) -> None:
         self._stream.close()
-
-
-class ServerStream(TappedStream):
-    """The end of the broker."""
-
-    async def recv(self) -> bytes:
-        message = await self._stream.recv()
-        self._tap.asked(message)
-        return message
-
-    async def send(self, message: bytes) -> None:
-        self._tap.answered(message)
-        await self._stream.send(message)
-
-
-class ClientStream(TappedStream):
-    """The end of the client."""
-
-    async def send(self, message: bytes) -> None:
-        self._tap.asked(message)
-        await self._stream.send(message)
-
-    async def recv(self) -> bytes:
-        message = await self._stream.recv()
-        self._tap.answered(message)
-        return message
