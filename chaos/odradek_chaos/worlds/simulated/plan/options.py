@@ -9,6 +9,15 @@ from odradek_broker.config.settings import FIELDS, BrokerSettings
 from odradek_broker.core.partition.messages import TruncationMode
 
 OTHER_NAMES = {"truncation_mode": "--truncation", "min_insync_replicas": "--min-isr"}  # in `odradek chaos`
+CHOICES = {  # of options that are words
+    "fsync": ("never", "before-ack"),
+    "acks": ("all", "1", "0"),
+    "chance": ("drawn", "all", "none"),
+    "core": ("drawn", "always", "never"),
+    "metadata_snapshots": ("drawn", "small", "never"),
+    "shape": ("drawn", "combined", "observers", "controllers"),
+    "elr": ("drawn", "on", "off"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +55,10 @@ class Options:
         modes = tuple(mode.value for mode in TruncationMode)
         if self.truncation_mode not in modes:
             raise ValueError(f"no truncation mode is called {self.truncation_mode!r}; there are {', '.join(modes)}")
-        if self.fsync not in ("never", "before-ack"):
-            raise ValueError(f"fsync must be never or before-ack, not {self.fsync!r}")
-        if self.acks not in ("all", "1", "0"):
-            raise ValueError(f"acks must be all, 1 or 0, not {self.acks!r}")
-        if self.chance not in ("drawn", "all", "none"):
-            raise ValueError(f"chance must be drawn, all or none, not {self.chance!r}")
-        if self.core not in ("drawn", "always", "never"):
-            raise ValueError(f"core must be drawn, always or never, not {self.core!r}")
-        if self.metadata_snapshots not in ("drawn", "small", "never"):
-            raise ValueError(f"metadata snapshots must be drawn, small or never, not {self.metadata_snapshots!r}")
-        if self.shape not in ("drawn", "combined", "observers", "controllers"):
-            raise ValueError(f"shape must be drawn, combined, observers or controllers, not {self.shape!r}")
-        if self.elr not in ("drawn", "on", "off"):
-            raise ValueError(f"elr must be drawn, on or off, not {self.elr!r}")
+        for name, choices in CHOICES.items():
+            if (given := getattr(self, name)) not in choices:
+                there = f"{', '.join(choices[:-1])} or {choices[-1]}"
+                raise ValueError(f"{name.replace('_', ' ')} must be {there}, not {given!r}")
 
     def words(self) -> str:
         """For any command of `odradek chaos`: how long there are faults, and what is not as usual."""
