@@ -116,7 +116,6 @@ def isr_member_lags(broken: bool) -> list[Violation]:
 @case(watermarks.DurableOnEveryIsrMember)
 def not_flushed(broken: bool) -> list[Violation]:
     now = everything(LEADER, FOLLOWER)
-    now.flushes_before_ack = True
     files = SimFiles(now.disks[2], SimLoop(1), random.Random(2))
     file = files.open("/log", create=True)
     file.pwritev([bytes(8)], 0)

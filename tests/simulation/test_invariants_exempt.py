@@ -53,7 +53,6 @@ def test_a_leader_that_has_not_heard_who_was_dropped_still_waits_for_him(positio
 def test_what_was_written_anew_over_flushed_bytes_is_not_flushed(cut: bool, found: int) -> None:
     """The file was flushed that far once, with other bytes."""
     now = everything(LEADER, FOLLOWER)
-    now.flushes_before_ack = True
     file = SimFiles(now.disks[2], SimLoop(1), random.Random(2)).open("/log", create=True)
     file.pwritev([b"flushed!"], 0)
     file.fsync()
@@ -67,7 +66,6 @@ def test_what_was_written_anew_over_flushed_bytes_is_not_flushed(cut: bool, foun
 def test_a_disk_that_lies_about_its_flushes_is_not_held_against_the_broker() -> None:
     """Out of contract, and nothing that a broker could see."""
     now = everything(LEADER, FOLLOWER)
-    now.flushes_before_ack = True
     file = SimFiles(now.disks[2], SimLoop(1), random.Random(2)).open("/log", create=True)
     file.pwritev([bytes(8)], 0)
     fill(now, 2, 8, segment=now.disks[2].file("/log"))

@@ -78,7 +78,8 @@ class Invariant:
         return bool(changes & self.looks_at & ~Change.LEADS) and (Change.LEADS in changes or not self.leaders_only)
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        """A replica changed; `before` is None when it has just got its first role in this incarnation."""
+        """A replica changed, in what this invariant looks at; `before` is None when it has just got its first role in
+        this incarnation."""
         yield from ()
 
     def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:

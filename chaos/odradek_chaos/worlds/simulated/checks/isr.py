@@ -115,8 +115,6 @@ class MaximalIsrSuperset(Invariant):
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if not seen.is_leader:
-            return
         if not seen.is_proposing and sorted(seen.maximal_isr) != sorted(seen.isr):
             sentence = f"waits for {list(seen.maximal_isr)} with no proposal on its way, and its ISR is"
             yield seen.broker_id, seen.partition, f"{sentence} {list(seen.isr)}"
@@ -202,9 +200,7 @@ class StrongIsr(Invariant):
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
-            return
-        if before is not None and before.high_watermark == seen.high_watermark:
+        if not now.is_newest(seen) or seen.high_watermark == 0:
             return
         history, registration = now.history(seen.partition), now.registration(seen.partition)
         mine = history.view(seen.broker_id).at(seen.high_watermark - 1)

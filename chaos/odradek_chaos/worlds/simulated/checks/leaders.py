@@ -124,9 +124,8 @@ class LeaderCompleteness(Invariant):
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if not seen.is_leader or not now.is_newest(seen):
-            return
-        if before is not None and before.is_leader and before.leader_epoch == seen.leader_epoch:
+        leads_on = before is not None and before.is_leader and before.leader_epoch == seen.leader_epoch
+        if leads_on or not now.is_newest(seen):
             return
         history = now.history(seen.partition)
         committed = history.committed_end
@@ -181,7 +180,7 @@ class StaleIncarnationNeverCounts(Invariant):
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if before is None or not (seen.is_leader and before.is_leader and before.leader_epoch == seen.leader_epoch):
+        if before is None or not before.is_leader or before.leader_epoch != seen.leader_epoch:
             return
         for broker_id, remote in seen.remotes.items():
             known = before.remotes.get(broker_id)

@@ -30,10 +30,9 @@ class LogMatching(Invariant):
         history = now.history(seen.partition)
         if before is None:
             history.begin(seen.broker_id, now.disks[seen.broker_id])
-        if before is None or before.log_end_offset != seen.log_end_offset:
-            problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset)
-            if problem is not None:
-                yield seen.broker_id, seen.partition, problem
+        problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset)
+        if problem is not None:
+            yield seen.broker_id, seen.partition, problem
 
 
 class CommittedPrefixImmutable(Invariant):
@@ -44,8 +43,6 @@ class CommittedPrefixImmutable(Invariant):
     looks_at = Change.HIGH_WATERMARK
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if before is not None and before.high_watermark == seen.high_watermark:
-            return
         problem = now.history(seen.partition).commit(seen.broker_id, seen.high_watermark)
         if problem is not None:
             yield seen.broker_id, seen.partition, problem
@@ -59,10 +56,8 @@ class ProducerTableEqualsLog(Invariant):
     looks_at = Change.LOG_END
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if seen.producers is None or (before is not None and before.log_end_offset == seen.log_end_offset):
-            return
         view = now.history(seen.partition).view(seen.broker_id)
-        if max(view.end_offset, 0) != seen.log_end_offset:
+        if seen.producers is None or max(view.end_offset, 0) != seen.log_end_offset:
             return
         for producer_id in _producers_of(view, seen.producers, before, seen.log_end_offset):
             replayed = view.producers.get(producer_id)

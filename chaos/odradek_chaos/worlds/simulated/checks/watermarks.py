@@ -39,9 +39,7 @@ class HighWatermarkHeldUnderMinIsr(Invariant):
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not now.holds_under_min_isr or before is None or not before.is_leader:
             return
-        if before.leader_epoch != seen.leader_epoch or seen.high_watermark == before.high_watermark:
-            return
-        if seen.partition_epoch > before.partition_epoch + 1:
+        if before.leader_epoch != seen.leader_epoch or seen.partition_epoch > before.partition_epoch + 1:
             return
         if len(before.isr) < before.min_isr and len(seen.isr) < seen.min_isr:
             rose = f"from {before.high_watermark} to {seen.high_watermark}"
@@ -88,7 +86,7 @@ class HighWatermarkOnEveryIsrMember(Invariant):
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if not seen.is_leader or not now.is_newest(seen):
+        if not now.is_newest(seen):
             return
         if before is not None and (before.high_watermark, before.maximal_isr) == (
             seen.high_watermark,
@@ -138,9 +136,7 @@ class DurableOnEveryIsrMember(Invariant):
     flushed_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
-        if not now.flushes_before_ack or not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
-            return
-        if before is not None and before.high_watermark == seen.high_watermark:
+        if not now.is_newest(seen) or seen.high_watermark == 0:
             return
         history = now.history(seen.partition)
         for member in seen.maximal_isr:
