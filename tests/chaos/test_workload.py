@@ -1,20 +1,56 @@
-"""`odradek chaos write`, told to stop while it ends."""
+"""`odradek chaos write`: how fast it writes, how long, and what it leaves when it is told to stop while it ends."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 from pathlib import Path
 from typing import cast
 
+import pytest
 from odradek import Producer
+from odradek.cli.main import main
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import TELLING
 from odradek_audit.inputs.history import READ_COMMITTED, READ_UNCOMMITTED, read_events
 from odradek_chaos.cli.write import _run
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, Pace, Writer
 from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.ports import Clock
+
+
+class ClockByHand:
+    """It stands at `ms`."""
+
+    ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_partitions_take_turns_at_the_rate_of_all_of_them() -> None:
+    """Four records a second over two partitions; the time in which nobody could write is not made up for."""
+    clock = ClockByHand()
+    pace = Pace(cast(Clock, clock), 4)
+    assert [pace(), pace()] == [250, 500]
+    clock.ms = 1_250
+    assert pace() == 500
+    clock.ms = 61_000
+    assert [pace(), pace()] == [250, 500]
+
+
+@pytest.mark.parametrize("rate", ["1", "100000"])
+def test_a_writer_with_a_time_limit_needs_no_count(
+    rate: str, odradek_bootstrap: str, odradek_topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It ends by itself, and not as one that was interrupted; all that it sent was acknowledged."""
+    words = f"chaos write {odradek_topic} --seconds 0.2 --rate {rate} --json -b {odradek_bootstrap}"
+    assert main(words.split()) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert facts["sent"] == facts["acknowledged"] > 0
+    assert not facts["interrupted"]
 
 
 class ProducerThatIsSlowToClose:
