@@ -9,7 +9,6 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_chaos.worlds.simulated.faults.disks import DiskFull
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
-from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import liveness as recovery
 from odradek_chaos.worlds.simulated.run.liveness import (
     WAYS_TO_BREAK,
@@ -18,7 +17,6 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     unhealthy_without,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
-from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -143,12 +141,3 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
         assert not unhealthy_without(world, broken, unowed)
 
     play(world, story)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_behind_such_an_election() -> None:
-    """Its leader was dead, and the controller did not know it, when the next one became unreachable."""
-    result = run_seed(12011, Options())
-    assert result.faults["core-unreachable"] == 1
-    assert not result.findings, result.report()
-    assert result.compared > 0

@@ -179,16 +179,6 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
     assert checks_of(world) == found
 
 
-@pytest.mark.parametrize(
-    ("seed", "faults_ms"), [(7, 2_000), *(pytest.param(seed, 4_000, marks=pytest.mark.slow) for seed in (1, 6, 9))]
-)
-def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int, faults_ms: int) -> None:
-    """A bit of any file of any broker: the audit sees it, and names the copy."""
-    result = run_seed(seed, Options(faults_ms=faults_ms, nemeses=("flip-any", "new-disk", "kill")))
-    assert result.faults["flip-any"]
-    assert not result.findings, result.report()
-
-
 @pytest.mark.slow
 def test_no_disk_excuses_a_mistake_of_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody may end by what no disk raises, whatever was done to his disk before."""

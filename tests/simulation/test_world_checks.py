@@ -247,11 +247,3 @@ def test_a_run_that_looks_for_one_check_gathers_its_evidence_whatever_the_others
     assert not result.findings
     assert result.read > 0
     assert result.compared > 0
-
-
-@pytest.mark.slow
-def test_a_request_of_kafkas_writer_that_arrives_late_is_not_reordered() -> None:
-    """It lay on a link while another broker led: such a writer is not idempotent, and had no answer to it."""
-    result = run_seed(18050, Options(members=3))
-    assert not result.findings, result.report()
-    assert result.faults["stall"]
