@@ -1,9 +1,10 @@
-"""ACLs as a client says them, and as they go over the wire."""
+"""ACLs as a client says them, and as they go over the wire: the same fields, in the same order."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import astuple
 from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
 from odradek_proto.security.acls import Acl
 from odradek_proto.v1 import admin_messages
@@ -26,27 +27,11 @@ ANY_ACL: Final = AclFilter()
 
 
 def filter_message(wanted: AclFilter) -> admin_messages.AclFilter:
-    return admin_messages.AclFilter(
-        resource_type=wanted.resource_type,
-        resource_name=wanted.resource_name,
-        pattern_type=wanted.pattern_type,
-        principal=wanted.principal,
-        host=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
+    return admin_messages.AclFilter(*astuple(wanted))
 
 
 def binding_message(acl: Acl) -> admin_messages.AclBinding:
-    return admin_messages.AclBinding(
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
+    return admin_messages.AclBinding(*astuple(acl))
 
 
 def acl_from(binding: admin_messages.AclBinding) -> Acl:

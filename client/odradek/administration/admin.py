@@ -37,16 +37,16 @@ from odradek.administration.from_wire import (
     alteration,
     describe_cluster,
     describe_config,
-    describe_quorum_replica,
+    describe_quorum,
     describe_replica,
     describe_topic,
+    described,
     filters_of,
     quotas_of,
     raise_first,
     topic_request,
 )
 from odradek.administration.groups import GroupAdmin
-from odradek.cluster.cluster import METADATA
 from odradek.shared.arguments import as_names, as_number, as_partition
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
 from odradek.shared.errors import (
@@ -126,14 +126,9 @@ class Admin(GroupAdmin):
             validate_only=validate_only,
         )
         answer = await self._change(request, admin_messages.CreateTopicsResponse, timeout)
-        raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
+        raise_first(answer.topics)
         return [
-            CreatedTopic(
-                made.name,
-                topic_id_to_text(made.topic_id) if made.topic_id else "",
-                made.partitions,
-                made.replication_factor,
-            )
+            described(CreatedTopic, made, topic_id=topic_id_to_text(made.topic_id) if made.topic_id else "")
             for made in answer.topics
         ]
 
@@ -141,7 +136,7 @@ class Admin(GroupAdmin):
         """Delete topics. Raises the first topic's error; those without one were deleted."""
         request = admin_messages.DeleteTopicsRequest(topics=as_names(topics), timeout_ms=self._timeout_ms(timeout))
         answer = await self._change(request, admin_messages.DeleteTopicsResponse, timeout)
-        raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
+        raise_first(answer.topics)
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
@@ -159,7 +154,7 @@ class Admin(GroupAdmin):
         if names == []:
             return []
         answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
-        raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
+        raise_first(answer.topics, [topic.topic for topic in answer.topics])
         found = [describe_topic(topic) for topic in answer.topics]
         return found if names is not None else sorted(found, key=lambda topic: topic.name)
 
@@ -207,9 +202,9 @@ class Admin(GroupAdmin):
                 return answer.partitions[0].low_watermark
 
             # Deleting twice up to the same offset is deleting once, so this may be repeated.
-            low_watermarks[partition] = await self._require_running().patiently(
-                f"delete records of {partition}", self._config.default_api_timeout_ms, ask
-            )
+            what = f"delete records of {partition}"
+            running = self._require_running()
+            low_watermarks[partition] = await running.patiently(what, self._config.default_api_timeout_ms, ask)
         return low_watermarks
 
     async def alter_partition_reassignments(
@@ -310,6 +305,8 @@ class Admin(GroupAdmin):
     ) -> None:
         """Set some settings and take others back to their defaults; what is not named stays (KIP-339).
 
+        `alter_configs` is its short name. Unlike Kafka's old call it keeps what is not named.
+
         It holds on every broker as soon as that one has read it, without a restart; levels of loggers on that broker
         until its end. Raises INVALID_CONFIG for a name or a value that cannot be, and changes nothing then.
         """
@@ -326,19 +323,7 @@ class Admin(GroupAdmin):
         else:
             await self._change(request, response, where=resource_name)
 
-    async def alter_configs(
-        self,
-        resource_type: ResourceType,
-        resource_name: str,
-        *,
-        set: Mapping[str, str] | None = None,
-        unset: Sequence[str] = (),
-        validate_only: bool = False,
-    ) -> None:
-        """The short name of `incremental_alter_configs`. Unlike Kafka's old call it keeps what is not named."""
-        await self.incremental_alter_configs(
-            resource_type, resource_name, set=set, unset=unset, validate_only=validate_only
-        )
+    alter_configs = incremental_alter_configs  # its short name: Kafka's old call of it resets what is not named
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -357,16 +342,7 @@ class Admin(GroupAdmin):
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""
         request = admin_messages.DescribeQuorumRequest()
-        answer = await self._ask(request, admin_messages.DescribeQuorumResponse)
-        return QuorumDescription(
-            answer.leader_id,
-            answer.leader_epoch,
-            answer.high_watermark,
-            [describe_quorum_replica(voter) for voter in answer.voters],
-            [describe_quorum_replica(observer) for observer in answer.observers],
-            answer.log_start_offset,
-            answer.snapshot_end_offset,
-        )
+        return describe_quorum(await self._ask(request, admin_messages.DescribeQuorumResponse))
 
     async def describe_replicas(
         self, topics: Iterable[str] = (), *, brokers: Collection[int] | None = None, timeout: float | None = None
@@ -420,7 +396,7 @@ class Admin(GroupAdmin):
         """The mechanisms of users, of all when none is named. Raises RESOURCE_NOT_FOUND."""
         request = admin_messages.DescribeUserScramCredentialsRequest(users=as_names(users))
         answer = await self._ask(request, admin_messages.DescribeUserScramCredentialsResponse)
-        raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+        raise_first(answer.users)
         return {user.name: [each.mechanism for each in user.credentials] for user in answer.users}
 
     async def upsert_user_scram_credentials(self, user: str, password: str) -> None:
@@ -437,7 +413,7 @@ class Admin(GroupAdmin):
 
     async def _alter_users(self, request: admin_messages.AlterUserScramCredentialsRequest) -> None:
         answer = await self._change(request, admin_messages.AlterUserScramCredentialsResponse)
-        raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+        raise_first(answer.users)
 
     # --- ACLs -------------------------------------------------------------------------------------------------------
 
@@ -452,18 +428,13 @@ class Admin(GroupAdmin):
         named = list(acls)
         request = admin_messages.CreateAclsRequest(acls=[binding_message(acl) for acl in named])
         answer = await self._change(request, admin_messages.CreateAclsResponse)
-        raise_first(
-            [
-                (acl.resource_name, each.error_code, each.error_message)
-                for acl, each in zip(named, answer.results, strict=True)
-            ]
-        )
+        raise_first(answer.results, [acl.resource_name for acl in named])
 
     async def delete_acls(self, acl_filter: AclFilter) -> list[Acl]:
         """Remove the ACLs that a filter finds; returns them."""
         request = admin_messages.DeleteAclsRequest(filters=[filter_message(acl_filter)])
         answer = await self._change(request, admin_messages.DeleteAclsResponse)
-        raise_first([("", each.error_code, each.error_message) for each in answer.results])
+        raise_first(answer.results)
         return [acl_from(binding) for each in answer.results for binding in each.acls]
 
     # --- quotas -------------------------------------------------------------------------------------------------------
@@ -478,7 +449,7 @@ class Admin(GroupAdmin):
         """Set quotas of a user, a client id, or both together, by Kafka's names; None removes one."""
         request = admin_messages.AlterClientQuotasRequest(entries=[alteration(entity, quotas)])
         answer = await self._change(request, admin_messages.AlterClientQuotasResponse)
-        raise_first([("", each.error_code, each.error_message) for each in answer.entries])
+        raise_first(answer.entries)
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
 
@@ -486,26 +457,19 @@ class Admin(GroupAdmin):
         return self._config.request_timeout_ms if timeout is None else max(round(timeout * 1000), 1)
 
     async def _metadata(self, request: broker_pb2.MetadataRequest) -> broker_pb2.MetadataResponse:
-        cluster = self._require_running()
+        return await self._ask(request, broker_pb2.MetadataResponse, service=BROKER)
 
-        async def ask() -> broker_pb2.MetadataResponse:
-            return await cluster.ask_any(
-                METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
-            )
-
-        return await self._require_running().patiently("metadata", self._config.default_api_timeout_ms, ask)
-
-    async def _ask(self, request: Request, kind: type[R], *, where: str = "") -> R:
+    async def _ask(self, request: Request, kind: type[R], *, where: str = "", service: str = ADMIN) -> R:
         """A question that changes nothing: repeated while there is hope. Raises the error of the whole answer."""
         cluster = self._require_running()
         name = _method_of(request)
 
         async def ask() -> R:
-            answer = await cluster.ask_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
+            answer = await cluster.ask_any(service + name, request, kind, self._config.request_timeout_ms)
             _raise_if_nobody_is_in_charge(answer)
             return answer
 
-        return _checked(await self._require_running().patiently(name, self._config.default_api_timeout_ms, ask), where)
+        return _checked(await cluster.patiently(name, self._config.default_api_timeout_ms, ask), where)
 
     async def _change(self, request: Request, kind: type[R], timeout: float | None = None, *, where: str = "") -> R:
         """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
@@ -527,7 +491,7 @@ class Admin(GroupAdmin):
 
         try:
             patience_ms = max(timeout_ms, self._config.default_api_timeout_ms)
-            return _checked(await self._require_running().patiently(name, patience_ms, ask), where)
+            return _checked(await cluster.patiently(name, patience_ms, ask), where)
         except _Unknown as unknown:
             raise unknown.error from None
 

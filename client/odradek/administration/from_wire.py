@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek_proto.security.quota_words import DEFAULT, EXACT, OF_DEFAULT
 from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text
 from odradek_proto.v1 import admin_messages, broker_pb2
-from odradek_proto.v1 import admin_messages as messages
 
 from odradek.administration.descriptions import (
     BrokerDescription,
@@ -18,12 +19,18 @@ from odradek.administration.descriptions import (
     EpochStart,
     NewTopic,
     PartitionDescription,
+    QuorumDescription,
     QuorumReplica,
     RemoteReplicaDescription,
     ReplicaDescription,
     TopicDescription,
 )
 from odradek.shared.errors import broker_error
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
 
 # The words of the protocol, and Kafka's for them.
 CONFIG_SOURCES = {
@@ -35,6 +42,12 @@ CONFIG_SOURCES = {
     "node": "STATIC_BROKER_CONFIG",
     "default": "DEFAULT_CONFIG",
 }
+
+
+def described(kind: type[D], message: object, **others: Any) -> D:
+    """A description of what a message says under the same names, and of `others`."""
+    same = {each.name: getattr(message, each.name) for each in fields(kind) if each.name not in others}
+    return kind(**same, **others)
 
 
 def topic_request(topic: NewTopic) -> admin_messages.NewTopic:
@@ -51,37 +64,31 @@ def topic_request(topic: NewTopic) -> admin_messages.NewTopic:
 
 
 def describe_config(entry: admin_messages.ConfigEntry) -> ConfigEntry:
-    synonyms = tuple(
-        ConfigSynonym(synonym.name, synonym.value, CONFIG_SOURCES.get(synonym.source, "UNKNOWN"))
-        for synonym in entry.synonyms
-    )
-    source = CONFIG_SOURCES.get(entry.source, "UNKNOWN")
-    return ConfigEntry(entry.name, entry.value, source, entry.read_only, entry.sensitive, entry.type, synonyms)
+    synonyms = tuple(described(ConfigSynonym, each, source=_source_of(each)) for each in entry.synonyms)
+    return described(ConfigEntry, entry, source=_source_of(entry), synonyms=synonyms)
+
+
+def _source_of(value: admin_messages.ConfigEntry | admin_messages.ConfigSynonym) -> str:
+    return CONFIG_SOURCES.get(value.source, "UNKNOWN")
 
 
 def describe_cluster(answer: broker_pb2.MetadataResponse) -> ClusterDescription:
     """Brokers are sorted by id."""
-    found = [
-        BrokerDescription(broker.broker_id, dict(broker.endpoints), broker.rack, broker.fenced, broker.broker_epoch)
-        for broker in answer.brokers
-    ]
-    brokers = sorted(found, key=lambda broker: broker.broker_id)
-    return ClusterDescription(answer.cluster_id, answer.controller_id, brokers, answer.listener)
+    found = [described(BrokerDescription, broker, endpoints=dict(broker.endpoints)) for broker in answer.brokers]
+    return described(ClusterDescription, answer, brokers=sorted(found, key=lambda broker: broker.broker_id))
 
 
 def describe_topic(topic: broker_pb2.TopicMetadata) -> TopicDescription:
     """Partitions are sorted by number."""
     partitions = [
-        PartitionDescription(
-            found.partition,
-            found.leader_id,
-            found.leader_epoch,
-            found.partition_epoch,
-            tuple(found.replicas),
-            tuple(found.isr),
-            tuple(found.offline_replicas),
-            tuple(found.eligible),
-            tuple(found.last_known_eligible),
+        described(
+            PartitionDescription,
+            found,
+            replicas=tuple(found.replicas),
+            isr=tuple(found.isr),
+            offline_replicas=tuple(found.offline_replicas),
+            elr=tuple(found.eligible),
+            last_known_elr=tuple(found.last_known_eligible),
         )
         for found in topic.partitions
     ]
@@ -92,57 +99,66 @@ def describe_topic(topic: broker_pb2.TopicMetadata) -> TopicDescription:
 
 
 def describe_replica(broker_id: int, replica: broker_pb2.ReplicaDescription) -> ReplicaDescription:
-    return ReplicaDescription(
+    return described(
+        ReplicaDescription,
+        replica,
         broker_id=broker_id,
-        topic=replica.topic,
-        partition=replica.partition,
-        role=replica.role,
-        leader_id=replica.leader_id,
-        leader_epoch=replica.leader_epoch,
-        partition_epoch=replica.partition_epoch,
-        log_start_offset=replica.log_start_offset,
-        log_end_offset=replica.log_end_offset,
-        high_watermark=replica.high_watermark,
-        size_bytes=replica.size_bytes,
         isr=tuple(replica.isr),
-        remote_replicas=[
-            RemoteReplicaDescription(remote.broker_id, remote.log_end_offset, remote.lag_ms, remote.in_sync)
-            for remote in replica.remote_replicas
-        ],
-        epochs=[EpochStart(entry.epoch, entry.start_offset) for entry in replica.epochs],
-        waiting_produces=replica.waiting_produces,
-        waiting_fetches=replica.waiting_fetches,
+        remote_replicas=[described(RemoteReplicaDescription, remote) for remote in replica.remote_replicas],
+        epochs=[described(EpochStart, entry) for entry in replica.epochs],
     )
 
 
-def describe_quorum_replica(replica: admin_messages.QuorumReplica) -> QuorumReplica:
-    return QuorumReplica(replica.node_id, replica.log_end_offset, replica.last_fetch_ms, replica.last_caught_up_ms)
+def describe_quorum(answer: admin_messages.DescribeQuorumResponse) -> QuorumDescription:
+    voters, observers = ([described(QuorumReplica, each) for each in of] for of in (answer.voters, answer.observers))
+    return described(QuorumDescription, answer, voters=voters, observers=observers)
 
 
-def raise_first(results: Sequence[tuple[str, int, str]]) -> None:
-    """Raise the first error of several results; the others become notes."""
-    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
+class Result(Protocol):
+    """What became of one of several things; most have a name."""
+
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def error_message(self) -> str: ...
+
+
+def raise_first(results: Sequence[Result], names: Sequence[str] | None = None) -> None:
+    """Raise the first error of several results, whose names may stand elsewhere; the others become notes."""
+    of_each = names if names is not None else [getattr(each, "name", "") for each in results]
+    raise_with_notes(
+        [
+            broker_error(each.error_code, each.error_message, where=name)
+            for name, each in zip(of_each, results, strict=True)
+            if each.error_code
+        ]
+    )
+
+
+def raise_with_notes(errors: Sequence[BaseException]) -> None:
+    """Raise the first, if there is one; the others become its notes."""
     if errors:
         for other in errors[1:]:
             errors[0].add_note(str(other))
         raise errors[0]
 
 
-def filters_of(entity: QuotaEntity) -> list[messages.QuotaFilter]:
+def filters_of(entity: QuotaEntity) -> list[admin_messages.QuotaFilter]:
     """Of all that are about whom the entity names."""
     return [
-        messages.QuotaFilter(type=kind, match_type=OF_DEFAULT if name is None else EXACT, match=name or "")
+        admin_messages.QuotaFilter(type=kind, match_type=OF_DEFAULT if name is None else EXACT, match=name or "")
         for kind, name in entity.names().items()
     ]
 
 
-def alteration(entity: QuotaEntity, quotas: Mapping[str, float | None]) -> messages.QuotaAlteration:
-    return messages.QuotaAlteration(
-        entity=[messages.QuotaName(type=kind, name=name) for kind, name in entity.names().items()],
-        values=[messages.QuotaValue(key=key, value=value) for key, value in quotas.items()],
+def alteration(entity: QuotaEntity, quotas: Mapping[str, float | None]) -> admin_messages.QuotaAlteration:
+    return admin_messages.QuotaAlteration(
+        entity=[admin_messages.QuotaName(type=kind, name=name) for kind, name in entity.names().items()],
+        values=[admin_messages.QuotaValue(key=key, value=value) for key, value in quotas.items()],
     )
 
 
-def quotas_of(described: messages.DescribedQuota) -> tuple[QuotaEntity, dict[str, float]]:
+def quotas_of(described: admin_messages.DescribedQuota) -> tuple[QuotaEntity, dict[str, float]]:
     names = {each.type.replace("-", "_"): DEFAULT if each.name is None else each.name for each in described.entity}
     return QuotaEntity(**names), {each.key: each.value for each in described.values if each.value is not None}

@@ -18,6 +18,7 @@ from odradek_proto.messages import Request
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import groups_messages as wire
 
+from odradek.administration.from_wire import described, raise_with_notes
 from odradek.cluster.client import Client
 from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Answer, Coordinator, in_portions
 from odradek.shared.arguments import as_commits, as_names, as_partition
@@ -94,9 +95,7 @@ class GroupAdmin(Client):
             *(self._retried("ListGroups", partial(of, broker_id)) for broker_id in cluster.view.brokers)
         )
         found = {each.group_id: each for answer in answers for each in answer.groups}
-        return [
-            GroupListing(each.group_id, each.type, each.state, each.protocol_type) for _, each in sorted(found.items())
-        ]
+        return [described(GroupListing, each) for _, each in sorted(found.items())]
 
     async def describe_consumer_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
         """Groups of either kind with their members. Raises `GroupIdNotFound`."""
@@ -172,11 +171,7 @@ class GroupAdmin(Client):
         outcomes = await asyncio.gather(
             *(self._delete(group_id) for group_id in as_names(group_ids)), return_exceptions=True
         )
-        errors = [each for each in outcomes if each is not None]
-        if errors:
-            for other in errors[1:]:
-                errors[0].add_note(str(other))
-            raise errors[0]
+        raise_with_notes([each for each in outcomes if each is not None])
 
     async def _delete(self, group_id: str) -> None:
         coordinator = Coordinator(self._require_running(), group_id)
