@@ -259,52 +259,38 @@ async def test_a_frozen_leader_is_left_when_another_leads(peers: Any, log: Any) 
 
 
 @pytest.mark.parametrize("way", ["records", "batches"])
-def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, log: Any, way: str) -> None:
+async def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, log: Any, way: str) -> None:
     """A new leader has less than the old one promised: what it has is all that is read."""
-    fill(log, "a")
-    fill(log, "b")
-    fill(log, "c")
-
-    async def story() -> list[str]:
-        read: list[ConsumerRecord] = []
-        async with peers.client(
-            Consumer, "orders", auto_offset_reset="earliest", max_partition_fetch_bytes=1
-        ) as reader:
-            if way == "records":
-                async for record in reader.records(until="end"):
-                    read.append(record)
-                    cut()
-            else:
-                async for batch in reader.batches(max_records=1, until="end"):
-                    read += batch
-                    cut()
-        return values(read)
-
-    def cut() -> None:
-        if log.leader == 1:
-            log.truncate(2)
-            log.lead(2)
-            peers.brokers[1].drop_streams()
-
-    assert peers.run(story(), limit_s=10) == ["a", "b"]
+    for value in "abc":
+        fill(log, value)
+    read: list[ConsumerRecord] = []
+    settings = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 1}
+    async with asyncio.timeout(10), peers.client(Consumer, "orders", **settings) as reader:
+        ways = {"records": reader.records(until="end"), "batches": reader.batches(max_records=1, until="end")}
+        async for found in ways[way]:
+            read += found if way == "batches" else [found]
+            if log.leader == 1:
+                log.truncate(2)
+                log.lead(2)
+                peers.brokers[1].drop_streams()
+    assert values(read) == ["a", "b"]
 
 
-def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any, log: Any) -> None:
+async def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any, log: Any) -> None:
     """After default.api.timeout.ms it says which partition has none; what was there before it was handed out."""
     fill(log, "a")
     fill(log, "b")
     settings: dict[str, Any] = {"max_partition_fetch_bytes": 1, "default_api_timeout_ms": 2_000}
-
-    async def story() -> None:
-        async with peers.client(Consumer, "orders", auto_offset_reset="earliest", **settings) as reader:
-            read = reader.records(until="end")
-            assert (await anext(read)).value == b"a"
-            log.lead(-1)
-            peers.brokers[1].drop_streams()
-            with pytest.raises(BrokerError, match="orders-0: LEADER_NOT_AVAILABLE"):
-                [record async for record in read]
-
-    peers.run(story(), limit_s=10)
+    async with (
+        asyncio.timeout(10),
+        peers.client(Consumer, "orders", auto_offset_reset="earliest", **settings) as reader,
+    ):
+        read = reader.records(until="end")
+        assert (await anext(read)).value == b"a"
+        log.lead(-1)
+        peers.brokers[1].drop_streams()
+        with pytest.raises(BrokerError, match="orders-0: LEADER_NOT_AVAILABLE"):
+            [record async for record in read]
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])

@@ -53,22 +53,17 @@ async def test_batches_are_compressed(peers: Any, log: Any, codec: Any) -> None:
     assert log.values() == [b"x" * 100] * 20
 
 
-def test_a_killed_leader_costs_little_more_than_its_election(peers: Any, log: Any) -> None:
+async def test_a_killed_leader_costs_little_more_than_its_election(peers: Any, log: Any) -> None:
     """The sends wait, go to the new leader, and arrive once and in order."""
-
-    async def story() -> int:
-        async with peers.client(Producer) as sender:
-            await sender.send("orders", "0")
-            peers.brokers[1].kill()
-            began = peers.clock.now_ms()
-            sends = [asyncio.ensure_future(sender.send("orders", str(number))) for number in range(1, 100)]
-            await peers.clock.sleep(400)
-            log.lead(2)
-            await asyncio.gather(*sends)
-            return int(peers.clock.now_ms() - began)
-
-    took_ms = peers.run(story())
-    assert 400 <= took_ms < 400 * 1.5
+    async with peers.client(Producer) as sender:
+        await sender.send("orders", "0")
+        peers.brokers[1].kill()
+        began = peers.clock.now_ms()
+        sends = [asyncio.ensure_future(sender.send("orders", str(number))) for number in range(1, 100)]
+        await peers.clock.sleep(400)
+        log.lead(2)
+        await asyncio.gather(*sends)
+        assert 400 <= peers.clock.now_ms() - began < 400 * 1.5
     assert log.values() == [str(number).encode() for number in range(100)]
 
 
@@ -87,35 +82,27 @@ async def test_lost_answers_do_not_duplicate(peers: Any, log: Any) -> None:
     assert len(broker.batches_in) == 9 + 5
 
 
-def test_a_frozen_leader_is_left_when_another_leads(peers: Any, log: Any) -> None:
+async def test_a_frozen_leader_is_left_when_another_leads(peers: Any, log: Any) -> None:
     """A broker that answers nothing and closes nothing holds records up only until metadata shows the new leader."""
-
-    async def story() -> int:
-        async with peers.client(Producer) as sender:
-            await sender.send("orders", "a")
-            peers.brokers[1].node.pause()
-            began = peers.clock.now_ms()
-            send = asyncio.ensure_future(sender.send("orders", "b"))
-            await peers.clock.sleep(3_000)
-            log.lead(2)
-            assert (await send).offset == 1
-            return int(peers.clock.now_ms() - began)
-
-    assert 3_000 <= peers.run(story()) < 4_500
+    async with peers.client(Producer) as sender:
+        await sender.send("orders", "a")
+        peers.brokers[1].node.pause()
+        began = peers.clock.now_ms()
+        send = asyncio.ensure_future(sender.send("orders", "b"))
+        await peers.clock.sleep(3_000)
+        log.lead(2)
+        assert (await send).offset == 1
+        assert 3_000 <= peers.clock.now_ms() - began < 4_500
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE]
 )
-def test_retriable_answers_are_retried(peers: Any, log: Any, code: ErrorCode) -> None:
+async def test_retriable_answers_are_retried(peers: Any, log: Any, code: ErrorCode) -> None:
     """The application notices nothing but the time."""
     peers.brokers[1].errors.extend([(log.name, code)] * 3)
-
-    async def story() -> int:
-        async with peers.client(Producer) as sender:
-            return int((await sender.send("orders", "a")).offset)
-
-    assert peers.run(story()) == 0
+    async with peers.client(Producer) as sender:
+        assert (await sender.send("orders", "a")).offset == 0
     assert log.values() == [b"a"]
 
 

@@ -28,33 +28,25 @@ LATEST_TIMESTAMP = (1 << 63) - 1
     ],
     ids=repr,
 )
-def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, log: Any, wrong: Any) -> None:
+async def test_a_record_that_has_no_bytes_is_refused_at_the_door(peers: Any, log: Any, wrong: Any) -> None:
     """Before it is in a batch, with a topic that is known as with one that is not; the next record goes."""
-
-    async def story() -> None:
-        async with peers.client(Producer) as sender:
-            for _ in range(2):
-                with pytest.raises(SerializationError):
-                    await sender.send("orders", "bad", **wrong)
-                await sender.send("orders", "good")
-
-    peers.run(story(), limit_s=5)
+    async with asyncio.timeout(5), peers.client(Producer) as sender:
+        for _ in range(2):
+            with pytest.raises(SerializationError):
+                await sender.send("orders", "bad", **wrong)
+            await sender.send("orders", "good")
     assert log.values() == [b"good", b"good"]
 
 
-def test_a_record_of_a_batch_that_cannot_be_encoded_fails_alone(peers: Any, log: Any) -> None:
+async def test_a_record_of_a_batch_that_cannot_be_encoded_fails_alone(peers: Any, log: Any) -> None:
     """Each timestamp is in range, but the distance between two of one batch is not; who comes later is not harmed."""
-
-    async def story() -> None:
-        async with peers.client(Producer, linger_ms=5) as sender:
-            first = await sender.enqueue("orders", "a", timestamp=-1)
-            second = await sender.enqueue("orders", "b", timestamp=LATEST_TIMESTAMP)
-            for delivery in (first, second):
-                with pytest.raises(SerializationError, match="orders-0"):
-                    await delivery
-            await sender.send("orders", "good")
-
-    peers.run(story(), limit_s=5)
+    async with asyncio.timeout(5), peers.client(Producer, linger_ms=5) as sender:
+        first = await sender.enqueue("orders", "a", timestamp=-1)
+        second = await sender.enqueue("orders", "b", timestamp=LATEST_TIMESTAMP)
+        for delivery in (first, second):
+            with pytest.raises(SerializationError, match="orders-0"):
+                await delivery
+        await sender.send("orders", "good")
     assert log.values() == [b"good"]
 
 
@@ -113,11 +105,10 @@ def broken_at_the_timer(sender: Any) -> None:
 
 
 @pytest.mark.parametrize("breaks", [broken_at_the_drain, broken_at_the_answer, broken_at_metadata, broken_at_the_timer])
-def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Callable[[Any], None]) -> None:
+async def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Callable[[Any], None]) -> None:
     """Those who wait learn it at once, those who come later too, and closing does not hang."""
     peers.topic("orders", partitions=2)
-
-    async def story() -> None:
+    async with asyncio.timeout(5):
         sender = peers.client(Producer, linger_ms=10, acks="all")
         await sender.start()
         await sender.send("orders", "0", partition=0)
@@ -131,22 +122,16 @@ def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Cal
             await sender.send("orders", "2")
         await sender.close()
 
-    peers.run(story(), limit_s=5)
 
-
-def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any, log: Any) -> None:
+async def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any, log: Any) -> None:
     """It opens another one and sends the batch again, which the leader recognises."""
-
-    async def story() -> None:
-        async with peers.client(Producer) as sender:
-            await sender.send("orders", "0")
-            peers.brokers[log.leader].garbage = 1
-            await sender.send("orders", "1")
-            peers.brokers[log.leader].drop_streams()
-            peers.brokers[log.leader].garbage = 1  # now the message with the credit
-            await sender.send("orders", "2")
-
-    peers.run(story(), limit_s=10)
+    async with asyncio.timeout(10), peers.client(Producer) as sender:
+        await sender.send("orders", "0")
+        peers.brokers[log.leader].garbage = 1
+        await sender.send("orders", "1")
+        peers.brokers[log.leader].drop_streams()
+        peers.brokers[log.leader].garbage = 1  # now the message with the credit
+        await sender.send("orders", "2")
     assert log.values() == [b"0", b"1", b"2"]
 
 
@@ -167,35 +152,32 @@ def answer_breaks(reader: Any) -> None:
 
 
 @pytest.mark.parametrize("breaks", [keeper_breaks, link_breaks, answer_breaks, broken_at_metadata])
-def test_a_consumer_that_fails_inside_says_so(peers: Any, breaks: Callable[[Any], None]) -> None:
+async def test_a_consumer_that_fails_inside_says_so(peers: Any, breaks: Callable[[Any], None]) -> None:
     """From the poll that waits, and from each that follows."""
     peers.topic("orders")
+    async with (
+        asyncio.timeout(10),
+        peers.client(Producer) as sender,
+        peers.client(Consumer, auto_offset_reset="earliest") as reader,
+    ):
+        await sender.send("orders", "0")
+        reader.assign([TopicPartition("orders", 0)])
+        assert len(await reader.poll(1)) == 1
+        breaks(reader)
+        poll = asyncio.get_running_loop().create_task(reader.poll(60))
+        if breaks is answer_breaks:
+            await sender.send("orders", "1")
+        for waiting in (poll, reader.poll(60)):
+            with pytest.raises(ClientFailed):
+                await waiting
 
-    async def story() -> None:
-        async with peers.client(Producer) as sender, peers.client(Consumer, auto_offset_reset="earliest") as reader:
-            await sender.send("orders", "0")
-            reader.assign([TopicPartition("orders", 0)])
-            assert len(await reader.poll(1)) == 1
-            breaks(reader)
-            poll = asyncio.get_running_loop().create_task(reader.poll(60))
-            if breaks is answer_breaks:
-                await sender.send("orders", "1")
-            for waiting in (poll, reader.poll(60)):
-                with pytest.raises(ClientFailed):
-                    await waiting
 
-    peers.run(story(), limit_s=10)
-
-
-def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any, log: Any) -> None:
+async def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any, log: Any) -> None:
     """It opens another one and reads on from its position."""
-
-    async def story() -> None:
+    async with asyncio.timeout(10):
         async with peers.client(Producer) as sender:
             await sender.send("orders", "0")
         async with peers.client(Consumer, auto_offset_reset="earliest") as reader:
             reader.assign([TopicPartition("orders", 0)])
             peers.brokers[log.leader].garbage = 3
             assert [record.value for record in await reader.poll(5)] == [b"0"]
-
-    peers.run(story(), limit_s=10)
