@@ -200,30 +200,22 @@ async def cancelled_at_work(task: asyncio.Task[Audited], directory: Path, *, aga
         await task
 
 
-def test_an_audit_is_let_tidy_up(audit: Audit, tmp_path: Path, places: Path) -> None:
+async def test_an_audit_is_let_tidy_up(audit: Audit, tmp_path: Path, places: Path) -> None:
     """It is interrupted and waited for, also with more to say than a pipe holds."""
-
-    async def story() -> None:
-        await cancelled_at_work(audit("tidy"), tmp_path)
-
-    asyncio.run(story())
+    await cancelled_at_work(audit("tidy"), tmp_path)
     assert (tmp_path / "ended").exists()
-    assert [*places.iterdir()] == []
+    assert os.listdir(places) == []
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_an_audit_that_does_not_end_is_killed_and_its_directories_go(
+async def test_an_audit_that_does_not_end_is_killed_and_its_directories_go(
     audit: Audit, tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """When patience is over, or at once when the demo is told again."""
     monkeypatch.setattr(auditing, "ENDING_S", 600 if again else 0.05)
-
-    async def story() -> None:
-        await cancelled_at_work(audit("hear"), tmp_path, again=again)
-
-    asyncio.run(story())
+    await cancelled_at_work(audit("hear"), tmp_path, again=again)
     assert not (tmp_path / "ended").exists()
-    assert [*places.iterdir()] == []
+    assert os.listdir(places) == []
 
 
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")

@@ -63,7 +63,8 @@ async def cleaned(cluster: AsyncCluster, offset: int) -> None:
     await cluster.wait_until(lambda: all(map(done, cluster.replicas().values())))
 
 
-async def clean_and_follow() -> None:
+async def test_a_compacted_topic_keeps_the_newest_of_each_key_on_every_replica() -> None:
+    """Also on one that lost its disk and follows a cleaned log, after each has led, and to the audit."""
     async with Cluster(settings=SETTINGS) as cluster:
         await cluster.create_topic("states", configs=CONFIGS)
         await write(cluster, range(TURNS))
@@ -91,8 +92,3 @@ async def clean_and_follow() -> None:
         await cluster.stop(cluster.brokers[0])
         found = await asyncio.to_thread(audit, cluster.replicas())
         assert not found.findings, found.findings
-
-
-def test_a_compacted_topic_keeps_the_newest_of_each_key_on_every_replica() -> None:
-    """Also on one that lost its disk and follows a cleaned log, after each has led, and to the audit."""
-    asyncio.run(clean_and_follow())

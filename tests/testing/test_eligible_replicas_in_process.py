@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import permutations
 
 import pytest
@@ -60,12 +62,20 @@ class Story:
         assert found == self.acknowledged
 
 
-@pytest.mark.slow
-async def test_two_of_three_are_killed_in_any_order() -> None:
-    """kill -9 of two of three: whoever is left has everything, and who left it last may lead, too."""
+@asynccontextmanager
+async def tale_of_a_partition() -> AsyncIterator[tuple[Story, AsyncCluster]]:
+    """Its beginning, and at the end all that was acknowledged is there."""
     async with Cluster(5, settings=SETTINGS) as cluster:
         tale = Story(cluster)
         await tale.begin()
+        yield tale, cluster
+        await tale.end()
+
+
+@pytest.mark.slow
+async def test_two_of_three_are_killed_in_any_order() -> None:
+    """kill -9 of two of three: whoever is left has everything, and who left it last may lead, too."""
+    async with tale_of_a_partition() as (tale, cluster):
         for first, second in permutations(REPLICAS, 2):
             (left,) = set(REPLICAS) - {first, second}
             await cluster.kill(first)
@@ -80,9 +90,7 @@ async def test_two_of_three_are_killed_in_any_order() -> None:
 @pytest.mark.parametrize("returning", [(1, 2, 3), (2, 3, 1), pytest.param((3, 1, 2), marks=pytest.mark.slow)])
 async def test_all_three_are_killed_and_return_in_any_order(returning: tuple[int, ...]) -> None:
     """kill -9 counts as an unclean stop, so nobody stays eligible: the last known leader leads again (R-140, R-141)."""
-    async with Cluster(5, settings=SETTINGS) as cluster:
-        tale = Story(cluster)
-        await tale.begin()
+    async with tale_of_a_partition() as (tale, cluster):
         for broker in REPLICAS[:-1]:
             await tale.write()
             await cluster.kill(broker)
@@ -91,47 +99,40 @@ async def test_all_three_are_killed_and_return_in_any_order(returning: tuple[int
         for broker in returning:
             await cluster.start(broker)
         assert await cluster.leader_of("orders") == REPLICAS[-1]
-        await tale.end()
 
 
-def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """The last replica standing may have lost what it had: who was stopped cleanly before it is waited for (R-139)."""
-
-    async def story() -> None:
-        async with Cluster(5, settings=SETTINGS) as cluster:
-            tale = Story(cluster)
-            await tale.begin()
-            await tale.write()
-            for broker in (1, 2):
-                await cluster.stop(broker)
-                await tale.gone(broker)
-            await cluster.kill(3)
-            await cluster.start(3)
-            await tale.gone(3)
-            assert await tale.described() == (-1, [], [2], [3])
-            table = await command("topic", "describe", "orders", "-b", cluster.bootstrap)
-            assert "LAST KNOWN ELR" in table
-            shown = json.loads(await command("topic", "describe", "orders", "--json", "-b", cluster.bootstrap))
-            assert (shown[0]["isr"], shown[0]["elr"], shown[0]["last_known_elr"]) == ([], [2], [3])
-            await cluster.start(2)
-            assert await cluster.leader_of("orders") == 2
-            assert await tale.described() in ((2, [2], [], []), (2, [2, 3], [], []))
-            await tale.end()
 
     async def command(*words: str) -> str:
         capfd.readouterr()
         assert await asyncio.to_thread(main, list(words)) == 0
         return capfd.readouterr().out
 
-    asyncio.run(story())
+    async with tale_of_a_partition() as (tale, cluster):
+        await tale.write()
+        for broker in (1, 2):
+            await cluster.stop(broker)
+            await tale.gone(broker)
+        await cluster.kill(3)
+        await cluster.start(3)
+        await tale.gone(3)
+        assert await tale.described() == (-1, [], [2], [3])
+        table = await command("topic", "describe", "orders", "-b", cluster.bootstrap)
+        assert "LAST KNOWN ELR" in table
+        shown = json.loads(await command("topic", "describe", "orders", "--json", "-b", cluster.bootstrap))
+        assert (shown[0]["isr"], shown[0]["elr"], shown[0]["last_known_elr"]) == ([], [2], [3])
+        await cluster.start(2)
+        assert await cluster.leader_of("orders") == 2
+        assert await tale.described() in ((2, [2], [], []), (2, [2, 3], [], []))
 
 
 @pytest.mark.slow
 async def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others() -> None:
     """Its clean stop says that it has everything, its checkpoint says of what, and the directory is gone."""
-    async with Cluster(5, settings=SETTINGS) as cluster:
-        tale = Story(cluster)
-        await tale.begin()
+    async with tale_of_a_partition() as (tale, cluster):
         await tale.write()
         for broker in REPLICAS:
             await cluster.stop(broker)
@@ -141,15 +142,12 @@ async def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_o
         assert await tale.described() == (-1, [], [2], [])
         await cluster.start(2)
         assert await cluster.leader_of("orders") == 2
-        await tale.end()
 
 
 @pytest.mark.slow
 async def test_the_last_leader_comes_back_with_an_empty_disk() -> None:
     """R-140, R-146: nobody waits for it. Once all are back the longest log leads; the others keep theirs."""
-    async with Cluster(5, settings=SETTINGS) as cluster:
-        tale = Story(cluster)
-        await tale.begin()
+    async with tale_of_a_partition() as (tale, cluster):
         await tale.write()
         for broker in (3, 2):
             await cluster.kill(broker)
@@ -159,7 +157,6 @@ async def test_the_last_leader_comes_back_with_an_empty_disk() -> None:
         for broker in (2, 3, 1):
             await cluster.start(broker)
         assert await cluster.leader_of("orders") == 2
-        await tale.end()
 
 
 async def test_a_single_replica_that_is_killed_leads_again() -> None:

@@ -125,31 +125,27 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         assert cluster.running == [1, 2, 3]
 
 
-def test_what_a_killed_broker_still_writes_goes_nowhere(tmp_path: Path) -> None:
+async def test_what_a_killed_broker_still_writes_goes_nowhere(tmp_path: Path) -> None:
     """Writes, cuts, renames and removals say that all went well, and the disk is as it was; locks are free."""
     (tmp_path / "log").write_bytes(b"as it was")
-
-    async def story() -> None:
-        files = BrokerFiles(Unflushed(tmp_path))
-        log, lock = files.open(f"{tmp_path}/log"), files.lock(f"{tmp_path}/lock")
-        written = log.pwritev([b"AS", b"!"], 0)
-        files.detach()
-        assert (written, log.pwritev([b"late", b"!"], 0)) == (3, 5)
-        log.truncate(0)
-        log.fsync()
-        made = files.open(f"{tmp_path}/made", create=True)
-        assert made.pwritev([b"nothing"], 0) == 7
-        files.makedirs(f"{tmp_path}/directory")
-        files.rename(f"{tmp_path}/log", f"{tmp_path}/renamed")
-        files.remove(f"{tmp_path}/log")
-        await files.offload(lambda: files.remove_tree(str(tmp_path)))
-        files.close()
-        for file in (log, made, lock):
-            with pytest.raises(OSError) as failure:
-                file.size()
-            assert failure.value.errno == errno.EBADF
-
-    asyncio.run(story())
+    files = BrokerFiles(Unflushed(tmp_path))
+    log, lock = files.open(f"{tmp_path}/log"), files.lock(f"{tmp_path}/lock")
+    written = log.pwritev([b"AS", b"!"], 0)
+    files.detach()
+    assert (written, log.pwritev([b"late", b"!"], 0)) == (3, 5)
+    log.truncate(0)
+    log.fsync()
+    made = files.open(f"{tmp_path}/made", create=True)
+    assert made.pwritev([b"nothing"], 0) == 7
+    files.makedirs(f"{tmp_path}/directory")
+    files.rename(f"{tmp_path}/log", f"{tmp_path}/renamed")
+    files.remove(f"{tmp_path}/log")
+    await files.offload(lambda: files.remove_tree(str(tmp_path)))
+    files.close()
+    for file in (log, made, lock):
+        with pytest.raises(OSError) as failure:
+            file.size()
+        assert failure.value.errno == errno.EBADF
     assert sorted(os.listdir(tmp_path)) == ["lock", "log"]
     assert (tmp_path / "log").read_bytes() == b"AS!it was"
     BrokerFiles(Unflushed(tmp_path)).lock(f"{tmp_path}/lock").close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -63,28 +62,24 @@ async def test_grpc_at_a_listener_for_kafka_is_told_where_it_is_served(caplog: p
         assert [f"speaks HTTP/2, and this listener is for Kafka's clients; {served}" in each for each in said] == [True]
 
 
-def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_strangers_bytes_are_an_invalid_argument_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """On every listener, for every call, by Admin too, which must not say that it is worth another try."""
-
-    async def story() -> None:
-        network = GrpcNetwork()
-        async with AsyncCluster(1) as cluster:
-            node = cluster._member(1).node
-            assert node is not None
-            for service in (service for file in FILES for service in file.services_by_name.values()):
-                if not SERVED_BY[service.full_name]:
+    network = GrpcNetwork()
+    async with AsyncCluster(1) as cluster:
+        node = cluster._member(1).node
+        assert node is not None
+        for service in (service for file in FILES for service in file.services_by_name.values()):
+            if not SERVED_BY[service.full_name]:
+                continue
+            address = node.addresses()[SERVED_BY[service.full_name]]
+            for method in (method for method in service.methods if not method.client_streaming):
+                if service.name in ("Quorum", "Controller"):  # they answer INVALID_REQUEST in their own messages
                     continue
-                address = node.addresses()[SERVED_BY[service.full_name]]
-                for method in (method for method in service.methods if not method.client_streaming):
-                    if service.name in ("Quorum", "Controller"):  # they answer INVALID_REQUEST in their own messages
-                        continue
-                    own = cluster._network if address.startswith("broker-") else None  # without a socket
-                    with pytest.raises(CallRejected) as refused:
-                        await (own or network).call(address, f"/{service.full_name}/{method.name}", GARBAGE, TIMEOUT_MS)
-                    assert refused.value.status == "INVALID_ARGUMENT", (method.full_name, refused.value)
-        await network.close()
-
-    asyncio.run(story())
+                own = cluster._network if address.startswith("broker-") else None  # without a socket
+                with pytest.raises(CallRejected) as refused:
+                    await (own or network).call(address, f"/{service.full_name}/{method.name}", GARBAGE, TIMEOUT_MS)
+                assert refused.value.status == "INVALID_ARGUMENT", (method.full_name, refused.value)
+    await network.close()
     assert [entry.getMessage() for entry in caplog.records if entry.exc_info] == []
     said = [entry for entry in caplog.records if "INVALID_ARGUMENT" in entry.getMessage()]
     assert len(said) >= 15

@@ -65,8 +65,10 @@ async def write_and_read(cluster: AsyncCluster, topic: str) -> list[bytes | None
         return [record.value async for record in consumer.records(until="end")]
 
 
-async def come_back_by_snapshot(directory: Path) -> None:
-    async with AsyncCluster(3, settings=SMALL, directory=directory) as cluster:
+@pytest.mark.slow
+async def test_a_broker_that_was_away_comes_back_by_a_snapshot(tmp_path: Path) -> None:
+    """Topics that were deleted, made anew or changed meanwhile are so for it as well."""
+    async with AsyncCluster(3, settings=SMALL, directory=tmp_path) as cluster:
         await cluster.create_topic("orders", partitions=1, replication_factor=3)
         await cluster.create_topic("anew", partitions=1, replication_factor=3)
         assert len(await write_and_read(cluster, "anew")) == 20
@@ -95,13 +97,9 @@ async def come_back_by_snapshot(directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_that_was_away_comes_back_by_a_snapshot(tmp_path: Path) -> None:
-    """Topics that were deleted, made anew or changed meanwhile are so for it as well."""
-    asyncio.run(come_back_by_snapshot(tmp_path))
-
-
-async def join_with_an_empty_disk(directory: Path) -> None:
-    async with AsyncCluster(3, settings=SMALL, directory=directory) as cluster:
+async def test_a_node_with_an_empty_disk_joins_by_a_snapshot(tmp_path: Path) -> None:
+    """It is sent one instead of a log that no longer reaches back; then it is a voter and a replica like any other."""
+    async with AsyncCluster(3, settings=SMALL, directory=tmp_path) as cluster:
         await cluster.create_topic("orders", partitions=1, replication_factor=3)
         await cluster.create_topic("anew", partitions=1, replication_factor=3)
         await pass_hundreds_of_records(cluster)
@@ -117,9 +115,3 @@ async def join_with_an_empty_disk(directory: Path) -> None:
         controller = await cluster.controller()
         await cluster.kill(next(other for other in cluster.brokers if other not in (lost, controller)))
         assert len(await write_and_read(cluster, "orders")) == 40, "it counts for the majority again"
-
-
-@pytest.mark.slow
-def test_a_node_with_an_empty_disk_joins_by_a_snapshot(tmp_path: Path) -> None:
-    """It is sent one instead of a log that no longer reaches back; then it is a voter and a replica like any other."""
-    asyncio.run(join_with_an_empty_disk(tmp_path))
