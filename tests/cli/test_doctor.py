@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,18 +38,26 @@ ANSWERED_MS = 60_000  # by whoever answers at all, on a busy machine
 AFTER_A_DEATH = {
     "dead-process", "broker-down", "advertised-address", "under-replicated", "voter-silent", "no-controller",
 }  # fmt: skip
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SILENT_MS = 3_000  # for whoever does not; what comes before the silence takes as long, at most
 
 
-def outcome_of(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
-    async def ask() -> Outcome:
-        network = GrpcNetwork(GrpcOptions(connect_timeout_ms=600_000))
-        try:
-            return (await dial(network, address, timeout_ms)).outcome
-        finally:
-            await network.close()
+async def dialled(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
+    network = GrpcNetwork(GrpcOptions(connect_timeout_ms=600_000))
+    try:
+        return (await dial(network, address, timeout_ms)).outcome
+    finally:
+        await network.close()
 
-    return asyncio.run(ask())
+
+def outcome_of(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
+    return asyncio.run(dialled(address, timeout_ms))
+
+
+async def outcome_of_server(answer: Answer, context: ssl.SSLContext | None = None) -> Outcome:
+    """What is said of one that answers so, with TLS if there is a context."""
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        return await dialled(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
 
 def test_addresses_that_nobody_answers_at() -> None:
@@ -70,30 +78,23 @@ def test_a_server_that_takes_connections_and_says_nothing_is_mute() -> None:
         assert outcome_of(f"127.0.0.1:{server.getsockname()[1]}", SILENT_MS) is Outcome.MUTE
 
 
-def test_a_server_of_another_protocol_is_not_grpc() -> None:
+async def test_a_server_of_another_protocol_is_not_grpc() -> None:
     """It answers in its own language, or hangs up."""
 
-    async def ask() -> Outcome:
-        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1)
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            writer.close()
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
 
-        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        network = GrpcNetwork()
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            found = await dial(network, f"127.0.0.1:{port}", ANSWERED_MS)
-            await network.close()
-            return found.outcome
-
-    assert asyncio.run(ask()) is Outcome.NOT_GRPC
+    assert await outcome_of_server(hang_up) is Outcome.NOT_GRPC
 
 
 @pytest.mark.parametrize(
     ("protocols", "outcome"), [([], Outcome.KAFKA), (["h2"], Outcome.NOT_LET_IN)], ids=["Kafka", "gRPC"]
 )
-def test_listeners_with_tls_are_told_by_what_they_speak(tmp_path: Path, protocols: list[str], outcome: Outcome) -> None:
+async def test_listeners_with_tls_are_told_by_what_they_speak(
+    tmp_path: Path, protocols: list[str], outcome: Outcome
+) -> None:
     """Where this client's settings do not fit it is not said to be another port: one answers as Kafka does, one agrees
     to HTTP/2 and hangs up."""
     keystore = make_node(tmp_path, 1)
@@ -101,49 +102,38 @@ def test_listeners_with_tls_are_told_by_what_they_speak(tmp_path: Path, protocol
     context.load_cert_chain(keystore)
     context.set_alpn_protocols(protocols)
 
-    async def ask() -> Outcome:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            question = await reader.read(len(API_VERSIONS))
-            if not protocols and question == API_VERSIONS:
-                writer.write(struct.pack(">ii", 4, CORRELATION))
-            writer.close()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        question = await reader.read(len(API_VERSIONS))
+        if not protocols and question == API_VERSIONS:
+            writer.write(struct.pack(">ii", 4, CORRELATION))
+        writer.close()
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
-        network = GrpcNetwork()
-        async with server:
-            found = await dial(network, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", ANSWERED_MS)
-            await network.close()
-            return found.outcome
-
-    assert asyncio.run(ask()) is outcome
+    assert await outcome_of_server(answer, context) is outcome
 
 
-def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
+async def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
     """A stranger, the controllers' listener, the brokers', and a broker that has not heard of its controller yet."""
 
     async def never(request: bytes, context: CallContext) -> bytes:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    async def ask() -> list[Outcome]:
-        network = GrpcNetwork()
-        served = [
-            (ANSWERED_MS, Handlers(services=["shop.v1.Cart"])),
-            (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"])),
-            (ANSWERED_MS, Handlers(services=["odradek.v1.Replication"])),
-            (SILENT_MS, Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"])),
-        ]
-        servers = [await network.serve("127.0.0.1:0", handlers) for _, handlers in served]
-        for server in servers:
-            server.set_serving(False)
-        dialled = zip(servers, served, strict=True)
-        found = [(await dial(network, server.address, timeout_ms)).outcome for server, (timeout_ms, _) in dialled]
-        await network.close()
-        for server in servers:
-            await server.stop()
-        return found
-
-    assert asyncio.run(ask()) == [Outcome.STRANGER, Outcome.CONTROLLER, Outcome.REPLICATION, Outcome.STARTING]
+    network = GrpcNetwork()
+    for timeout_ms, handlers, outcome in (
+        (ANSWERED_MS, Handlers(services=["shop.v1.Cart"]), Outcome.STRANGER),
+        (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"]), Outcome.CONTROLLER),
+        (ANSWERED_MS, Handlers(services=["odradek.v1.Replication"]), Outcome.REPLICATION),
+        (
+            SILENT_MS,
+            Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"]),
+            Outcome.STARTING,
+        ),
+    ):
+        server = await network.serve("127.0.0.1:0", handlers)
+        server.set_serving(False)
+        assert await dialled(server.address, timeout_ms) is outcome
+        await server.stop()
+    await network.close()
 
 
 def test_a_resolver_that_hangs_costs_the_deadline_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
