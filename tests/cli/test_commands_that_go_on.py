@@ -68,6 +68,7 @@ def cluster(brokers: LocalCluster, home: Path) -> LocalCluster:
     return brokers
 
 
+@contextlib.contextmanager
 def started(
     home: Path,
     *words: str,
@@ -76,12 +77,17 @@ def started(
     stdin: int | None = None,
     stdout: int = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
-) -> subprocess.Popen[str]:
-    """A command as a process that hears Ctrl-C, as one in a terminal does."""
+) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process that hears Ctrl-C, as one in a terminal does; it is gone at the end."""
     environment = {**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal}
     command = [sys.executable, "-m", "odradek.cli.main", *words]
     with sigint_of_children(on_sigint):
-        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, env=environment)
+        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, env=environment)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -118,15 +124,11 @@ def leaders_ends(status: str) -> list[int]:
 def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluster, home: Path) -> None:
     """At once, with its summary: the thread that waits for standard input keeps Python from nothing."""
     reading, writing = os.pipe()
-    producing = started(home, "produce", "orders", stdin=reading)
-    os.close(reading)
-    os.write(writing, b"one\ntwo\nhalf a li")
-    seen = ""
-    while "2 records acknowledged" not in seen:  # its first news, after five seconds
-        assert producing.stderr is not None
-        assert producing.poll() is None, seen
-        seen += producing.stderr.readline()
-    _, err = interrupt(producing)
+    with started(home, "produce", "orders", stdin=reading) as producing:
+        os.close(reading)
+        os.write(writing, b"one\ntwo\nhalf a li")
+        said(producing, "2 records acknowledged")  # its first news, after five seconds
+        _, err = interrupt(producing)
     os.close(writing)
     (summary,) = [line for line in err.splitlines() if "records acknowledged, " not in line]  # news of a later moment
     assert summary.startswith("2 records, 6 B in ")
@@ -147,13 +149,9 @@ def records_written(odradek: Run) -> int:
 @contextlib.contextmanager
 def producing_without_end(odradek: Run, home: Path) -> Iterator[subprocess.Popen[str]]:
     """A produce that has begun, and takes a batch in every turn of its loop: some of its records are always open."""
-    producing = started(home, "produce", "orders", "--count", "0", "--json")
-    try:
+    with started(home, "produce", "orders", "--count", "0", "--json") as producing:
         odradek("consume", "orders", "-o", "end", "-c", "2000", code=0)
         yield producing
-    finally:
-        producing.kill()
-        producing.communicate()
 
 
 def said(process: subprocess.Popen[str], wanted: str) -> str:
@@ -216,8 +214,8 @@ def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
 ) -> None:
     """Once told, it waits for its records; told again, it does not; the ledger has what was sent in any case."""
     history = tmp_path / "history.jsonl"
-    writing = started(home, "chaos", "write", "orders", "--count", "100000000", "--history", str(history), "--json")
-    try:
+    words = ("chaos", "write", "orders", "--count", "100000000", "--history", str(history), "--json")
+    with started(home, *words) as writing:
         odradek("consume", "orders", "-o", "end", "-c", "2000", code=0)
         with all_frozen(cluster):
             writing.send_signal(signal.SIGTERM)
@@ -226,9 +224,6 @@ def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
                 writing.send_signal(signal.SIGTERM)
                 assert writing.wait(timeout=PATIENCE_S) in (1, 130)
         out, err = writing.communicate(timeout=PATIENCE_S)
-    finally:
-        writing.kill()
-        writing.communicate()
     facts, counted = json.loads(out), Counter(event.type for event in read_events(history))
     assert facts["interrupted"]
     assert facts["sent"] == counted[SEND] > 0
@@ -276,16 +271,11 @@ def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odrade
 
 def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster, odradek: Run, home: Path) -> None:
     """With code 1 soon after the first record was given up; it takes no more of a source without end."""
-    producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", "6", "--json")
-    odradek("consume", "orders", "-o", "end", "-c", "40", code=0)
-    for broker in cluster.nodes:
-        cluster.pause(broker)
-    try:
-        out, err = producing.communicate(timeout=PATIENCE_S)
-    finally:
-        producing.kill()
-        for broker in cluster.nodes:
-            cluster.resume(broker)
+    words = ("produce", "orders", "--count", "0", "--rate", "100", "--timeout", "6", "--json")
+    with started(home, *words) as producing:
+        odradek("consume", "orders", "-o", "end", "-c", "40", code=0)
+        with all_frozen(cluster):
+            out, err = producing.communicate(timeout=PATIENCE_S)
     assert producing.returncode == 1, err
     counted = json.loads(out)
     assert counted["records"] >= 20
@@ -298,21 +288,13 @@ def test_a_produce_that_is_held_up_says_by_what(odradek: Run, odradek_process: R
     """In its news, while the records wait for a broker that is gone."""
     odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place), code=0)
     odradek("topic", "create", "orders", "-r", "1", code=0)
-    producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", str(PATIENCE_S))
-    try:
+    words = ("produce", "orders", "--count", "0", "--rate", "100", "--timeout", str(PATIENCE_S))
+    with started(home, *words) as producing:
         odradek("consume", "orders", "-o", "beginning", "-c", "20", code=0)
         cluster = LocalCluster.load(place)
         cluster.kill(1)
-        wanted = f"held up: broker 1 at {cluster.bootstrap}: connection refused"
-        assert producing.stderr is not None
-        news = ""
-        while wanted not in news.rpartition("records acknowledged, ")[2]:
-            line = producing.stderr.readline()
-            assert line, news
-            news += line
-    finally:
-        producing.kill()
-        producing.communicate()
+        news = said(producing, f"held up: broker 1 at {cluster.bootstrap}: connection refused")
+        assert "records acknowledged, " in news.splitlines()[-1]
 
 
 def test_a_consumer_goes_on_when_its_only_broker_was_away(
@@ -322,8 +304,7 @@ def test_a_consumer_goes_on_when_its_only_broker_was_away(
     odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place), code=0)
     odradek("topic", "create", "orders", "-r", "1", "-p", "1", code=0)
     odradek("produce", "orders", "--count", "1", code=0)
-    consuming = started(home, "consume", "orders", "-o", "beginning")
-    try:
+    with started(home, "consume", "orders", "-o", "beginning") as consuming:
         assert consuming.stdout is not None
         assert consuming.stderr is not None
         assert consuming.stdout.readline().startswith("0 ")
@@ -333,9 +314,6 @@ def test_a_consumer_goes_on_when_its_only_broker_was_away(
         odradek("produce", "orders", "--count", "2", code=0)
         assert [consuming.stdout.readline().split()[0] for _ in range(2)] == ["0", "1"]
         interrupt(consuming)
-    finally:
-        consuming.kill()
-        consuming.communicate()
 
 
 @pytest.mark.parametrize("options", [(), ("-d",)])
@@ -347,10 +325,10 @@ def test_a_start_that_is_interrupted_leaves_nothing(
     monkeypatch.setenv("TMPDIR", str(places))
     (tmp_path / "sitecustomize.py").write_text(NEVER_BEGINS)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    starting = started(home, "cluster", "up", "--timeout", str(PATIENCE_S), *options)
-    assert starting.stderr is not None
-    assert "starting 3 brokers" in starting.stderr.readline()
-    out, err = interrupt(starting)
+    with started(home, "cluster", "up", "--timeout", str(PATIENCE_S), *options) as starting:
+        assert starting.stderr is not None
+        assert "starting 3 brokers" in starting.stderr.readline()
+        out, err = interrupt(starting)
     assert (out, err.splitlines()[-1]) == ("", "stopped; it had no topics, and its directory is removed")
     assert not list(places.iterdir())
     assert str(places) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -363,18 +341,18 @@ def test_a_watched_status_moves_no_cursor_that_is_not_there(
 ) -> None:
     """On a dumb terminal, and in a pipe, one block comes after the other."""
     reading, writing = pty.openpty() if is_terminal else os.pipe()
-    watching = started(home, "cluster", "status", "--watch", terminal="dumb", stdout=writing)
-    os.close(writing)
-    seen = ""
-    while seen.count("; healthy") < 2:
-        assert select.select([reading], [], [], PATIENCE_S)[0], seen
-        seen += os.read(reading, 4096).decode()
-        assert watching.poll() is None, seen
-    watching.send_signal(signal.SIGINT)
-    with contextlib.suppress(OSError):  # so a terminal ends, when nobody is at its other end
-        while rest := os.read(reading, 4096):  # who is not read from cannot say its last
-            seen += rest.decode()
-    ended(watching)
+    with started(home, "cluster", "status", "--watch", terminal="dumb", stdout=writing) as watching:
+        os.close(writing)
+        seen = ""
+        while seen.count("; healthy") < 2:
+            assert select.select([reading], [], [], PATIENCE_S)[0], seen
+            seen += os.read(reading, 4096).decode()
+            assert watching.poll() is None, seen
+        watching.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # so a terminal ends, when nobody is at its other end
+            while rest := os.read(reading, 4096):  # who is not read from cannot say its last
+                seen += rest.decode()
+        ended(watching)
     os.close(reading)
     assert "\x1b" not in seen
     assert seen.count("PARTITION") >= 1
@@ -430,15 +408,15 @@ def test_what_was_done_is_said_when_the_rest_is_not(odradek: Run, shell: Run, ho
     history = home / "history.jsonl"
     os.mkfifo(history)  # read from here: some records were sent when something comes
     command = ("chaos", "write", "a.b", "--count", "100000000", "--history", str(history), "--json")
-    writing = started(home, *command, stderr=None)
-    arriving = os.open(history, os.O_RDONLY | os.O_NONBLOCK)  # whether or not the writer gets so far
-    assert select.select([arriving], [], [], PATIENCE_S)[0], "the writer wrote nothing"
-    os.set_blocking(arriving, True)
-    with open(arriving, encoding="utf-8") as told:
-        first = told.readline()
-        writing.send_signal(signal.SIGINT)
-        events = [json.loads(line) for line in (first, *told)]
-    facts = json.loads(writing.communicate(timeout=PATIENCE_S)[0])
+    with started(home, *command, stderr=None) as writing:
+        arriving = os.open(history, os.O_RDONLY | os.O_NONBLOCK)  # whether or not the writer gets so far
+        assert select.select([arriving], [], [], PATIENCE_S)[0], "the writer wrote nothing"
+        os.set_blocking(arriving, True)
+        with open(arriving, encoding="utf-8") as told:
+            first = told.readline()
+            writing.send_signal(signal.SIGINT)
+            events = [json.loads(line) for line in (first, *told)]
+        facts = json.loads(writing.communicate(timeout=PATIENCE_S)[0])
     assert writing.returncode == 130
     assert facts["history"] == str(history)
     assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
@@ -450,22 +428,16 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     """Nobody reads what it prints, and it runs until it is told to stop; who still reads is told at once."""
     reading, writing = os.pipe()
     os.close(reading)
-    running = started(
-        home,
-        *UP,
-        "--data",
-        str(place),
-        stdout=writing if reader_of == "stdout" else subprocess.PIPE,
-        stderr=writing if reader_of == "stderr" else subprocess.PIPE,
-    )
-    os.close(writing)
-    told, last = (running.stderr, "Ctrl-C stops it.") if reader_of == "stdout" else (running.stdout, "export ")
-    assert told is not None
-    assert any(line.startswith(last) for line in told), f"it ended with {running.wait()}"
-    cluster = LocalCluster.load(place)
-    assert cluster.running(1)
-    running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=PATIENCE_S) == 0
+    gone = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, reader_of: writing}
+    with started(home, *UP, "--data", str(place), stdout=gone["stdout"], stderr=gone["stderr"]) as running:
+        os.close(writing)
+        told, last = (running.stderr, "Ctrl-C stops it.") if reader_of == "stdout" else (running.stdout, "export ")
+        assert told is not None
+        assert any(line.startswith(last) for line in told), f"it ended with {running.wait()}"
+        cluster = LocalCluster.load(place)
+        assert cluster.running(1)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=PATIENCE_S) == 0
     assert not cluster.running(1)
     assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
 
@@ -475,11 +447,10 @@ def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told
     home: Path, place: Path, number: signal.Signals
 ) -> None:
     """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it cleanly."""
-    running = started(home, *UP, "--data", str(place), on_sigint=signal.SIG_IGN)
-    assert running.stderr is not None
-    assert any(line.startswith("Ctrl-C stops it.") for line in running.stderr)
-    running.send_signal(signal.SIGINT)
-    running.send_signal(number)
-    assert running.wait(timeout=PATIENCE_S) == 0
+    with started(home, *UP, "--data", str(place), on_sigint=signal.SIG_IGN) as running:
+        said(running, "Ctrl-C stops it.")
+        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
+        assert running.wait(timeout=PATIENCE_S) == 0
     assert not LocalCluster.load(place).running(1)
     assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
