@@ -35,6 +35,18 @@ def ended(outcome: Outcome, code: int | None) -> Outcome:
     return outcome
 
 
+def process(command: list[str], home: Path, text: str | None = None) -> Outcome:
+    """With this home of odradek, and a text on its standard input or that of the tests."""
+    environment = {**os.environ, "ODRADEK_HOME": str(home)}
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"`{' '.join(command)}` was not done: out {error.stdout!r}, err {error.stderr!r}")
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of odradek in which no cluster is remembered."""
@@ -98,19 +110,7 @@ def odradek_process(home: Path) -> Run:
     """Run a command line as a process of its own, with a text on its standard input."""
 
     def run(*words: str, text: str = "", code: int | None = None) -> Outcome:
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "odradek.cli.main", *words],
-                input=text,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                env={**os.environ, "ODRADEK_HOME": str(home)},
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            pytest.fail(f"`odradek {' '.join(words)}` was not done: out {error.stdout!r}, err {error.stderr!r}")
-        return ended(Outcome(done.returncode, done.stdout, done.stderr), code)
+        return ended(process([sys.executable, "-m", "odradek.cli.main", *words], home, text), code)
 
     return run
 
@@ -121,14 +121,6 @@ def shell(home: Path) -> Run:
     odradek = f'odradek() {{ {sys.executable} -m odradek.cli.main "$@"; }}\n'
 
     def run(line: str, code: int | None = None) -> Outcome:
-        done = subprocess.run(
-            ["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            env={**os.environ, "ODRADEK_HOME": str(home)},
-            check=False,
-        )
-        return ended(Outcome(done.returncode, done.stdout, done.stderr), code)
+        return ended(process(["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"], home), code)
 
     return run

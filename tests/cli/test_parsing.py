@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import BinaryIO, TypeVar
 
 import pytest
@@ -22,7 +22,15 @@ from odradek.cli.records.outgoing import (
     records_of_lines,
 )
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.parsing import Start, parse_partition, parse_settings, parse_size, parse_start
+from odradek.cli.terminal.parsing import (
+    Span,
+    Start,
+    parse_partition,
+    parse_settings,
+    parse_size,
+    parse_span,
+    parse_start,
+)
 from odradek.cli.terminal.screen import human_bytes, table
 from odradek_proto.command_line import CommandFailed
 from odradek_proto.topics import TopicPartition
@@ -34,85 +42,70 @@ RECORD: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("parse", "text", "expected"),
     [
-        ("beginning", Start("beginning")),
-        ("end", Start("end")),
-        ("17", Start("offset", 17)),
-        ("-5", Start("last", 5)),
-        ("@1735689600000", Start("time", 1735689600000)),
-        ("@2025-01-01T00:00:00+00:00", Start("time", 1735689600000)),
+        (parse_start, "beginning", Start("beginning")),
+        (parse_start, "end", Start("end")),
+        (parse_start, "17", Start("offset", 17)),
+        (parse_start, "-5", Start("last", 5)),
+        (parse_start, "@1735689600000", Start("time", 1735689600000)),
+        (parse_start, "@2025-01-01T00:00:00+00:00", Start("time", 1735689600000)),
+        (parse_start, f"{(1 << 63) - 1}", Start("offset", (1 << 63) - 1)),
+        (parse_start, f"@{(1 << 63) - 1}", Start("time", (1 << 63) - 1)),
+        (parse_span, "5", Span(Start("offset", 5))),
+        (parse_span, "5:10", Span(Start("offset", 5), Start("offset", 10))),
+        (parse_span, ":end", Span(Start("beginning"), Start("end"))),
+        (parse_span, "-10:-2", Span(Start("last", 10), Start("last", 2))),
+        (parse_span, "@5:@10", Span(Start("time", 5), Start("time", 10))),
+        (parse_span, "@1970-01-01T00:00+00:00:end", Span(Start("time", 0), Start("end"))),
+        (parse_span, "@1970-01-01T00:00+00:00:@1970-01-01T00:01Z", Span(Start("time", 0), Start("time", 60_000))),
+        (parse_partition, "my-orders/12", TopicPartition("my-orders", 12)),  # as it is taken, too
+        (parse_partition, "my-orders-12", TopicPartition("my-orders", 12)),  # as it is printed
+        (parse_partition, "orders/2147483647", TopicPartition("orders", (1 << 31) - 1)),
+        (parse_size, "100", 100),
+        (parse_size, "16KiB", 16384),
+        (parse_size, "1MiB", 1 << 20),
+        (parse_size, "2k", 2048),
+        (parse_size, "2147483647", (1 << 31) - 1),
     ],
 )
-def test_places_to_begin(text: str, expected: Start) -> None:
-    """kcat's and Kafka's ways to say where to begin."""
-    assert parse_start(text) == expected
+def test_what_is_typed_is_taken(parse: Callable[[str], object], text: str, expected: object) -> None:
+    """Places in a log in kcat's and Kafka's ways, two of them with a colon between, which is one of several where there
+    are times; partitions in two spellings; sizes with or without a unit; up to what goes over the wire."""
+    assert parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5x", "@yesterday", "--5", "s@5"])
-def test_no_place_to_begin(text: str) -> None:
-    """Anything else is refused with the list of what there is."""
-    with pytest.raises(CommandFailed) as refused:
-        parse_start(text)
-    assert refused.value.exit_code == 2
+NO_SPANS = (":", "5:", "5:x", "x:5", "5:10:15", "@2026-01-31T12:00:99", "@5:7", "5:1", "-2:-10", "@10:@5")
+TOO_LARGE = ("2147483648", "9" * 5000)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("parse", "text", "said"),
     [
-        (f"{1 << 63}", "at most 9223372036854775807"),
-        (f"-{1 << 63}", "at most 9223372036854775807"),
-        (f"@{1 << 63}", "at most 9223372036854775807"),
-        ("9" * 5000, "at most 9223372036854775807"),
-        ("@1969-12-31T23:59:59.999+00:00", "before 1970"),
-        ("@0001-01-01", "before 1970"),
+        *((parse_start, text, "") for text in ("", "5x", "@yesterday", "--5", "s@5")),
+        *((parse_start, text, "at most 9223372036854775807") for text in (f"{1 << 63}", f"-{1 << 63}", f"@{1 << 63}")),
+        (parse_start, "9" * 5000, "at most 9223372036854775807"),
+        (parse_start, "@1969-12-31T23:59:59.999+00:00", "before 1970"),  # Kafka gives -1 and -2 a meaning of their own
+        (parse_start, "@0001-01-01", "before 1970"),
+        *((parse_span, text, "") for text in NO_SPANS),  # no time that can be, no range that ends before it begins
+        *((parse_partition, text, "") for text in ("orders", "orders/", "/1", "orders/x", "orders-01", "a/b/c")),
+        *((parse_partition, f"orders/{number}", "at most 2147483647") for number in TOO_LARGE),
+        *((parse_size, number, "at most 2147483647") for number in (*TOO_LARGE, "2048M")),
     ],
-    ids=lambda text: text[:24],
+    ids=lambda value: value[:24] if isinstance(value, str) else None,
 )
-def test_places_that_no_partition_can_have(text: str, said: str) -> None:
-    """What does not fit into 64 bits, and times below zero: Kafka gives -1 and -2 a meaning of their own."""
+def test_what_cannot_be_is_refused(parse: Callable[[str], object], text: str, said: str) -> None:
+    """As wrong usage, in a sentence that is not as long as the number."""
     with pytest.raises(CommandFailed, match=said) as refused:
-        parse_start(text)
+        parse(text)
     assert refused.value.exit_code == 2
     assert len(str(refused.value)) < 120
-
-
-def test_the_largest_numbers_are_taken() -> None:
-    """Of 64 bits for offsets and times, of 32 for partitions and sizes."""
-    assert parse_start(f"{(1 << 63) - 1}") == Start("offset", (1 << 63) - 1)
-    assert parse_start(f"@{(1 << 63) - 1}") == Start("time", (1 << 63) - 1)
-    assert parse_partition("orders/2147483647") == TopicPartition("orders", (1 << 31) - 1)
-    assert parse_size("2147483647") == (1 << 31) - 1
-
-
-@pytest.mark.parametrize("number", ["2147483648", "9" * 5000], ids=["one too many", "of 5000 digits"])
-def test_numbers_beyond_32_bits(number: str) -> None:
-    """Partitions and sizes are refused as wrong usage, in a sentence that is not as long as the number."""
-    for parse in (lambda: parse_partition(f"orders/{number}"), lambda: parse_size(number), lambda: parse_size("2048M")):
-        with pytest.raises(CommandFailed, match="at most 2147483647") as refused:
-            parse()
-        assert refused.value.exit_code == 2
-        assert len(str(refused.value)) < 120
 
 
 def test_a_setting_that_is_all_digits_and_a_unit_is_refused_at_any_length() -> None:
     """The hint says which number it would be, as long as that is one that Python writes."""
     with pytest.raises(CommandFailed, match="the value is a plain number"):
         parse_settings([f"retention.ms={'9' * 5000}d"], "--config")
-
-
-def test_partitions_have_two_spellings() -> None:
-    """`orders-0` as it is printed and as its directory is called; `orders/0` is taken, too."""
-    assert parse_partition("my-orders/12") == parse_partition("my-orders-12") == TopicPartition("my-orders", 12)
-    for text in ("orders", "orders/", "/1", "orders/x", "orders-01", "a/b/c"):
-        with pytest.raises(CommandFailed):
-            parse_partition(text)
-
-
-@pytest.mark.parametrize(("text", "expected"), [("100", 100), ("16KiB", 16384), ("1MiB", 1 << 20), ("2k", 2048)])
-def test_sizes(text: str, expected: int) -> None:
-    """Bytes with or without a unit."""
-    assert parse_size(text) == expected
 
 
 def test_a_format_has_kcats_letters() -> None:

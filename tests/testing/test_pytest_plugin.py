@@ -112,50 +112,27 @@ def test_nothing_heavy_is_imported_before_a_fixture_is_used(run: pytest.Pytester
     run.runpytest_subprocess("-p", PLUGIN).assert_outcomes(passed=1)
 
 
+WRONG_MARKERS = {  # and what is said of them
+    "nodes=1": "*test_0: {marker}: got an*nodes*",
+    "settings=['num.partitions']": "*test_1: {marker}: settings are a dictionary, not*",
+    "brokers='3'": "*brokers is a number from 1 to 9, not '3'*",
+    "settings={'min.insync.replcas': 2}": (
+        "*test_3: {marker}: unknown setting 'min.insync.replcas'; did you mean 'min.insync.replicas'*"
+    ),
+    "settings={'odradek.fsync': 'sometimes'}": (
+        "*test_4: {marker}: odradek.fsync must be one of never, before-ack, not 'sometimes'"
+    ),
+    "settings={'node.id': 7}": "*test_5: {marker}: node.id: the cluster itself sets this for each broker",
+}
+
+
 def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
     """An argument that the marker does not know names the test and what would be right."""
-    result = passes(
-        run,
-        """
-        import pytest
-
-        @pytest.mark.odradek(nodes=1)
-        def test_marked(odradek_cluster):
-            pass
-
-        @pytest.mark.odradek(settings=["num.partitions"])
-        def test_list(odradek_cluster):
-            pass
-
-        @pytest.mark.odradek(brokers="3")
-        def test_text(odradek_cluster):
-            pass
-
-        @pytest.mark.odradek(settings={"min.insync.replcas": 2})
-        def test_setting(odradek_cluster):
-            pass
-
-        @pytest.mark.odradek(settings={"odradek.fsync": "sometimes"})
-        def test_value(odradek_cluster):
-            pass
-
-        @pytest.mark.odradek(settings={"node.id": 7})
-        def test_own(odradek_cluster):
-            pass
-        """,
-        errors=6,
-    )
+    test = "@pytest.mark.odradek({})\ndef test_{}(odradek_cluster): pass\n"
+    tests = [test.format(arguments, number) for number, arguments in enumerate(WRONG_MARKERS)]
+    result = passes(run, "\n".join(["import pytest", *tests]), errors=len(tests))
     marker = "@pytest.mark.odradek(brokers=3, settings={})"
-    result.stdout.fnmatch_lines_random(
-        [
-            f"*test_marked: {marker}: got an*nodes*",
-            f"*test_list: {marker}: settings are a dictionary, not*",
-            "*brokers is a number from 1 to 9, not '3'*",
-            f"*test_setting: {marker}: unknown setting 'min.insync.replcas'; did you mean 'min.insync.replicas'*",
-            f"*test_value: {marker}: odradek.fsync must be one of never, before-ack, not 'sometimes'",
-            f"*test_own: {marker}: node.id: the cluster itself sets this for each broker",
-        ]
-    )
+    result.stdout.fnmatch_lines_random([line.replace("{marker}", marker) for line in WRONG_MARKERS.values()])
     result.stdout.no_fnmatch_line("*During handling*")
     result.stdout.no_fnmatch_line("*plugin.py:*")
 
