@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
@@ -96,23 +95,6 @@ class Admin(GroupAdmin):
         """The same from Kafka's dotted names."""
         bootstrap_servers, settings = from_dotted(AdminConfig, config)
         return cls(bootstrap_servers, clock=clock, network=network, **settings)
-
-    async def start(self) -> None:
-        """Find the cluster. Raises `BootstrapError`."""
-        await self._open()
-
-    async def close(self) -> None:
-        """End."""
-        await self._shut()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- topics ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import Clock, Network
@@ -50,6 +51,23 @@ class Client:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise missing(type(self).__name__, name)
+
+    async def start(self) -> None:
+        """Find the cluster. Raises `BootstrapError`."""
+        await self._open()
+
+    async def close(self) -> None:
+        """End."""
+        await self._shut()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _open(self, *, allow_auto_create_topics: bool = False) -> Cluster:
         """Find the cluster. Raises `BootstrapError`; a client that was closed cannot be opened again."""

@@ -140,10 +140,6 @@ class Consumer(Client, Generic[K, V]):
                 await engine.end()
             await self._shut()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

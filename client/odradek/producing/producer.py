@@ -129,10 +129,6 @@ class Producer(Client, Generic[K, V]):
         which = noun(records, "record that was taken is", "records that were taken are")
         return f"{records} {which} not acknowledged yet, and lost when the loop ends; close() waits for them"
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

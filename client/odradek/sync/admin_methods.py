@@ -7,7 +7,6 @@ from odradek.sync.bridge import Facade, blocking
 
 
 class AdminMethods(Facade):
-    close = blocking(Admin.close)
     create_topics = blocking(Admin.create_topics)
     delete_topics = blocking(Admin.delete_topics)
     create_partitions = blocking(Admin.create_partitions)
@@ -39,3 +38,4 @@ class AdminMethods(Facade):
     alter_consumer_group_offsets = blocking(Admin.alter_consumer_group_offsets)
     delete_consumer_groups = blocking(Admin.delete_consumer_groups)
     delete_consumer_group_offsets = blocking(Admin.delete_consumer_group_offsets)
+    close = blocking(Admin.close)

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Network, NetworkError
+from odradek_proto.transport.ports import Network
 from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.words import noun
@@ -21,6 +20,7 @@ from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
 from odradek.cli.terminal.screen import first_of
 
+ADMIN = "/odradek.v1.Admin/"
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each
 MIN_ISR = "min.insync.replicas"
@@ -87,23 +87,18 @@ async def _ask_for_replicas(
 async def _describe_quorum(
     network: Network, address: str, timeout_ms: float
 ) -> admin_messages.DescribeQuorumResponse | None:
-    try:
-        raw = await network.call(address, "/odradek.v1.Admin/DescribeQuorum", b"", timeout_ms)
-        answer = admin_messages.DescribeQuorumResponse.FromString(raw)
-    except (NetworkError, DecodeError):
-        return None
-    return None if answer.error_code else answer
+    kind = admin_messages.DescribeQuorumResponse
+    answer = await replicas.answer_of(network, address, ADMIN + "DescribeQuorum", b"", kind, timeout_ms)
+    return None if answer is None or answer.error_code else answer
 
 
 async def _describe_configs(
     network: Network, address: str, topic: str, timeout_ms: float
 ) -> Sequence[admin_messages.ConfigEntry]:
-    request = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name=topic)
-    try:
-        raw = await network.call(address, "/odradek.v1.Admin/DescribeConfigs", request.SerializeToString(), timeout_ms)
-        return admin_messages.DescribeConfigsResponse.FromString(raw).entries
-    except (NetworkError, DecodeError):
-        return ()
+    asked = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name=topic).SerializeToString()
+    kind = admin_messages.DescribeConfigsResponse
+    answer = await replicas.answer_of(network, address, ADMIN + "DescribeConfigs", asked, kind, timeout_ms)
+    return () if answer is None else answer.entries
 
 
 def judge(facts: ClusterFacts) -> list[Finding]:
@@ -122,38 +117,30 @@ def judge(facts: ClusterFacts) -> list[Finding]:
 
 
 def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
-    undecided = facts.quorum is None or facts.quorum.leader_id < 0
-    if undecided and facts.full:
-        says = "no active controller answers: a controller whose disk is full takes no part until there is room"
-        return [problem("no-controller", facts.metadata.cluster_id, says, replicas.FULL_REMEDY)]
-    if facts.quorum is None or facts.quorum.leader_id < 0:
-        return [
-            problem(
-                "no-controller", facts.metadata.cluster_id,
-                "no active controller answers: it is busy, an election goes on, or a majority of the voters is down",
-                "look again in a moment; start the controllers that are down, more than half of "
-                "controller.quorum.voters must run: until then no leader that dies is replaced",
-            )
-        ]  # fmt: skip
     quorum = facts.quorum
+    if quorum is None or quorum.leader_id < 0:
+        why = "it is busy, an election goes on, or a majority of the voters is down"
+        remedy = (
+            "look again in a moment; start the controllers that are down, more than half of "
+            "controller.quorum.voters must run: until then no leader that dies is replaced"
+        )
+        if facts.full:
+            why, remedy = "a controller whose disk is full takes no part until there is room", replicas.FULL_REMEDY
+        says = f"no active controller answers: {why}"
+        return [problem("no-controller", facts.metadata.cluster_id, says, remedy)]
     silent = [
         voter.node_id
         for voter in quorum.voters
         if voter.node_id != quorum.leader_id and not 0 <= voter.last_fetch_ms <= SILENT_VOTER_MS
     ]
-    findings = []
-    if silent:
-        spare = (len(quorum.voters) - 1) // 2 - len(silent)
-        findings.append(
-            problem(
-                "voter-silent", ",".join(map(str, silent)),
-                f"{'controller' if len(silent) == 1 else 'controllers'} {first_of(silent)} "
-                f"{'does' if len(silent) == 1 else 'do'} not follow; of all {len(quorum.voters)} "
-                f"{f'{spare} more' if spare > 0 else 'no other'} may fail",
-                "start them, or look into their logs",
-            )
-        )  # fmt: skip
-    return findings
+    if not silent:
+        return []
+    spare = (len(quorum.voters) - 1) // 2 - len(silent)
+    says = (
+        f"{noun(len(silent), 'controller')} {first_of(silent)} {noun(len(silent), 'does', 'do')} not follow; "
+        f"of all {len(quorum.voters)} {f'{spare} more' if spare > 0 else 'no other'} may fail"
+    )
+    return [problem("voter-silent", ",".join(map(str, silent)), says, "start them, or look into their logs")]
 
 
 def _judge_damage(topic: pb.TopicMetadata, damaged: replicas.Damaged) -> list[Finding]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Response
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
@@ -29,12 +31,23 @@ DAMAGE_REMEDY = (
     "the partition's directory before it starts again, and it fetches the partition anew"
 )
 
+R = TypeVar("R", bound=Response)
 Unusable = Mapping[TopicPartition, Sequence[int]]
 Damaged = Mapping[TopicPartition, Mapping[int, str]]
 """By partition the brokers whose copy is damaged, and where."""
 Full = Mapping[int, int]
 """Brokers whose disk is full, and how many of their replicas have refused a write for that."""
 FULL_REMEDY = "make room on that disk: writes go on by themselves, and nothing has to be restarted"
+
+
+async def answer_of(
+    network: Network, address: str, method: str, request: bytes, kind: type[R], timeout_ms: float
+) -> R | None:
+    """None where none comes in time, or one that cannot be read."""
+    try:
+        return kind.FromString(await network.call(address, method, request, timeout_ms))
+    except (NetworkError, DecodeError):
+        return None
 
 
 async def ask_for_unusable(
@@ -64,16 +77,13 @@ async def ask_for_trouble(
     Those that do not answer in time say nothing.
     """
 
-    async def ask(address: str) -> pb.DescribeReplicasResponse:
-        try:
-            raw = await network.call(address, DESCRIBE_REPLICAS, b"", timeout_ms)
-            return pb.DescribeReplicasResponse.FromString(raw)
-        except (NetworkError, DecodeError):
-            return pb.DescribeReplicasResponse()
-
+    kind = pb.DescribeReplicasResponse
+    answers = await asyncio.gather(
+        *(answer_of(network, address, DESCRIBE_REPLICAS, b"", kind, timeout_ms) for address in addresses.values())
+    )
     found: dict[TopicPartition, dict[int, str]] = {}
     full: dict[int, int] = {}
-    for answer in await asyncio.gather(*map(ask, addresses.values())):
+    for answer in filter(None, answers):
         if answer.disk_full:
             full[answer.broker_id] = 0
         for replica in answer.replicas:
@@ -103,10 +113,9 @@ async def _ask(
     request = pb.ListOffsetsRequest(replica_id=-1)
     for topic, number in partitions:
         request.partitions.add(topic=topic, partition=number, current_leader_epoch=-1, timestamp_ms=EARLIEST)
-    try:
-        raw = await network.call(address, LIST_OFFSETS, request.SerializeToString(), timeout_ms)
-        answer = pb.ListOffsetsResponse.FromString(raw)
-    except (NetworkError, DecodeError):
+    asked = request.SerializeToString()
+    answer = await answer_of(network, address, LIST_OFFSETS, asked, pb.ListOffsetsResponse, timeout_ms)
+    if answer is None:
         return []
     storage = int(ErrorCode.KAFKA_STORAGE_ERROR)
     return [TopicPartition(each.topic, each.partition) for each in answer.partitions if each.error_code == storage]
