@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,21 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (directory := tmp_path / "places").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     return directory
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that is taken, and where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """An address where somebody listens and nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -25,6 +25,12 @@ ERROR = "(KAFKA_STORAGE_ERROR)"
 PATIENCE_S = 60
 
 
+def problems_by_doctor(odradek: Run, cluster: Cluster) -> list[tuple[str, str]]:
+    """Which check, about what."""
+    found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
+    return sorted((each["check"], each["about"]) for each in found if each["level"] == "problem")
+
+
 def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path: Path) -> None:
     """Both ask the brokers themselves, as leaders and as followers: metadata know nothing of it."""
     with Cluster(3, directory=tmp_path / "cluster") as cluster:
@@ -44,13 +50,7 @@ def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path:
             f"broker {target} cannot use its replica of orders-0 {ERROR}",
             f"broker {target} cannot use its replica of solo-0 {ERROR}; it leads there: nothing can be written or read",
         ]
-        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
-        of_topics = [
-            (each["check"], each["about"])
-            for each in found
-            if each["level"] == "problem" and "replica" in each["check"]
-        ]
-        assert sorted(of_topics) == [
+        assert [each for each in problems_by_doctor(odradek, cluster) if "replica" in each[0]] == [
             ("replica-unusable", f"orders, broker {target}"), ("replica-unusable", f"solo, broker {target}"),
         ]  # fmt: skip
 
@@ -110,8 +110,7 @@ def test_the_broker_with_the_damaged_copy_is_named(odradek: Run, tmp_path: Path)
         (problem,) = json.loads(sick.out)["problems"]
         assert problem.startswith(f"the copy of orders-0 on broker {leader} is damaged; it leads there")
         assert str(log) in problem
-        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
-        assert ("replica-damaged", f"orders-0, broker {leader}") in [(each["check"], each["about"]) for each in found]
+        assert ("replica-damaged", f"orders-0, broker {leader}") in problems_by_doctor(odradek, cluster)
 
 
 def test_no_reader_stops_at_a_damaged_batch_that_another_replica_has(odradek: Run, tmp_path: Path) -> None:
@@ -148,8 +147,7 @@ def test_the_broker_whose_disk_is_full_is_named(odradek: Run, tmp_path: Path) ->
         said = "the disk of broker 2 is full: 2 replicas there can only be read"
         sick = odradek("cluster", "health", "--json", "-b", cluster.bootstrap)
         assert (sick.code, json.loads(sick.out)["problems"]) == (3, [said])
-        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
-        assert ("disk-full", "broker 2") in [(each["check"], each["about"]) for each in found]
+        assert ("disk-full", "broker 2") in problems_by_doctor(odradek, cluster)
         background_loop().call(room_again)
         odradek("cluster", "health", "-b", cluster.bootstrap, code=0)
 

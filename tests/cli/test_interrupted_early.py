@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -22,15 +20,6 @@ ENTRY = "odradek.cli.__main__"
 AS_INSTALLED = f"import sys; from {ENTRY} import main; sys.exit(main())"  # what the script says that pip makes
 CODES = (INTERRUPTED, -signal.SIGINT)  # the same for a shell; CPython chooses the second one inside of an exec()
 PATIENCE_S = 300
-
-
-@pytest.fixture
-def deaf() -> Iterator[str]:
-    """An address where nobody answers: the command does not end before it is told to."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.mark.slow

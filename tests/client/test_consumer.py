@@ -334,23 +334,6 @@ async def test_an_offset_out_of_range_resets_or_is_raised(peers: Any, log: Any) 
             await reader.poll(1.0)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.CORRUPT_MESSAGE,  # another replica leads as soon as the leader has found the damage
-    ],
-)
-async def test_passing_errors_pass(peers: Any, log: Any, code: ErrorCode) -> None:
-    """R-267: ask again, and the application notices nothing."""
-    fill(log, "a")
-    peers.brokers[1].errors.extend([(log.name, code)] * 3)
-    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
-        assert values(await reader.poll(5.0)) == ["a"]
-
-
 async def test_what_is_buffered_is_bounded(peers: Any, log: Any) -> None:
     """The broker gets credit for fetch.max.bytes, and more only as records are read."""
     for number in range(200):
