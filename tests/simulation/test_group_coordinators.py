@@ -42,8 +42,8 @@ from odradek_proto.decoding import Record
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
+from tests.groups.consumers import Topics
 from tests.groups.group_world import SETTINGS
-from tests.scripts.groups.group_stage import NoTopics
 
 SESSION_MS, REBALANCE_MS, COMMIT_MS = 10_000, 20_000, 5_000
 GENERATION = 1
@@ -56,7 +56,7 @@ class Stage:
         self.found: list[str] = []
         self.now_ms = 0
         ids = random.Random(1)
-        self.shard = GroupCoordinatorShard(SETTINGS, NoTopics(), lambda: str(ids.randrange(1 << 32)))
+        self.shard = GroupCoordinatorShard(SETTINGS, Topics(), lambda: str(ids.randrange(1 << 32)))
         self.check = CoordinatorCheck(
             self.shard, SETTINGS, COMMIT_MS, lambda check, sentence: self.found.append(check), now_ms=0
         )
@@ -251,7 +251,7 @@ def test_a_call_that_is_not_answered_is_found(stage: Stage, writes: bool, most_m
 def test_members_that_were_loaded_without_a_session_are_found(stage: Stage) -> None:
     """K-42: the sooner of two sessions counts, so a shard that has a member's timer is not found."""
     for due_ms, found in ((SESSION_MS, []), (SESSION_MS + 1, [WAIT])):
-        shard = GroupCoordinatorShard(SETTINGS, NoTopics(), str)
+        shard = GroupCoordinatorShard(SETTINGS, Topics(), str)
         shard.groups = stage.shard.groups
         shard.waits.register(GroupWait(deadline_ms=due_ms, is_over=never, then=lambda _: None))
         CoordinatorCheck(shard, SETTINGS, COMMIT_MS, lambda check, _: stage.found.append(check), now_ms=0)
