@@ -96,9 +96,10 @@ TOO_LARGE = ("2147483648", "9" * 5000)
 )
 def test_what_cannot_be_is_refused(parse: Callable[[str], object], text: str, said: str) -> None:
     """As wrong usage, in a sentence that is not as long as the number."""
-    with pytest.raises(CommandFailed, match=said) as refused:
+    with pytest.raises(CommandFailed) as refused:
         parse(text)
     assert refused.value.exit_code == 2
+    assert said in str(refused.value)
     assert len(str(refused.value)) < 120
 
 
