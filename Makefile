@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml ops/dev.lock
 demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
 	@$(BIN)/odradek demo
 
-test: $(STAMP)  ## everything of every day, two to three minutes on two cores
+test: $(STAMP)  ## everything of every day, a minute on two idle cores
 	@$(BIN)/python -m pytest -m "not slow" --forks 6  # most of six wait for something
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
