@@ -201,8 +201,7 @@ def _check_empty_epochs(
                 sink,
                 entry,
                 f"has the entry ({entry.epoch}, {entry.start_offset}) in its {FILE}, and no batch of epoch "
-                f"{entry.epoch} in its log, "
-                f"which ends at {log_end}",
+                f"{entry.epoch} in its log, which ends at {log_end}",
             )
 
 

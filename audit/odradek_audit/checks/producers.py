@@ -88,8 +88,8 @@ def _report(
         SEQUENCE_GAP,
         inputs.replica,
         f"replica {inputs.replica} holds sequence {table.base_sequence[row]} of producer "
-        f"{table.producer_id[row]} (epoch "
-        f"{table.producer_epoch[row]}) at offset {table.base_offset[row]}, where sequence {expected} should follow",
+        f"{table.producer_id[row]} (epoch {table.producer_epoch[row]}) at offset {table.base_offset[row]}, where "
+        f"sequence {expected} should follow",
         **table.place(row),
         expected_sequence=expected,
         producer_id=table.producer_id[row],

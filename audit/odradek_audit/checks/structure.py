@@ -65,8 +65,7 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
             CRC_MISMATCH,
             inputs.replica,
             f"replica {inputs.replica} holds a batch at offset {offset} of epoch {epoch} whose {facts.size} "
-            "bytes do not have "
-            f"the CRC {facts.crc:#010x} of its header ({file}, byte {facts.position})",
+            f"bytes do not have the CRC {facts.crc:#010x} of its header ({file}, byte {facts.position})",
             offset=offset,
             end_offset=max(facts.last_offset + 1, offset + 1),
             epoch=epoch,
@@ -81,8 +80,7 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
             "torn-tail",
             inputs.replica,
             f"replica {inputs.replica} ends in {plural(facts.size, 'byte')} of an incomplete batch at offset {offset}, "
-            "as a crash "
-            f"leaves it; recovery cuts it off ({file}, byte {facts.position}: {facts.detail})",
+            f"as a crash leaves it; recovery cuts it off ({file}, byte {facts.position}: {facts.detail})",
             offset=offset,
         )
         return
@@ -350,14 +348,13 @@ def _report_empty_file(
 
 
 def _report_gap(inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink) -> None:
-    file = table.file(row)
+    file, base = table.file(row), table.base_offset[row]
     sink.report(
         OFFSET_GAP,
         inputs.replica,
-        f"replica {inputs.replica} has no records from offset {previous_last + 1} to "
-        f"{table.base_offset[row] - 1}; the next "
-        f"batch is {table.base_offset[row]} of epoch {table.epoch[row]} ({file}, byte {table.position[row]})",
-        **(table.place(row) | {"offset": previous_last + 1, "end_offset": table.base_offset[row]}),
+        f"replica {inputs.replica} has no records from offset {previous_last + 1} to {base - 1}; the next "
+        f"batch is {base} of epoch {table.epoch[row]} ({file}, byte {table.position[row]})",
+        **(table.place(row) | {"offset": previous_last + 1, "end_offset": base}),
     )
 
 
@@ -371,9 +368,8 @@ def _report_misplaced(
     sink.report(
         OFFSET_GAP if base > expected else OFFSET_NOT_INCREASING,
         inputs.replica,
-        f"replica {inputs.replica} holds a batch that says offset {base} of epoch {table.epoch[row]} where "
-        f"{expected} should "
-        f"stand; the batch behind it goes on with {expected + span} ({file}, byte {table.position[row]})",
+        f"replica {inputs.replica} holds a batch that says offset {base} of epoch {table.epoch[row]} where {expected} "
+        f"should stand; the batch behind it goes on with {expected + span} ({file}, byte {table.position[row]})",
         **(table.place(row) | {"offset": expected, "end_offset": expected + span}),
         stored_offset=base,
     )

@@ -333,8 +333,7 @@ def _run_spark(console: Console, bar: ProgressBar, request: _Request, master: st
     if missing:
         stop(
             f"the Spark engine needs {' and '.join(missing)}: pip install 'odradek[audit]' (or use --engine "
-            "local, which "
-            "reports the same findings)"
+            "local, which reports the same findings)"
         )
     from odradek_audit.spark import engine as spark
     from odradek_audit.spark import launch

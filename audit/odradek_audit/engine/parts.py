@@ -6,13 +6,14 @@ what is read: the parts of a segment give together exactly the batches that one 
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
 
+from odradek_audit.checks.indexes import OFFSET_ENTRY
 from odradek_audit.checks.transactions import is_judged
 from odradek_audit.engine.proof import COMPARED, EVERYTHING, NOTHING, READ, SAMPLE, PartTask
 from odradek_audit.inputs.disk import Disk, join
@@ -21,7 +22,6 @@ from odradek_audit.inputs.scan import SegmentPart, starts_batch
 
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
 SMALLEST_SPLIT_BYTES = 4096
-INDEX_ENTRY = struct.Struct(">ii")
 SMALLEST_TASK_BYTES = 4 * 1024 * 1024
 """A task costs about as much as reading this twice: smaller parts are put together."""
 TRIES = 8
@@ -33,8 +33,7 @@ def split_segment(
 ) -> list[SegmentPart]:
     """Parts of about `split_bytes` each that cover a segment's file without overlap. Raises `OSError`."""
     assert split_bytes >= SMALLEST_SPLIT_BYTES, split_bytes
-    path = join(inputs.directory, f"{segment.stem}.log")
-    whole = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
+    whole = SegmentPart.whole(inputs, segment)
     if segment.size <= split_bytes + split_bytes // 2:
         return [whole]
     positions = _index_positions(disk, inputs, segment)
@@ -45,10 +44,7 @@ def split_segment(
             break
         boundaries.append(boundary)
     ends = [*boundaries[1:], segment.size]
-    return [
-        SegmentPart(path, segment.base_offset, segment.size, start, end)
-        for start, end in zip(boundaries, ends, strict=True)
-    ]
+    return [replace(whole, start=start, end=end) for start, end in zip(boundaries, ends, strict=True)]
 
 
 def _index_positions(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile) -> list[int]:
@@ -59,15 +55,15 @@ def _index_positions(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile) ->
         data = disk.read(path, 0, disk.size(path))
     except OSError:
         return []
-    usable = len(data) - len(data) % INDEX_ENTRY.size
-    return sorted({position for _, position in INDEX_ENTRY.iter_unpack(data[:usable]) if 0 < position < segment.size})
+    usable = len(data) - len(data) % OFFSET_ENTRY.size
+    return sorted({position for _, position in OFFSET_ENTRY.iter_unpack(data[:usable]) if 0 < position < segment.size})
 
 
 def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: int, target: int) -> int | None:
     """The first place at or behind `target` where a batch begins, as far as index or headers can tell."""
     place = bisect_left(positions, target)
     for candidate in positions[place : place + TRIES]:
-        if starts_batch(disk, whole.path, whole.base_offset, whole.file_size, candidate):
+        if starts_batch(disk, whole, candidate):
             return candidate
     position = previous
     while position < target:
@@ -75,9 +71,7 @@ def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: in
             position += read_header(disk.read(whole.path, position, HEADER_SIZE)).size
         except CorruptBatch:
             return None
-    if position < whole.file_size and starts_batch(disk, whole.path, whole.base_offset, whole.file_size, position):
-        return position
-    return None
+    return position if starts_batch(disk, whole, position) else None
 
 
 def part_tasks(
@@ -102,8 +96,7 @@ def part_tasks(
                 try:
                     parts = split_segment(disk, inputs, segment, split_bytes)
                 except OSError:
-                    path = join(inputs.directory, f"{segment.stem}.log")
-                    parts = [SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)]
+                    parts = [SegmentPart.whole(inputs, segment)]
                 for part in parts:
                     yield PartTask(
                         partition.topic,

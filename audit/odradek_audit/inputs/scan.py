@@ -26,6 +26,7 @@ from odradek_audit.inputs.facts import (
     BatchFacts,
     BatchTable,
     ReplicaInputs,
+    SegmentFile,
     SoundRun,
 )
 from odradek_audit.words import count, plural
@@ -53,6 +54,11 @@ class SegmentPart:
     file_size: int
     start: int
     end: int
+
+    @classmethod
+    def whole(cls, inputs: ReplicaInputs, segment: SegmentFile) -> SegmentPart:
+        path = join(inputs.directory, f"{segment.stem}.log")
+        return cls(path, segment.base_offset, segment.size, 0, segment.size)
 
 
 class _Window:
@@ -170,8 +176,7 @@ def scan_replica(
     with `read=scan_runs`."""
     table = BatchTable()
     for segment in inputs.segments:
-        path = join(inputs.directory, f"{segment.stem}.log")
-        for scanned in read(disk, SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)):
+        for scanned in read(disk, SegmentPart.whole(inputs, segment)):
             table.add(scanned)
     return table
 
@@ -309,8 +314,6 @@ def _is_batch(window: _Window, part: SegmentPart, position: int) -> bool:
     return not facts.problem and facts.base_offset >= part.base_offset
 
 
-def starts_batch(disk: Disk, path: str, base_offset: int, file_size: int, position: int) -> bool:
-    """Whether a whole batch with a right CRC begins at a byte of a segment."""
-    part = SegmentPart(path, base_offset, file_size, 0, file_size)
-    window = _Window(disk, path, file_size)
-    return position < file_size and _is_batch(window, part, position)
+def starts_batch(disk: Disk, part: SegmentPart, position: int) -> bool:
+    """Whether a whole batch with a right CRC begins at a byte of a segment, in this part or in another one."""
+    return 0 <= position < part.file_size and _is_batch(_Window(disk, part.path, part.file_size), part, position)

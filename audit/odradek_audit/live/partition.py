@@ -26,6 +26,7 @@ from odradek_audit.catalogue import (
     OFFSET_GAP,
     OFFSET_NOT_INCREASING,
 )
+from odradek_audit.checks import walking
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
 
@@ -155,13 +156,9 @@ def _name(error: int) -> str:
 
 
 @dataclass
-class Compared:
+class Compared(walking.Compared):
     """What came of one partition."""
 
-    start: int
-    end: int
-    batches: int = 0
-    records: int = 0
     blocks: dict[int, int] = field(default_factory=dict)
     """A digest of the batches that begin in each block of 1,024 offsets, of whole blocks only."""
     epochs: list[list[int]] = field(default_factory=list)

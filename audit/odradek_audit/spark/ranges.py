@@ -24,6 +24,7 @@ from odradek_proto.formats import (
 from odradek_proto.records import decode_records, read_header
 from odradek_proto.topics import TopicPartition
 
+from odradek_audit.checks.indexes import OFFSET_ENTRY, TIME_ENTRY
 from odradek_audit.engine.proof import PartTask
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BatchFacts, ReplicaInputs, SegmentFile
@@ -33,7 +34,6 @@ from odradek_audit.inputs.scan import SegmentPart, scan_part, starts_batch
 EARLIEST, LATEST = "earliest", "latest"
 EVERY_OFFSET = 1 << 62
 BEGIN, END = -2, -1  # in JSON, as Spark's source and Kafka write them
-OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -145,8 +145,7 @@ def _entries(disk: Disk, path: str, layout: struct.Struct) -> list[tuple[int, in
 
 def _base_offset(disk: Disk, part: SegmentPart, position: int, otherwise: int) -> int:
     """Of the batch that begins at a position of a segment's file; `otherwise` where none does."""
-    inside = 0 <= position < part.file_size
-    if not inside or not starts_batch(disk, part.path, part.base_offset, part.file_size, position):
+    if not starts_batch(disk, part, position):
         return otherwise
     return int.from_bytes(disk.read(part.path, position, 8), "big", signed=True)
 
@@ -157,13 +156,12 @@ def _at_time(disk: Disk, inputs: ReplicaInputs, time_ms: int) -> int:
         older = _older_to(disk, inputs, segment, time_ms)
         if following is not None and older + 1 >= following.base_offset:
             continue
-        path = join(inputs.directory, f"{segment.stem}.log")
-        whole = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
+        whole = SegmentPart.whole(inputs, segment)
         task = PartTask("", 0, inputs.replica, inputs.directory, whole, 0, segment.has_index, False)
         part = narrowed(disk, task, Span(older + 1))
         for facts in scan_part(disk, part.part) if part is not None else ():
             if not facts.problem and facts.last_offset > older and facts.max_timestamp >= time_ms:
-                return _first_at(disk, path, facts, time_ms)
+                return _first_at(disk, whole.path, facts, time_ms)
     return EVERY_OFFSET
 
 
