@@ -5,28 +5,6 @@
 pictures of each finding, `markup` the only door through which text of a log may come in.
 """
 
-from odradek_audit.report.model import (
-    EXIT_FINDINGS,
-    EXIT_FINE,
-    EXIT_INCONCLUSIVE,
-    FINDINGS_FILE,
-    HTML_FILE,
-    PARQUET_FILE,
-    RESULT_FILES,
-    SUMMARY_FILE,
-    Report,
-    finish,
-)
+from odradek_audit.report.model import EXIT_FINE, PARQUET_FILE, RESULT_FILES, Report, finish
 
-__all__ = [
-    "EXIT_FINDINGS",
-    "EXIT_FINE",
-    "EXIT_INCONCLUSIVE",
-    "FINDINGS_FILE",
-    "HTML_FILE",
-    "PARQUET_FILE",
-    "RESULT_FILES",
-    "SUMMARY_FILE",
-    "Report",
-    "finish",
-]
+__all__ = ["EXIT_FINE", "PARQUET_FILE", "RESULT_FILES", "Report", "finish"]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from odradek_proto.topics import TopicPartition
 
 from odradek_audit.catalogue import CHECKS, gravity
 from odradek_audit.checks.directories import listed
-from odradek_audit.findings import Finding
+from odradek_audit.findings import MERGED, Finding
 from odradek_audit.report.last_copies import last_copies
 from odradek_audit.report.losses import loss_sentences, lost_records, perhaps_gone
 from odradek_audit.report.model import Report
-from odradek_audit.report.runs import merge_runs
 from odradek_audit.results import Loss, LossCause
 from odradek_audit.wording import is_lack
 from odradek_audit.words import capital, count, noun, plain, plural, replicas_have
@@ -144,6 +144,30 @@ def absence(report: Report) -> str:
 
 def _short(place: TopicPartition) -> str:
     return f"{plain(place.topic, 80)}-{place.partition}"
+
+
+def merge_runs(findings: Iterable[Finding]) -> list[Finding]:
+    """Runs of one check, replica and partition whose offsets follow on each other, as one finding each: four records
+    lost in a row are one loss to a reader. Only the page does so; the files have every finding by itself."""
+    merged: list[Finding] = []
+    for finding in findings:
+        last = merged[-1] if merged else None
+        if last is not None and _follows(last, finding):
+            evidence = last.evidence | {MERGED: last.weight + 1}
+            merged[-1] = replace(last, end_offset=finding.end_offset, evidence=evidence)
+        else:
+            merged.append(finding)
+    return merged
+
+
+def _follows(last: Finding, finding: Finding) -> bool:
+    same = ("check", "topic", "partition", "replicas", "other_replica")
+    return (
+        CHECKS[finding.check].told_in_runs
+        and finding.offset == last.end_offset >= 0
+        and all(getattr(last, name) == getattr(finding, name) for name in same)
+        and last.evidence.get("held_by") == finding.evidence.get("held_by")
+    )
 
 
 def headline(finding: Finding) -> str:

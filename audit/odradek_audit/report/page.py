@@ -19,13 +19,12 @@ from string import Template
 from odradek_audit.catalogue import OFFSET_GAP, gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
-from odradek_audit.report.headlines import verdict_sentences, verdict_word
+from odradek_audit.report.headlines import merge_runs, verdict_sentences, verdict_word
 from odradek_audit.report.last_copies import partitions_of_last_copies
 from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.repair import keep_copies, repair
-from odradek_audit.report.runs import merge_runs
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
 from odradek_audit.report.timeline import timeline
 from odradek_audit.report.words import words

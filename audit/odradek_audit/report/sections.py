@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from odradek_audit.inputs.facts import METADATA_TOPIC
-from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.headlines import counting, of_history
 from odradek_audit.report.losses import missing_events
 from odradek_audit.report.markup import Safe, code, head, join, name, scrolling, shown, size, tag
 from odradek_audit.report.model import Report
+from odradek_audit.report.timeline import bound_origin
 from odradek_audit.report.words import HW, LEO
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.words import capital, count, plural

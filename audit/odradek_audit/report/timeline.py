@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odradek_audit.findings import Finding
-from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.markup import Safe, tag
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.words import plain
@@ -75,6 +74,24 @@ def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]
     pictures = [_picture(partition, replicas, marks, room) for room in (WIDE, NARROW)]
     bound = f"Bound {partition.bound:,}: {bound_origin(partition)}; below it replicas must hold the same. "
     return tag("figure", *pictures, tag("figcaption", bound, _LEGEND if legend else ""))
+
+
+def bound_origin(partition: PartitionSummary) -> str:
+    """Where the bound comes from, in a clause: the history, or the replicas whose checkpoint gives it. A mark above its
+    log's end counts only up to that end."""
+    if not partition.bound:
+        return "no checkpoint and no client says that anything is replicated"
+    marks = [
+        replica.replica
+        for replica in partition.replicas
+        if min(replica.high_watermark or 0, replica.log_end) == partition.bound
+    ]
+    if not marks:
+        return "one past the last record that a client of the history was told of"
+    names = ", ".join(plain(name, 40) for name in marks)
+    others = len(marks) < len(partition.replicas)
+    word = "the largest high watermark" if others else "the high watermark"
+    return f"{word}, in the checkpoint of replica{'s' if len(marks) > 1 else ''} {names}"
 
 
 def _picture(
