@@ -73,20 +73,11 @@ class Odradek:
         recovering: bool | None = None,
         replicas: Sequence[int] | None = None,
     ) -> bytes:
-        record = pb.PartitionChangeRecord(topic_id=TOPIC, bump_leader_epoch=leader is not None)
-        if isr is not None:
-            record.isr_changed = True
-            record.isr.extend(isr)
-        if leader is not None:
-            record.leader = leader
-        if eligible is not None:
-            record.eligible_changed = True
-            record.eligible.extend(eligible)
+        record = pb.PartitionChangeRecord(topic_id=TOPIC, isr=isr, leader=leader, eligible=eligible, replicas=replicas)
+        record.bump_leader_epoch, record.isr_changed = leader is not None, isr is not None
+        record.eligible_changed, record.replicas_changed = eligible is not None, replicas is not None
         if recovering is not None:
             record.recovering = record.unclean = recovering
-        if replicas is not None:
-            record.replicas_changed = True
-            record.replicas.extend(replicas)
         return self._value(partition_change=record)
 
     def _value(self, **kind: Any) -> bytes:
