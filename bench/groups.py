@@ -63,12 +63,7 @@ class Members:
     def join(self, member_id: str) -> None:
         self._send(
             ConsumerGroupHeartbeat(
-                "group",
-                member_id,
-                JOIN_EPOCH,
-                rebalance_timeout_ms=300_000,
-                subscribed_topic_names=NAMES,
-                owned={},
+                "group", member_id, JOIN_EPOCH, rebalance_timeout_ms=300_000, subscribed_topic_names=NAMES, owned={}
             )
         )
 

@@ -124,9 +124,7 @@ def test_a_key_that_came_back_is_told_at_the_replica_that_has_it(compacted: Writ
     assert "holds a record of a key that most replicas have no record of" in finding.sentence
 
 
-def test_a_replica_that_ends_earlier_may_have_what_was_superseded_later(
-    compacted: WriteCluster,
-) -> None:
+def test_a_replica_that_ends_earlier_may_have_what_was_superseded_later(compacted: WriteCluster) -> None:
     """Near miss: its newest record of a key is one that another replica has cleaned away for a newer one."""
     short = log_of(WRITTEN[:5])
     assert found(compacted(but(0, 1, 3), short)) == []
@@ -177,9 +175,7 @@ def test_the_newest_acknowledged_record_of_a_key_is_missed(
     assert found_lost == set(lost)
 
 
-def test_another_record_in_the_place_of_an_acknowledged_one_is_found(
-    compacted: WriteCluster,
-) -> None:
+def test_another_record_in_the_place_of_an_acknowledged_one_is_found(compacted: WriteCluster) -> None:
     """The cleaner takes records away; it changes none."""
     log = but(0, 1, changed=Written(5, b"d", b"e7"))
     assert ("acknowledged-lost", "1", 5) in found(compacted(log, log), told())

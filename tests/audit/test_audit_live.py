@@ -190,10 +190,7 @@ def test_a_cluster_of_this_machine_is_named_as_for_other_commands(
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        (["-b", "nowhere"], "-b HOST:PORT"),
-        (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE"),
-    ],
+    [(["-b", "nowhere"], "-b HOST:PORT"), (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE")],
 )
 def test_wrong_usage_is_said(options: list[str], said: str) -> None:
     result = runner.invoke(app, ["live", *options])
@@ -402,9 +399,7 @@ def test_a_tombstone_that_is_gone_again_may_have_taken_what_was_below_the_mark()
     """It stands behind the mark, and on one replica alone: the others have cleaned it and the value below away. Without
     it that replica holds what most have deleted."""
     assert told(compared(of(LATER), of(LATER, 4), of(WHOLE), compacted=True)[1]) == []
-    assert told(compared(of(LATER), of(LATER, 4), of(but(4)), compacted=True)[1]) == [
-        ("compaction-mismatch", "3", 1),
-    ]
+    assert told(compared(of(LATER), of(LATER, 4), of(but(4)), compacted=True)[1]) == [("compaction-mismatch", "3", 1)]
 
 
 def test_a_replica_with_a_broken_batch_is_not_asked_for_its_keys() -> None:

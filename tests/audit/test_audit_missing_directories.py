@@ -131,11 +131,7 @@ def test_a_deleted_topic_is_no_finding(replicas: dict[str, Path]) -> None:
     ],
 )
 def test_what_was_given_up_is_no_finding(
-    replicas: dict[str, Path],
-    broker: str,
-    offsets: Mapping[TopicPartition, int] | None,
-    aside: str,
-    notes: set[str],
+    replicas: dict[str, Path], broker: str, offsets: Mapping[TopicPartition, int] | None, aside: str, notes: set[str]
 ) -> None:
     """A directory's name says so, or the checkpoint, which has no entry any more, or one of nothing."""
     if aside:

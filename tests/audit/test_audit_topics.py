@@ -19,16 +19,7 @@ from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption.places import with_crc
 from tests.audit.sample import FIRST_TIMESTAMP, SampleLog, SamplePartition, WriteCluster
-from tests.audit.test_audit_metadata import (
-    METADATA,
-    ORDERS,
-    TOPIC,
-    Records,
-    beginning,
-    log_of,
-    records,
-    told,
-)
+from tests.audit.test_audit_metadata import METADATA, ORDERS, TOPIC, Records, beginning, log_of, records, told
 from tests.audit.test_audit_two_passes import same_without
 
 __all__ = ["records"]  # a fixture

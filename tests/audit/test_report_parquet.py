@@ -88,11 +88,7 @@ def _documented(kind: Any) -> str:
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_both_engines_write_the_same(
-    session: SparkSession,
-    write_cluster: WriteCluster,
-    log: SampleLog,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    session: SparkSession, write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job for spark-submit leaves the four files; rows, schema and page are the local engine's."""
     replicas = damaged(write_cluster, log)

@@ -30,13 +30,7 @@ from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.transactions import aborted_rows
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import Check, FindingSink
-from odradek_audit.inputs.facts import (
-    NO_PRODUCER,
-    BatchTable,
-    PartitionInputs,
-    SegmentReader,
-    log_end_offset,
-)
+from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.inputs.history import PartitionHistory, value_digest
 from odradek_audit.inputs.records import iter_decoded, record_at
 from odradek_audit.results import Loss

@@ -90,11 +90,7 @@ class _Image:
 
 
 def check_metadata(
-    partition: PartitionInputs,
-    replica: str,
-    tables: Mapping[str, BatchTable],
-    reader: SegmentReader,
-    sink: FindingSink,
+    partition: PartitionInputs, replica: str, tables: Mapping[str, BatchTable], reader: SegmentReader, sink: FindingSink
 ) -> Replayed:
     """Replay one replica's metadata log, and compare every replica's snapshots with it on the way. Returns what it says
     of leader epochs, nothing where it was not read to its end."""
@@ -457,11 +453,7 @@ def check_topic_ids(
         if all(inputs.clean_shutdown for each in found for inputs in each.replicas.values()):
             findings.append(
                 Finding(
-                    IDENTITY_MISMATCH.name,
-                    IDENTITY_MISMATCH.severity,
-                    *place,
-                    sentence=said,
-                    file="partition.metadata",
+                    IDENTITY_MISMATCH.name, IDENTITY_MISMATCH.severity, *place, sentence=said, file="partition.metadata"
                 )
             )
         else:

@@ -14,12 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek_proto.compression import CodecUnavailable
-from odradek_proto.formats import (
-    TRANSACTION_INDEX_SUFFIX,
-    AbortedTransaction,
-    CorruptFile,
-    decode_transaction_index,
-)
+from odradek_proto.formats import TRANSACTION_INDEX_SUFFIX, AbortedTransaction, CorruptFile, decode_transaction_index
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
 from odradek_audit.catalogue import TRANSACTION_MISMATCH

@@ -37,8 +37,7 @@ Bootstrap = Annotated[
     ),
 ]
 Quota = Annotated[
-    float,
-    typer.Option("--quota", metavar="MB/S", min=0.0, help="Megabytes a second from all brokers; 0: no limit."),
+    float, typer.Option("--quota", metavar="MB/S", min=0.0, help="Megabytes a second from all brokers; 0: no limit.")
 ]
 DigestsFile = Annotated[
     Path | None,

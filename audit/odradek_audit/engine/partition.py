@@ -126,11 +126,7 @@ def check_partition(
 
 
 def _committed(
-    partition: PartitionInputs,
-    tables: Mapping[str, BatchTable],
-    replica: str,
-    reader: SegmentReader,
-    sink: FindingSink,
+    partition: PartitionInputs, tables: Mapping[str, BatchTable], replica: str, reader: SegmentReader, sink: FindingSink
 ) -> tuple[CommittedOffset, ...]:
     if partition.topic != CONSUMER_OFFSETS:
         return ()

@@ -75,11 +75,7 @@ def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: in
 
 
 def part_tasks(
-    disk: Disk,
-    partitions: Iterable[PartitionInputs],
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
-    *,
-    deep: bool = False,
+    disk: Disk, partitions: Iterable[PartitionInputs], split_bytes: int = DEFAULT_SPLIT_BYTES, *, deep: bool = False
 ) -> Iterator[PartTask]:
     """Every part of every segment of all replicas of some partitions. Segments that cannot be read are one part, whose
     reader will say so. Records are decoded of one replica, the one with the most bytes: of all batches (`deep`) or

@@ -16,13 +16,7 @@ from odradek_proto.topics import topic_id_to_text
 
 from odradek_audit.engine.conclusion import reference_replica_of
 from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import (
-    METADATA_TOPIC,
-    UNKNOWN,
-    BatchTable,
-    PartitionInputs,
-    TopicSettings,
-)
+from odradek_audit.inputs.facts import METADATA_TOPIC, UNKNOWN, BatchTable, PartitionInputs, TopicSettings
 from odradek_audit.inputs.layout import Layout, reader_of
 from odradek_audit.inputs.metadata_records import (
     TOPIC_SETTING,

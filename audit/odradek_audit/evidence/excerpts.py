@@ -121,12 +121,7 @@ def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_repl
 
 
 def _find(
-    partition: PartitionInputs,
-    table: BatchTable,
-    reader: SegmentReader,
-    finding: Finding,
-    name: str,
-    by_place: bool,
+    partition: PartitionInputs, table: BatchTable, reader: SegmentReader, finding: Finding, name: str, by_place: bool
 ) -> FoundBatch:
     """The batch of a replica at the finding's place: by file and byte on those accused, by offset on the others, and on
     those that lack what others have."""

@@ -34,12 +34,7 @@ from odradek_proto.formats import (
     decode_offset_checkpoint,
     decode_partition_metadata,
 )
-from odradek_proto.topics import (
-    DELETED_PARTITION_SUFFIX,
-    TopicPartition,
-    parse_partition_directory,
-    topic_id_to_text,
-)
+from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition, parse_partition_directory, topic_id_to_text
 
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE, BrokerEvents, read_broker_events

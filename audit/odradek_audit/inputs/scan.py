@@ -168,9 +168,7 @@ def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
 
 
 def scan_replica(
-    disk: Disk,
-    inputs: ReplicaInputs,
-    read: Callable[[Disk, SegmentPart], Iterable[SoundRun | BatchFacts]] = readable,
+    disk: Disk, inputs: ReplicaInputs, read: Callable[[Disk, SegmentPart], Iterable[SoundRun | BatchFacts]] = readable
 ) -> BatchTable:
     """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes, and an `OSError`
     with `read=scan_runs`."""

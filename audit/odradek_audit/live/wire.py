@@ -121,12 +121,7 @@ class Connection:
     """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        timeout_s: float,
-        received: Callable[[int], None],
-        security: Security = IN_THE_CLEAR,
+        self, host: str, port: int, timeout_s: float, received: Callable[[int], None], security: Security = IN_THE_CLEAR
     ) -> None:
         """Raises `WireError`, also when the broker does not believe who asks."""
         self.address = f"{host}:{port}"

@@ -95,10 +95,7 @@ def bound_origin(partition: PartitionSummary) -> str:
 
 
 def _picture(
-    partition: PartitionSummary,
-    replicas: Sequence[ReplicaSummary],
-    marks: Sequence[tuple[Finding, str]],
-    room: _Room,
+    partition: PartitionSummary, replicas: Sequence[ReplicaSummary], marks: Sequence[tuple[Finding, str]], room: _Room
 ) -> Safe:
     scale = _scale(partition, replicas, marks, room)
     height = room.top + room.lane * len(replicas) + 30
@@ -131,10 +128,7 @@ _LEGEND = (
 
 
 def _scale(
-    partition: PartitionSummary,
-    replicas: Sequence[ReplicaSummary],
-    marks: Sequence[tuple[Finding, str]],
-    room: _Room,
+    partition: PartitionSummary, replicas: Sequence[ReplicaSummary], marks: Sequence[tuple[Finding, str]], room: _Room
 ) -> _Scale:
     stops = {partition.bound}
     for replica in replicas:

@@ -76,12 +76,7 @@ class CorruptLog(ValueError):
 
 
 def record_rows(
-    disk: Disk,
-    path: str,
-    place: Place,
-    facts: Iterable[BatchFacts],
-    on_corrupt: str,
-    wanted: Callable[[int], bool],
+    disk: Disk, path: str, place: Place, facts: Iterable[BatchFacts], on_corrupt: str, wanted: Callable[[int], bool]
 ) -> Iterator[pa.RecordBatch]:
     """Wanted records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be. What
     cannot be decoded raises `CorruptLog` if `on_corrupt` is "fail"."""
