@@ -37,15 +37,12 @@ NAMED = 5
 """Partitions that one note names."""
 
 
-def check_missing(layout: Layout, topics: Iterable[str] | None) -> tuple[list[Finding], list[Note]]:
-    """Records that a replica has counted and of which it has no directory: findings after a clean stop, else notes.
-
-    `topics` are those that were asked for; None means all.
-    """
+def check_missing(layout: Layout) -> tuple[list[Finding], list[Note]]:
+    """Records that a replica has counted and of which it has no directory: findings after a clean stop, else notes."""
     findings: list[Finding] = []
     notes: list[Note] = []
     present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
-    for partition in sorted(present | _vanished(layout, present, topics)):
+    for partition in sorted(present | _vanished(layout, present)):
         nowhere = partition not in present
         given_up = layout.has_aside(partition, SET_ASIDE_SUFFIXES if nowhere else (DELETED_PARTITION_SUFFIX,))
         for directory in layout.directories.values():
@@ -58,11 +55,10 @@ def check_missing(layout: Layout, topics: Iterable[str] | None) -> tuple[list[Fi
     return findings, notes
 
 
-def _vanished(layout: Layout, present: set[TopicPartition], topics: Iterable[str] | None) -> set[TopicPartition]:
+def _vanished(layout: Layout, present: set[TopicPartition]) -> set[TopicPartition]:
     """Partitions without a directory anywhere that checkpoints name."""
-    wanted = None if topics is None else frozenset(topics)
     named = {partition for directory in layout.directories.values() for partition in directory.high_watermarks}
-    return {partition for partition in named - present if wanted is None or partition.topic in wanted}
+    return {partition for partition in named - present if layout.asked_for(partition.topic)}
 
 
 def absent_partitions(layout: Layout) -> list[Note]:
@@ -78,13 +74,12 @@ def absent_partitions(layout: Layout) -> list[Note]:
     return notes
 
 
-def linked_partitions(layout: Layout, topics: Iterable[str] | None) -> list[Note]:
+def linked_partitions(layout: Layout) -> list[Note]:
     """A note for each partition behind a symbolic link; where no replica was read, nothing of it was compared."""
     present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
-    wanted = None if topics is None else frozenset(topics)
     notes = []
     for name, directory in layout.directories.items():
-        for place in sorted(each for each in directory.linked if wanted is None or each.topic in wanted):
+        for place in sorted(each for each in directory.linked if layout.asked_for(each.topic)):
             link = "a symbolic link in place of the directory, which the audit does not follow"
             kind, result = (
                 (LINKED, "compared without it") if place in present else ("not-compared", "nothing was compared")
@@ -95,12 +90,12 @@ def linked_partitions(layout: Layout, topics: Iterable[str] | None) -> list[Note
     return notes
 
 
-def absent_topics(layout: Layout, topics: Iterable[str]) -> list[Note]:
+def absent_topics(layout: Layout) -> list[Note]:
     """A note for each topic that was asked for and of which no replica has a partition."""
     present = {each.topic for each in layout.partitions}
     present.update(each.topic for directory in layout.directories.values() for each in directory.linked)
     said = "was asked for, and no replica that was read has a partition of it"
-    absent = [topic for topic in dict.fromkeys(topics) if topic not in present]
+    absent = [topic for topic in layout.topics or () if topic not in present]
     return [Note(NO_TOPIC, topic, -1, "", f"topic {topic} {said}") for topic in absent]
 
 

@@ -68,8 +68,7 @@ def audit(
     """
     started = time.monotonic()
     disk, directories = located(replicas)
-    wanted = None if topics is None else list(topics)
-    layout = with_settings(disk, read_layout(disk, directories, wanted))
+    layout = with_settings(disk, read_layout(disk, directories, topics))
     partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
     total, whole = layout_bytes(layout), is_deep(layout, deep)
     if not isinstance(disk, LocalDisk):
@@ -84,7 +83,7 @@ def audit(
         passes = Passes(disk, partitions, histories, settled, whole)
         results = _two_passes(passes, run, _Meter(total, progress), split_bytes)
     outline = events.outline if isinstance(events, SpooledHistory) else events
-    report = finish("local", layout, results, outline, wanted, 0.0)
+    report = finish("local", layout, results, outline)
     report.deep = whole
     report.seconds = time.monotonic() - started
     return report
@@ -171,13 +170,12 @@ def audit_disk(
     settled: bool = False,
 ) -> Report:
     """The same over any disk, in one pass; looks at no clock."""
-    wanted = None if topics is None else list(topics)
-    layout = with_settings(disk, read_layout(disk, replicas, wanted))
+    layout = with_settings(disk, read_layout(disk, replicas, topics))
     results = [
         check_closely(disk, Closely(partition, history_of(history, partition), settled, False))
         for partition in layout.partitions
     ]
-    return finish("local", layout, results, history, wanted, 0.0)
+    return finish("local", layout, results, history)
 
 
 def is_deep(layout: Layout, deep: bool | None) -> bool:

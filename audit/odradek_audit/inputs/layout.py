@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -104,6 +104,11 @@ class Layout:
     """Replicas whose directory could not be read, with the reason."""
     unread: tuple[str, ...] = ()
     """Those of them that have a directory: nobody knows what is in it."""
+    topics: Collection[str] | None = None
+    """Those that were asked for; None means all."""
+
+    def asked_for(self, topic: str) -> bool:
+        return self.topics is None or topic in self.topics
 
     def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
         """Whether any broker still has a directory of the partition that it gave up."""
@@ -133,7 +138,7 @@ def reader_of(disk: Disk, partition: PartitionInputs) -> DirectoryReader:
 
 def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] | None = None) -> Layout:
     """Read the directories of some replicas. `topics` limits what is looked at; None means all."""
-    wanted = None if topics is None else frozenset(topics)
+    asked = None if topics is None else dict.fromkeys(topics)
     directories: dict[str, LogDirectory] = {}
     unreadable: dict[str, str] = {}
     unread: list[str] = []
@@ -147,7 +152,7 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
     names = sorted({partition for directory in directories.values() for partition in directory.partitions})
     found: list[PartitionInputs] = []
     for partition in names:
-        if wanted is not None and partition.topic not in wanted:
+        if asked is not None and partition.topic not in asked:
             continue
         inputs: dict[str, ReplicaInputs] = {}
         for name, directory in directories.items():
@@ -155,7 +160,7 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
                 inputs[name] = _read_replica(disk, directory, partition)
         compacted = partition.topic in COMPACTED_TOPICS
         found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted, tuple(unread)))
-    return Layout(directories, tuple(found), unreadable, tuple(unread))
+    return Layout(directories, tuple(found), unreadable, tuple(unread), asked)
 
 
 def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:

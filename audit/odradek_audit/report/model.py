@@ -148,17 +148,9 @@ class Report:
         }
 
 
-def finish(
-    engine: str,
-    layout: Layout,
-    results: Iterable[PartitionResult],
-    history: History | None,
-    topics: Iterable[str] | None,
-    seconds: float,
-) -> Report:
+def finish(engine: str, layout: Layout, results: Iterable[PartitionResult], history: History | None) -> Report:
     """Put the results of all partitions together and judge whether enough was compared. Both engines end here."""
-    wanted = None if topics is None else list(topics)
-    report = Report(engine, {name: directory.path for name, directory in layout.directories.items()}, seconds=seconds)
+    report = Report(engine, {name: directory.path for name, directory in layout.directories.items()})
     report.history_events = history.count if history is not None else None
     everything = list(results)
     for result in sorted(everything, key=lambda result: (result.summary.topic, result.summary.partition)):
@@ -167,8 +159,8 @@ def finish(
         losses = [loss for loss in result.summary.losses if _can_tell(layout, loss.topic, loss.partition)]
         report.partitions.append(replace(result.summary, losses=losses))
         report.losses.extend(losses)
-    missing, counted = check_missing(layout, wanted)
-    absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
+    missing, counted = check_missing(layout)
+    absent = [*absent_topics(layout), *linked_partitions(layout), *absent_partitions(layout)]
     absent += without_identity(layout)
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
     brokers = frozenset(broker for result in everything for broker in result.replayed.brokers)
@@ -191,7 +183,7 @@ def finish(
         ]
     )
     if history is not None and not layout.unread:  # which may have them
-        gone = _lost_partitions(layout, history, wanted)
+        gone = _lost_partitions(layout, history)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
         report.losses.extend(loss for events in gone for loss in _losses(layout, events))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
@@ -236,16 +228,15 @@ def _unread_files(layout: Layout) -> list[Note]:
     ]
 
 
-def _lost_partitions(layout: Layout, history: History, topics: Iterable[str] | None) -> list[PartitionHistory]:
+def _lost_partitions(layout: Layout, history: History) -> list[PartitionHistory]:
     """What is known of partitions that the history names and of which no replica was found at all, nor one that is
     being deleted, nor a link to one."""
     present = {(partition.topic, partition.partition) for partition in layout.partitions}
-    wanted = None if topics is None else frozenset(topics)
     return [
         history.partitions[key]
         for key in sorted(history.partitions)
         if key not in present
-        and (wanted is None or key[0] in wanted)
+        and layout.asked_for(key[0])
         and not layout.has_aside(TopicPartition(*key), (DELETED_PARTITION_SUFFIX,))
         and not layout.has_link(TopicPartition(*key))
     ]

@@ -67,9 +67,8 @@ def audit(
     Arguments, result and what is raised are those of `odradek_audit.engine.local.audit`.
     """
     started = time.monotonic()
-    wanted = None if topics is None else list(topics)
     disk, directories = located(replicas)
-    layout = with_settings(disk, read_layout(disk, directories, wanted))
+    layout = with_settings(disk, read_layout(disk, directories, topics))
     context = spark.sparkContext
     partitions = {(partition.topic, partition.partition): partition for partition in layout.partitions}
     distributed = distribute(context, history, partitions) if isinstance(history, str | Path) else None
@@ -88,7 +87,7 @@ def audit(
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
             results[key] = task.check({}, disk)
-    report = finish("spark", layout, results.values(), events, wanted, 0.0)
+    report = finish("spark", layout, results.values(), events)
     report.deep = passes.deep
     report.seconds = time.monotonic() - started
     return report
