@@ -150,10 +150,11 @@ def test_nothing_is_written_into_another_cluster(
     write_cluster(log, log)
     arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--no-html", "--overwrite"]
     before = sorted(tmp_path.rglob("*"))
-    result = runner.invoke(app, [*arguments, "--out", str(tmp_path / place)])
-    assert result.exit_code == 2
-    assert "is no place for results" in result.output
-    assert f"{found})" in result.output
+    for given in (arguments, ["live", "-b", "127.0.0.1:1"]):
+        result = runner.invoke(app, [*given, "--out", str(tmp_path / place)])
+        assert result.exit_code == 2
+        assert "is no place for results" in result.output
+        assert f"{found})" in result.output
     assert sorted(tmp_path.rglob("*")) == before
     assert runner.invoke(app, [*arguments, "--out", str(tmp_path / "other/audit")]).exit_code == 0
 

@@ -22,7 +22,7 @@ import typer
 from odradek_proto.topics import INTERNAL_TOPICS
 
 from odradek_audit.cli.live import live
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json, stop
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_out, stop
 from odradek_audit.words import plural
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ def run(
     from odradek_audit.inputs.stores import is_uri
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
-    in_json.set(shown is not Output.TABLE)
+    begin("run", in_json=shown is not Output.TABLE)
     replicas = _replicas(replica or [], data or [])
     here = {name: Path(place) for name, place in replicas.items() if not is_uri(place)}
     whole = Path(data[0]) if data and len(data) == 1 and Path(data[0]).is_dir() else None
-    _check_out(out, overwrite, here, whole)
+    check_out(out, overwrite, here, whole)
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
@@ -188,7 +188,7 @@ def package(
     """
     from odradek_audit.spark.package import NotInstalled, write_package
 
-    in_json.set(as_json)
+    begin("package", in_json=as_json)
     try:
         inside = write_package(out, also or [])
     except NotInstalled as error:
@@ -243,35 +243,6 @@ def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
         names = ", ".join(note.replica for note in notes)
         typer.echo(f"odradek: running brokers use what is audited (replicas {names}): {ADVICE}", err=True)
     return notes
-
-
-def _check_out(out: str | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
-    """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
-    from odradek_audit.inputs.stores import is_uri, local_path, names_in
-    from odradek_audit.report import RESULT_FILES
-
-    if out is None:
-        return
-    if not is_uri(out):
-        _check_out_here(out, local_path(out), replicas, data)
-    try:
-        present = [] if overwrite else sorted(names_in(out).intersection(RESULT_FILES))
-    except (OSError, ValueError) as error:
-        stop(f"--out {out}: {error}")
-    if present:
-        stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
-
-
-def _check_out_here(out: str, place: Path, replicas: dict[str, Path], data: Path | None) -> None:
-    from odradek_audit.inputs.brokers import brokers_file
-
-    for evidence in replicas.values():
-        if place.is_relative_to(evidence):
-            stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
-    if data is not None and place == data.resolve():
-        stop(f"--out {out} is what is audited; choose a directory of its own")
-    if (file := brokers_file(place)) is not None:
-        stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
 
 
 def _settings(entries: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +14,12 @@ import typer
 from odradek_proto.command_line import COMMAND_CONFIG, UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, in_json
-from odradek_audit.cli.refusing import stop as stopped
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_out, stop
 
 if TYPE_CHECKING:
     from odradek_audit.live.security import Security
     from odradek_audit.report import Report
 
-stop = partial(stopped, command="live")
 SHOWN_FINDINGS = 20
 
 
@@ -78,23 +75,20 @@ def live(
     Batches, CRCs, offsets and leader epochs of each replica against the leader's, below the smallest high watermark.
     Exit code 0: fine, 1: inconclusive, 2: usage, 3: findings, 130: interrupted.
     """
-    from odradek_audit.inputs.stores import names_in
     from odradek_audit.live.digests import CorruptDigests, Digests
     from odradek_audit.live.metrics import write_metrics
     from odradek_audit.live.run import Request, audit_cluster
     from odradek_audit.live.wire import Unreachable, WireError
-    from odradek_audit.report import RESULT_FILES
     from odradek_audit.report.files import write_report
 
-    in_json.set(as_json)
+    begin("live", in_json=as_json)
+    check_out(out, overwrite, {})
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     addresses, settings = _meant(bootstrap)
     request = Request(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
     if from_start and digests is None:
         stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
-        if out is not None and not overwrite and names_in(out).intersection(RESULT_FILES):
-            stop(f"{out} already holds a result; give --overwrite to replace it")
         progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json)
         report, remembered = audit_cluster(
             request,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Final, NoReturn
 
 import typer
@@ -11,17 +13,53 @@ import typer
 EXIT_USAGE, EXIT_FAILED = 2, 1
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
 
-in_json: ContextVar[bool] = ContextVar("in_json", default=False)  # set by each command: somebody asked for JSON
+_command: ContextVar[str] = ContextVar("command")
+_in_json: ContextVar[bool] = ContextVar("in_json")
 
 
-def stop(message: str, code: int = EXIT_USAGE, hint: str = "", command: str = "run") -> NoReturn:
+def begin(command: str, *, in_json: bool) -> None:
+    """Say which command it is that may have to stop, and whether somebody asked for JSON."""
+    _command.set(command)
+    _in_json.set(in_json)
+
+
+def stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
     """A sentence and what to try on standard error, or one JSON object; then the command is over with this code."""
     if code == EXIT_USAGE:
-        hint = hint or f"`odradek audit {command} --help` shows what it takes"
-    if in_json.get():
+        hint = hint or f"`odradek audit {_command.get()} --help` shows what it takes"
+    if _in_json.get():
         typer.echo(json.dumps({"error": {"message": message, "hint": hint, "exit_code": code}}), err=True)
     else:
         typer.echo(f"odradek: {message}", err=True)
         if hint:
             typer.echo(f"  try: {hint}", err=True)
     raise typer.Exit(code)
+
+
+def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], data: Path | None = None) -> None:
+    """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
+    from odradek_audit.inputs.stores import is_uri, local_path, names_in
+    from odradek_audit.report import RESULT_FILES
+
+    if out is None:
+        return
+    if not is_uri(out):
+        _check_out_here(out, local_path(out), replicas, data)
+    try:
+        present = [] if overwrite else sorted(names_in(out).intersection(RESULT_FILES))
+    except (OSError, ValueError) as error:
+        stop(f"--out {out}: {error}")
+    if present:
+        stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+
+
+def _check_out_here(out: str, place: Path, replicas: Mapping[str, Path], data: Path | None) -> None:
+    from odradek_audit.inputs.brokers import brokers_file
+
+    for evidence in replicas.values():
+        if place.is_relative_to(evidence):
+            stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
+    if data is not None and place == data.resolve():
+        stop(f"--out {out} is what is audited; choose a directory of its own")
+    if (file := brokers_file(place)) is not None:
+        stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
