@@ -118,7 +118,8 @@ def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: Fin
     same = [
         name
         for name, side in sides.items()
-        if name not in different and (name == reference_replica or _covers(side, group.begin, first.end))
+        if name not in different
+        and (name == reference_replica or side.inputs.log_start <= group.begin <= first.end <= side.log_end)
     ]
     copies = [Copies(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
     copies.append(Copies(tuple(same), epochs[reference_replica]))
@@ -137,10 +138,6 @@ def _once(held: Iterable[list[str]]) -> list[list[str]]:
         if fresh:
             result.append(fresh)
     return result
-
-
-def _covers(side: Side, begin: int, end: int) -> bool:
-    return side.inputs.log_start <= begin and side.log_end >= end
 
 
 def _compare_anew(

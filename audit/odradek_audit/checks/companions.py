@@ -8,7 +8,7 @@ the log (`transactions`).
 from __future__ import annotations
 
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import PartitionInputs
 
 MISSING_FILE = "missing-file"
 
@@ -21,16 +21,12 @@ def check_companions(partition: PartitionInputs, sink: FindingSink) -> None:
         if not inputs.clean_shutdown or not others:
             continue
         bare = [segment for segment in inputs.segments if segment.size and not segment.has_index]
-        if bare and all(_is_indexed(other) for other in others):
+        if bare and all(segment.has_index for other in others for segment in other.segments if segment.size):
             file = f"{bare[0].stem}.index"
             more = f", as {len(bare) - 1} more do" if len(bare) > 1 else ""
             _note(sink, name, f"the segment {bare[0].stem}.log has no {file}{more}", bare[0].base_offset)
         if inputs.segments and not inputs.snapshots and all(other.snapshots for other in others):
             _note(sink, name, "there is no producer snapshot", inputs.segments[-1].base_offset)
-
-
-def _is_indexed(inputs: ReplicaInputs) -> bool:
-    return all(segment.has_index for segment in inputs.segments if segment.size)
 
 
 def _note(sink: FindingSink, name: str, what: str, offset: int) -> None:

@@ -13,7 +13,7 @@ is the replica whose own name is not its node id, where replicas are named by no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from odradek_proto.formats import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -30,7 +30,7 @@ from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.layout import SET_ASIDE_SUFFIXES, Layout, LogDirectory
 from odradek_audit.results import Replayed
-from odradek_audit.words import plural
+from odradek_audit.words import plural, replicas_have
 
 NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
 NAMED = 5
@@ -205,7 +205,7 @@ def check_known(layout: Layout, replayed: Replayed) -> tuple[list[Finding], list
     for (_, why, sure), found in sorted(strays.items()):
         names = tuple(dict.fromkeys(name for name, _ in found))
         places = sorted({place for _, place in found})
-        said = f"{listed(places)}: {_who(names)} a directory, and {why}: a broker that starts removes it"
+        said = f"{listed(places)}: {replicas_have(names)} a directory, and {why}: a broker that starts removes it"
         if sure:
             findings.append(
                 Finding(
@@ -243,10 +243,6 @@ def _unknown(directory: LogDirectory, place: TopicPartition, topic_id: str, repl
 
 def _has_metadata(directory: LogDirectory) -> bool:
     return any(each.topic == METADATA_TOPIC for each in directory.partitions)
-
-
-def _who(names: Sequence[str]) -> str:
-    return f"replica {names[0]} has" if len(names) == 1 else f"replicas {', '.join(names)} have"
 
 
 def _nowhere(layout: Layout, replayed: Replayed) -> list[Note]:

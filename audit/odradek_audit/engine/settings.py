@@ -16,7 +16,7 @@ from odradek_proto.topics import topic_id_to_text
 
 from odradek_audit.engine.conclusion import reference_replica_of
 from odradek_audit.inputs.disk import Disk
-from odradek_audit.inputs.facts import METADATA_TOPIC, UNKNOWN, BatchTable, PartitionInputs, TopicSettings
+from odradek_audit.inputs.facts import METADATA_TOPIC, UNKNOWN, PartitionInputs, TopicSettings
 from odradek_audit.inputs.layout import Layout, reader_of
 from odradek_audit.inputs.metadata_records import (
     TOPIC_SETTING,
@@ -60,7 +60,8 @@ def _read(disk: Disk, metadata: PartitionInputs) -> dict[str, TopicSettings]:
         name = reference_replica_of(metadata, tables, frozenset())
         table, inputs = tables[name], metadata.replicas[name]
         lives.whole = inputs.log_start == 0
-        if table.problems or not _is_gapless(table):
+        gapless = all(base == last + 1 for base, last in zip(table.base_offset[1:], table.last_offset, strict=False))
+        if table.problems or not gapless:
             return {}
         for batch in iter_decoded(table, name, reader_of(disk, metadata)):
             if batch.problem:
@@ -70,10 +71,6 @@ def _read(disk: Disk, metadata: PartitionInputs) -> dict[str, TopicSettings]:
     except (OSError, CorruptBatch, CodecUnavailable, CorruptMetadataRecord):
         return {}  # it is told by the checks of the metadata log
     return lives.settings()
-
-
-def _is_gapless(table: BatchTable) -> bool:
-    return all(base == last + 1 for base, last in zip(table.base_offset[1:], table.last_offset, strict=False))
 
 
 class _Lives:

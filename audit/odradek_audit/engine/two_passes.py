@@ -57,7 +57,8 @@ class Passes:
         for partition in self.tried:
             key = (partition.topic, partition.partition)
             by_replica: dict[str, list[tuple[PartTask, PartProof]]] = {}
-            for task, proof in sorted(self.proofs.pop(key, ()), key=_place):
+            parts = self.proofs.pop(key, [])
+            for task, proof in sorted(parts, key=lambda each: (each[0].part.base_offset, each[0].part.start)):
                 by_replica.setdefault(task.replica, []).append((task, proof))
             try:
                 proven[key] = prove_partition(self.disk, partition, by_replica, settled=self.settled)
@@ -65,7 +66,3 @@ class Passes:
                 continue
             del unproven[key]
         return proven, unproven
-
-
-def _place(entry: tuple[PartTask, PartProof]) -> tuple[int, int]:
-    return entry[0].part.base_offset, entry[0].part.start

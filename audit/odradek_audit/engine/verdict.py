@@ -106,7 +106,9 @@ def prove_partition(
     if sink.findings or sink.notes:
         raise Unproven("something to report")
     for side in sides.values():
-        note_open(side.inputs, sorted(side.open.values(), key=_offset), side.newest, side.log_end, sink)
+        note_open(
+            side.inputs, sorted(side.open.values(), key=lambda each: each.offset), side.newest, side.log_end, sink
+        )
     bound = bound_of(partition, Bounds())
     check_ends(partition, tables, bound, sink, settled=settled)
     if len(partition.replicas) < 2:
@@ -122,10 +124,6 @@ def prove_partition(
     ]
     summary = replace(partition_summary(partition, bound, compared, reference_replica), replicas=numbers)
     return PartitionResult(explained(sink.findings), sink.notes, summary)
-
-
-def _offset(transaction: OpenTransaction) -> int:
-    return transaction.offset
 
 
 # --- One replica ------------------------------------------------------------------------------------------------------
@@ -201,7 +199,7 @@ def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
         raise Unproven(f"{task.part.path}: offset {proof.first_offset} where {expected} should follow")
     if not task.part.start and task.part.base_offset != expected:
         raise Unproven(f"{task.part.path}: begins with offset {expected}")
-    if side.batches and _first_epoch(proof) < side.table.epoch[-1]:
+    if side.batches and proof.skeleton[0].epoch < side.table.epoch[-1]:
         raise Unproven(f"{task.part.path}: the leader epoch falls")
     side.table.extend(proof.skeleton)
     side.first_offset = side.first_offset if side.batches else proof.first_offset
@@ -212,10 +210,6 @@ def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
     side.producers = joined_producers(side.producers, proof.producers)
     join_transactions(side.open, proof.transactions)
     side.newest = max(side.newest, proof.max_timestamp)
-
-
-def _first_epoch(proof: PartProof) -> int:
-    return proof.skeleton[0].epoch
 
 
 def _append_blocks(side: _Replica, task: PartTask, proof: PartProof) -> None:

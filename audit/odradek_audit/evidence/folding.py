@@ -108,7 +108,11 @@ def _with_more(finding: Finding, more: int) -> Finding:
 
 
 def _without(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
-    causes = [(place, finding) for place, finding in enumerate(findings) if _may_explain(finding)]
+    causes = [
+        (place, finding)
+        for place, finding in enumerate(findings)
+        if CHECKS[finding.check].in_the_log or finding.check in CAUSES
+    ]
     taken: dict[int, list[Finding]] = {}
     kept = []
     for place, finding in enumerate(findings):
@@ -118,10 +122,6 @@ def _without(findings: list[Finding], explains: Callable[[Finding, Finding], boo
         else:
             taken.setdefault(found, []).append(finding)
     return [_with_consequences(finding, taken.get(place, ())) for place, finding in kept]
-
-
-def _may_explain(finding: Finding) -> bool:
-    return CHECKS[finding.check].in_the_log or finding.check in CAUSES
 
 
 def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, BatchView
@@ -80,7 +80,7 @@ def _facts(finding: Finding) -> list[Safe]:
     if finding.place:
         facts.append(_fact("partition", join(name(finding.topic), f"-{finding.partition}")))
     if finding.replica:
-        facts.append(_fact(noun(len(finding.replicas), "replica"), join(*_listed(finding.replicas))))
+        facts.append(_fact(noun(len(finding.replicas), "replica"), join(*map(name, finding.replicas), separator=", ")))
     batch = finding.batch(ACCUSED)
     if batch is not None and batch.trouble and not batch.records and finding.evidence.get("agree_again"):
         facts.append(_fact("batch", f"offsets {batch.line.base_offset} to {batch.line.last_offset}"))
@@ -101,11 +101,6 @@ def _facts(finding: Finding) -> list[Safe]:
         facts.append(_fact("file", code(finding.file)))
         facts.extend(_bytes(finding, batch))
     return facts
-
-
-def _listed(replicas: Sequence[str]) -> Iterator[Safe]:
-    for place, replica in enumerate(replicas):
-        yield join(", " if place else "", name(replica))
 
 
 def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from odradek_proto.topics import TopicPartition
-
 from odradek_audit.catalogue import CHECKS, gravity
 from odradek_audit.checks.directories import listed
 from odradek_audit.findings import MERGED, Finding
@@ -132,18 +130,14 @@ def compared_on(report: Report) -> str:
 
 def absence(report: Report) -> str:
     """Which replica has no directory of what, beginning with a capital letter, without a full stop; empty: none."""
-    told = [
-        f"replica {plain(replica, 40)} has no directory of {listed(map(_short, lacks))}"
-        for replica, lacks in report.absent.items()
-    ]
+    told = []
+    for replica, lacks in report.absent.items():
+        places = listed(f"{plain(each.topic, 80)}-{each.partition}" for each in lacks)
+        told.append(f"replica {plain(replica, 40)} has no directory of {places}")
     said = "; ".join(told[:SHOWN_ABSENCES]) + (
         f"; and {len(told) - SHOWN_ABSENCES} more" if len(told) > SHOWN_ABSENCES else ""
     )
     return capital(said)
-
-
-def _short(place: TopicPartition) -> str:
-    return f"{plain(place.topic, 80)}-{place.partition}"
 
 
 def merge_runs(findings: Iterable[Finding]) -> list[Finding]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.columns import arrow_schema
-from odradek_audit.excerpt import Excerpt, Side
+from odradek_audit.excerpt import Side
 from odradek_audit.findings import Finding
 
 _COPY = (
@@ -52,7 +52,7 @@ def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
             json.dumps(finding.evidence, sort_keys=True),
             _number(excerpt.first_difference) if excerpt is not None else None,
             excerpt.differing_bytes if excerpt is not None else None,
-            _copies(excerpt),
+            [_copy(side) for side in excerpt.sides] if excerpt is not None else [],
             [_text(replica) for replica in finding.replicas],
         )
 
@@ -64,10 +64,6 @@ def _text(text: str) -> str:
 
 def _number(value: int) -> int | None:
     return value if value >= 0 else None
-
-
-def _copies(excerpt: Excerpt | None) -> list[tuple[Any, ...]]:
-    return [] if excerpt is None else [_copy(side) for side in excerpt.sides]
 
 
 def _copy(side: Side) -> tuple[Any, ...]:

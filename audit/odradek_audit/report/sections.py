@@ -161,7 +161,10 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         "records",
         "bytes",
     )
-    cells = (tag("th", _explained(title), scope="col", class_=_align(title)) for title in titles)
+    cells = (
+        tag("th", _explained(title), scope="col", class_=None if title in ("partition", "compared", "replica") else "n")
+        for title in titles
+    )
     heads = tag("thead", tag("tr", *cells))
     total = _total(report) if len(ordered) > 1 or len(report.replicas) > 1 else Safe("")
     table = tag("table", heads, *bodies, total, class_="wide")
@@ -183,10 +186,6 @@ def partition_numbers(report: Report, limit: int) -> Safe:
 def _explained(title: str) -> Safe:
     meaning = {"HW": HW, "LEO": LEO}.get(title)
     return tag("abbr", title, title=meaning) if meaning else shown(title)
-
-
-def _align(title: str) -> str | None:
-    return None if title in ("partition", "compared", "replica") else "n"
 
 
 def _total(report: Report) -> Safe:

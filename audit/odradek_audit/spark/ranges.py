@@ -65,11 +65,7 @@ class Wanted(NamedTuple):
             start = _at_time(disk, inputs, self.from_ms)
         if self.to_ms is not None:
             end = _at_time(disk, inputs, self.to_ms)
-        return Span(*(_bound(offset) for offset in (start, end)))
-
-
-def _bound(offset: int) -> int:
-    return {BEGIN: 0, END: EVERY_OFFSET}.get(offset, offset)
+        return Span(*({BEGIN: 0, END: EVERY_OFFSET}.get(offset, offset) for offset in (start, end)))
 
 
 def wanted_of(options: Mapping[str, str]) -> Wanted:
