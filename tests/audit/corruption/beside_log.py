@@ -41,6 +41,7 @@ from tests.audit.corruption.places import (
     flip_bit,
     log_end_of,
     must_be_stopped,
+    needed,
     places_of,
     set_checkpoint,
     set_epochs,
@@ -108,10 +109,7 @@ def raise_epoch_line(directory: Path, _: random.Random) -> Planted:
 
 
 def _change_newest_epoch(directory: Path, *, epoch_by: int, start_by: int) -> Planted:
-    entries = epochs_of(directory)
-    if not entries:
-        raise NothingToDamage(f"{LEADER_EPOCH_CHECKPOINT} has no entry")
-    *before, (epoch, start) = entries
+    *before, (epoch, start) = needed(epochs_of(directory), f"{LEADER_EPOCH_CHECKPOINT} has no entry")
     set_epochs(directory, [*before, (epoch + epoch_by, start + start_by)])
     return Planted("epoch-cache-mismatch", start, epoch, LEADER_EPOCH_CHECKPOINT)
 
@@ -130,10 +128,7 @@ def forget_epoch(directory: Path, _: random.Random) -> Planted:
 @kind(near.finished_retention)
 def turn_epochs(directory: Path, _: random.Random) -> Planted:
     """The newest two lines of the leader epoch file are in the wrong order."""
-    entries = epochs_of(directory)
-    if len(entries) < 2:
-        raise NothingToDamage(f"{LEADER_EPOCH_CHECKPOINT} has one entry only")
-    *before, one, two = entries
+    *before, one, two = needed(epochs_of(directory), f"{LEADER_EPOCH_CHECKPOINT} has one entry only", 2)
     set_epochs(directory, [*before, two, one])
     return Planted("epoch-cache-mismatch", one.start_offset, one.epoch, LEADER_EPOCH_CHECKPOINT)
 
@@ -236,9 +231,7 @@ def _index_entry(directory: Path, suffix: str, size: int, rng: random.Random) ->
         for path in sorted(directory.glob(f"*{suffix}"))
         for number in range(len(path.read_bytes().rstrip(b"\0")) // size)
     ]
-    if not places:
-        raise NothingToDamage(f"{directory.name} has no entry in any {suffix} file")
-    return rng.choice(places)
+    return rng.choice(needed(places, f"{directory.name} has no entry in any {suffix} file"))
 
 
 def _add(path: Path, field: slice, number: int) -> None:
@@ -281,10 +274,9 @@ def change_cluster_id(directory: Path, _: random.Random) -> Planted:
 def copy_identity(directory: Path, rng: random.Random) -> Planted:
     """The log directory has the `meta.properties` of another broker, whose directory lies beside it."""
     own = directory.parent
-    others = [path.parent for path in sorted(own.parent.glob(f"*/{META_PROPERTIES}")) if path.parent != own]
-    if not others:
-        raise NothingToDamage(f"beside {own} there is no other broker's directory")
-    return _set_meta(directory, decode_meta_properties((rng.choice(others) / META_PROPERTIES).read_bytes()))
+    others = [path for path in sorted(own.parent.glob(f"*/{META_PROPERTIES}")) if path.parent != own]
+    other = rng.choice(needed(others, f"beside {own} there is no other broker's directory"))
+    return _set_meta(directory, decode_meta_properties(other.read_bytes()))
 
 
 def _set_meta(directory: Path, meta: MetaProperties) -> Planted:
@@ -328,14 +320,12 @@ def exchange_snapshot(directory: Path, _: random.Random) -> Planted:
     """A producer snapshot holds what a later one holds: what its producers had not yet sent."""
     end, _epoch = log_end_of(directory)
     paths = [path for path in sorted(directory.glob("*.snapshot")) if int(path.stem) <= end]
-    if len(paths) < 2:
-        raise NothingToDamage(f"{directory.name} has fewer than two producer snapshots")
+    paths = needed(paths, f"{directory.name} has fewer than two producer snapshots", 2)
     own, later = (
         {each.producer_id: each for each in decode_producer_snapshot(path.read_bytes())} for path in paths[:2]
     )
     wrong = [own.get(each.producer_id, each) for each in later.values() if own.get(each.producer_id) != each]
-    if not wrong:
-        raise NothingToDamage(f"the first two producer snapshots of {directory.name} say the same")
+    wrong = needed(wrong, f"the first two producer snapshots of {directory.name} say the same")
     shutil.copyfile(paths[1], paths[0])
     offset = min(each.last_offset for each in wrong)
     if offset < int(paths[0].stem):
@@ -349,9 +339,7 @@ def _snapshot(directory: Path, rng: random.Random) -> Path:
     paths = [path for path in sorted(directory.glob("*.snapshot")) if int(path.stem) <= end]
     paths = paths if stopped_cleanly(directory) else paths[:-1]
     known = [path for path in paths if decode_producer_snapshot(path.read_bytes())]
-    if not known:
-        raise NothingToDamage(f"{directory.name} has no producer snapshot that a start would believe")
-    return rng.choice(known)
+    return rng.choice(needed(known, f"{directory.name} has no producer snapshot that a start would believe"))
 
 
 @kind(near.earlier_stable_offset, needs_producers=True)

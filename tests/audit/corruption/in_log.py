@@ -23,9 +23,9 @@ from tests.audit.corruption.places import (
     drop_transactions,
     flip_bit,
     inner_place,
+    needed,
     neighbours,
     places_of,
-    remove_segment_files,
     splice,
     two_places,
 )
@@ -161,9 +161,7 @@ def lower_epoch(directory: Path, rng: random.Random) -> Planted:
     """A batch says that an earlier leader wrote it; the epoch lies outside of the CRC."""
     places = places_of(directory)
     able = [place for before, place in pairwise(places) if before.header.leader_epoch == place.header.leader_epoch > 0]
-    if not able:
-        raise NothingToDamage(f"{directory.name} has no two neighbouring batches of an epoch above 0")
-    place = rng.choice(able)
+    place = rng.choice(needed(able, f"{directory.name} has no two neighbouring batches of an epoch above 0"))
     return _set_epoch(place, place.header.leader_epoch - 1)
 
 
@@ -184,9 +182,7 @@ def _set_epoch(place: Place, epoch: int) -> Planted:
 def cut_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment that is not the last one ends in half a batch."""
     places = places_of(directory)
-    names = sorted({place.segment for place in places})
-    if len(names) < 2:
-        raise NothingToDamage(f"{directory.name} has one segment only")
+    names = needed(sorted({place.segment for place in places}), f"{directory.name} has one segment only", 2)
     segment = rng.choice(names[:-1])
     *_, before, last = (place for place in places if place.segment <= segment)
     if before.segment != segment:
@@ -207,19 +203,6 @@ def cut_log(directory: Path, _: random.Random) -> Planted:
     return last.planted("checkpoint-order", epoch=before.header.leader_epoch, file=REPLICATION_OFFSET_CHECKPOINT)
 
 
-@kind(near.retention)
-def remove_segment(directory: Path, rng: random.Random) -> Planted:
-    """A segment in the middle is gone, with all that belongs to it."""
-    places = places_of(directory)
-    names = sorted({place.segment for place in places})
-    if len(names) < 3:
-        raise NothingToDamage(f"{directory.name} has fewer than three segments")
-    number = rng.randrange(1, len(names) - 1)
-    following = next(place for place in places if place.segment == names[number + 1])
-    remove_segment_files(names[number])
-    return Planted("offset-gap", int(names[number].stem), following.header.leader_epoch, following.segment.name)
-
-
 @kind(near.stale_index)
 def shorten_segment(directory: Path, rng: random.Random) -> Planted:
     """The last batch of a segment in the middle is cut off cleanly; the indexes still have what pointed there."""
@@ -229,8 +212,6 @@ def shorten_segment(directory: Path, rng: random.Random) -> Planted:
         for before, last, after in zip(places, places[1:], places[2:], strict=False)
         if before.segment == last.segment != after.segment
     ]
-    if not ends:
-        raise NothingToDamage(f"{directory.name} has one segment only, or one batch in each")
-    last, after = rng.choice(ends)
+    last, after = rng.choice(needed(ends, f"{directory.name} has one segment only, or one batch in each"))
     cut_last(last)
     return last.planted("offset-gap", epoch=after.header.leader_epoch, file=after.segment.name)

@@ -12,13 +12,13 @@ from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, segment_file_name
 from tests.audit.corruption import near
 from tests.audit.corruption.kinds import kind
 from tests.audit.corruption.places import (
-    NothingToDamage,
     Place,
     Planted,
     drop_indexes,
     inner_place,
     log_end_of,
     must_be_stopped,
+    needed,
     places_of,
     remove_segment_files,
 )
@@ -33,9 +33,7 @@ class _Segments:
         self.places: dict[Path, list[Place]] = {}
         for place in places_of(directory):
             self.places.setdefault(place.segment, []).append(place)
-        self.paths = sorted(self.places)
-        if len(self.paths) < 3:
-            raise NothingToDamage(f"{directory.name} has fewer than three segments")
+        self.paths = needed(sorted(self.places), f"{directory.name} has fewer than three segments", 3)
 
     def inner(self, rng: random.Random) -> int:
         """One that is neither the first nor the last."""
@@ -48,12 +46,26 @@ class _Segments:
 @kind(near.rolled_segment)
 def empty_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment in the middle has no bytes any more."""
+    planted, path = _missing(directory, rng)
+    path.write_bytes(b"")
+    drop_indexes(path)
+    return planted
+
+
+@kind(near.retention)
+def remove_segment(directory: Path, rng: random.Random) -> Planted:
+    """A segment in the middle is gone, with all that belongs to it."""
+    planted, path = _missing(directory, rng)
+    remove_segment_files(path)
+    return planted
+
+
+def _missing(directory: Path, rng: random.Random) -> tuple[Planted, Path]:
+    """What is found without the records of a segment in the middle, and its file."""
     segments = _Segments(directory)
     number = segments.inner(rng)
     path, following = segments.paths[number], segments.first(number + 1)
-    path.write_bytes(b"")
-    drop_indexes(path)
-    return Planted("offset-gap", int(path.stem), following.header.leader_epoch, following.segment.name)
+    return Planted("offset-gap", int(path.stem), following.header.leader_epoch, following.segment.name), path
 
 
 @kind(near.rolled_segment)

@@ -41,9 +41,9 @@ from tests.audit.corruption.places import (
     drop_snapshots,
     drop_transactions,
     epochs_of,
-    first_of,
     log_end_of,
     moved_batch,
+    needed,
     places_of,
     recompress,
     reencoded,
@@ -121,10 +121,8 @@ def cleaned_batch(directory: Path) -> None:
 
 def cleaned_records(directory: Path) -> None:
     """Kafka's cleaner has removed a record out of a batch below its checkpoint."""
-    place = first_of(
-        (place for place in places_of(directory) if place.header.record_count > 1 and not place.header.is_control),
-        f"{directory.name} has no batch of two records",
-    )
+    several = (each for each in places_of(directory) if each.header.record_count > 1 and not each.header.is_control)
+    place = needed(several, f"{directory.name} has no batch of two records")[0]
     kept = bytearray(reencoded(place, records=-1))
     kept[DELTA_FIELD] = place.data[DELTA_FIELD]
     splice(place.segment, place.position, place.end, with_crc(kept))
@@ -133,10 +131,7 @@ def cleaned_records(directory: Path) -> None:
 
 
 def _two_segments(directory: Path) -> list[Path]:
-    segments = sorted(directory.glob("*.log"))
-    if len(segments) < 2:
-        raise NothingToDamage(f"{directory.name} has one segment only")
-    return segments
+    return needed(sorted(directory.glob("*.log")), f"{directory.name} has one segment only", 2)
 
 
 def merged_segments(directory: Path) -> None:
@@ -187,11 +182,10 @@ def log_append_time(directory: Path) -> None:
 
 def recompressed(directory: Path) -> None:
     """A topic whose codec was changed (compression.type): the leader wrote the batch so, and all replicas have it."""
-    places = [place for place in places_of(directory) if not place.header.is_control]
-    if not places:
-        raise NothingToDamage(f"{directory.name} has no batch of records")
-    drop_indexes(places[-1].segment)
-    recompress(places[-1])
+    places = (place for place in places_of(directory) if not place.header.is_control)
+    last = needed(places, f"{directory.name} has no batch of records")[-1]
+    drop_indexes(last.segment)
+    recompress(last)
 
 
 def no_index(directory: Path) -> None:
@@ -202,10 +196,8 @@ def no_index(directory: Path) -> None:
 
 def _filled(directory: Path, suffix: str) -> Path:
     """The first index with an entry in it. Raises `NothingToDamage`."""
-    return first_of(
-        (path for path in sorted(directory.glob(f"*{suffix}")) if path.read_bytes().rstrip(b"\0")),
-        f"{directory.name} has no {suffix} file with an entry",
-    )
+    filled = (path for path in sorted(directory.glob(f"*{suffix}")) if path.read_bytes().rstrip(b"\0"))
+    return needed(filled, f"{directory.name} has no {suffix} file with an entry")[0]
 
 
 def earlier_position(directory: Path) -> None:
@@ -339,10 +331,8 @@ def skipped_epochs(directory: Path) -> None:
 
 def bumped_producer(directory: Path) -> None:
     """A producer with a new epoch, whose sequence numbers begin anew."""
-    place = first_of(
-        (place for place in reversed(places_of(directory)) if place.header.base_sequence > 0),
-        f"{directory.name} has no batch of an idempotent producer but its first",
-    )
+    later = (each for each in places_of(directory) if each.header.base_sequence > 0)
+    place = needed(later, f"{directory.name} has no batch of an idempotent producer but its first")[-1]
 
     def change(batch: bytearray) -> None:
         batch[PRODUCER_EPOCH_FIELD] = (place.header.producer_epoch + 1).to_bytes(2, "big")
@@ -371,9 +361,7 @@ def expired_producer(directory: Path) -> None:
 def torn_snapshot(directory: Path) -> None:
     """The newest snapshot after a crash: it was not written to its end."""
     _must_be_killed(directory)
-    path = max(directory.glob("*.snapshot"), default=None)
-    if path is None:
-        raise NothingToDamage(f"{directory.name} has no producer snapshot")
+    path = max(needed(directory.glob("*.snapshot"), f"{directory.name} has no producer snapshot"))
     path.write_bytes(path.read_bytes()[:-3])
 
 

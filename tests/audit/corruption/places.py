@@ -85,11 +85,12 @@ def places_of(directory: Path) -> list[Place]:
     ]
 
 
-def first_of(found: Iterable[T], otherwise: str) -> T:
-    """The first of what was found. Raises `NothingToDamage` when nothing was."""
-    for each in found:
-        return each
-    raise NothingToDamage(otherwise)
+def needed(found: Iterable[T], otherwise: str, least: int = 1) -> list[T]:
+    """What was found. Raises `NothingToDamage` when there is less than is needed."""
+    listed = list(found)
+    if len(listed) < least:
+        raise NothingToDamage(otherwise)
+    return listed
 
 
 def inner_place(
@@ -102,17 +103,12 @@ def inner_place(
         for before, place, after in zip(places, places[1:], places[2:], strict=False)
         if before.segment == place.segment == after.segment and fits(place)
     ]
-    if not inner:
-        raise NothingToDamage(f"{directory.name} has no segment with three batches{what}")
-    return rng.choice(inner)
+    return rng.choice(needed(inner, f"{directory.name} has no segment with three batches{what}"))
 
 
 def two_places(directory: Path) -> list[Place]:
     """The batches of a log that has at least two. Raises `NothingToDamage`."""
-    places = places_of(directory)
-    if len(places) < 2:
-        raise NothingToDamage(f"{directory.name} has fewer than two batches")
-    return places
+    return needed(places_of(directory), f"{directory.name} has fewer than two batches", 2)
 
 
 def neighbours(directory: Path, place: Place) -> tuple[Place, Place]:
@@ -192,10 +188,8 @@ def moved_batch(place: Place, offset: int, epoch: int) -> bytes:
 
 def log_end_of(directory: Path) -> tuple[int, int]:
     """Log end offset and newest leader epoch. Raises `NothingToDamage` for an empty log."""
-    places = places_of(directory)
-    if not places:
-        raise NothingToDamage(f"{directory.name} has no batch")
-    return places[-1].header.next_offset, places[-1].header.leader_epoch
+    last = needed(places_of(directory), f"{directory.name} has no batch")[-1].header
+    return last.next_offset, last.leader_epoch
 
 
 def stopped_cleanly(directory: Path) -> bool:
@@ -273,10 +267,8 @@ def stale_tail(directory: Path) -> tuple[int, int]:
     places = places_of(directory)
     newest = max(place.header.leader_epoch for place in places)
     older = [place for place in places if place.header.leader_epoch < newest]
-    sources = [place for place in older if not place.header.is_control]
-    if not sources:
-        raise NothingToDamage(f"{directory.name} has one leader epoch only")
-    source, last = sources[-1], older[-1]
+    sources = (place for place in older if not place.header.is_control)
+    source, last = needed(sources, f"{directory.name} has one leader epoch only")[-1], older[-1]
     start, epoch = last.header.next_offset, last.header.leader_epoch
     for segment in {place.segment for place in places if place.segment > last.segment}:
         remove_segment_files(segment)
