@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,12 +20,12 @@ from odradek_proto.transport.grpc_network import LEAST_PAUSE_S, GrpcNetwork
 from odradek_proto.transport.ports import CallContext, Handlers, PeerUnavailable, Stream, StreamClosed
 
 from tests.kafka.by_hand import HandClock
+from tests.playing import Test, plays
 
 SCRAM = "SCRAM-SHA-256"
 ECHO, ECHO_STREAM = "/test.Echo/Call", "/test.Echo/Stream"
 PATIENCE_MS = 60_000
 SHORTEST_MS = 1_200  # a session that can be renewed in time
-Story = Callable[["Served", GrpcNetwork], Awaitable[None]]
 
 
 class Served:
@@ -33,6 +34,7 @@ class Served:
     def __init__(self, session_ms: int) -> None:
         self.session_ms, self.clock, self.address = session_ms, HandClock(), ""
         self.conversed = asyncio.Event()
+        self.client = GrpcNetwork(login=Login(SCRAM, "alice", "alice"))
         salt = b"0123456789abcdef"
         known = {"alice": {SCRAM: credential_of(SCRAM, salted_password(SCRAM, "alice", salt, 4096), salt, 4096)}}
         tokens = iter("abcdefgh")
@@ -62,21 +64,25 @@ class Served:
         return Handlers(unary={ECHO: unary(callers, echo)}, streams=streams)
 
 
-def played(session_ms: int, story: Story) -> None:
+def played(session_ms: int, story: Callable[[Served], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         served, server_side = Served(session_ms), GrpcNetwork()
         server = await server_side.serve("127.0.0.1:0", served.handlers())
         served.address = server.address
-        client = GrpcNetwork(login=Login(SCRAM, "alice", "alice"))
         try:
             async with asyncio.timeout(PATIENCE_MS / 1000):
-                await story(served, client)
+                await story(served)
         finally:
-            await client.close()
+            await served.client.close()
             await server.stop()
             await server_side.close()
 
     asyncio.run(run())
+
+
+def sessions_of(session_ms: int) -> Callable[[Test], Callable[..., None]]:
+    """A test that is a story of such sessions."""
+    return plays(partial(played, session_ms))
 
 
 async def answered(opened: Stream, message: bytes) -> bytes:
@@ -84,38 +90,32 @@ async def answered(opened: Stream, message: bytes) -> bytes:
     return await opened.recv()
 
 
-def test_a_stream_in_use_lives_through_many_sessions() -> None:
+@sessions_of(SHORTEST_MS)
+async def test_a_stream_in_use_lives_through_many_sessions(served: Served) -> None:
     """The client authenticates again before its session is over, without a call, and keeps its stream."""
-
-    async def story(served: Served, client: GrpcNetwork) -> None:
-        opened = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
-        for message in (b"1", b"2", b"3", b"4"):  # for two sessions
-            served.clock.turn(served.session_ms // 2 - 1)
-            assert await answered(opened, message) == message
-            served.conversed.clear()
-            await served.conversed.wait()
-        assert await client.call(served.address, ECHO, b"5", PATIENCE_MS) == b"5"
-        opened.close()
-
-    played(SHORTEST_MS, story)
+    opened = await served.client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+    for message in (b"1", b"2", b"3", b"4"):  # for two sessions
+        served.clock.turn(served.session_ms // 2 - 1)
+        assert await answered(opened, message) == message
+        served.conversed.clear()
+        await served.conversed.wait()
+    assert await served.client.call(served.address, ECHO, b"5", PATIENCE_MS) == b"5"
+    opened.close()
 
 
-def test_a_session_that_is_over_ends_streams_and_refuses_calls() -> None:
+@sessions_of(10 * PATIENCE_MS)
+async def test_a_session_that_is_over_ends_streams_and_refuses_calls(served: Served) -> None:
     """For who does not do so in time; whatever was asked was not done, and after a conversation all is well."""
-
-    async def story(served: Served, client: GrpcNetwork) -> None:
-        opened = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
-        assert await answered(opened, b"1") == b"1"
-        served.clock.turn(served.session_ms)
-        with pytest.raises(StreamClosed):
-            await answered(opened, b"2")
-        calls = [client.call(served.address, ECHO, b"3", PATIENCE_MS) for _ in range(3)]
-        for refused in await asyncio.gather(*calls, return_exceptions=True):
-            assert isinstance(refused, PeerUnavailable), refused  # which is worth another try
-            assert refused.undelivered
-        assert await client.call(served.address, ECHO, b"3", PATIENCE_MS) == b"3"
-
-    played(10 * PATIENCE_MS, story)
+    opened = await served.client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+    assert await answered(opened, b"1") == b"1"
+    served.clock.turn(served.session_ms)
+    with pytest.raises(StreamClosed):
+        await answered(opened, b"2")
+    calls = [served.client.call(served.address, ECHO, b"3", PATIENCE_MS) for _ in range(3)]
+    for refused in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(refused, PeerUnavailable), refused  # which is worth another try
+        assert refused.undelivered
+    assert await served.client.call(served.address, ECHO, b"3", PATIENCE_MS) == b"3"
 
 
 def noted_timers() -> list[tuple[float, asyncio.TimerHandle]]:
@@ -133,44 +133,38 @@ def noted_timers() -> list[tuple[float, asyncio.TimerHandle]]:
     return found
 
 
-def test_of_each_connection_one_renewal_is_due() -> None:
+@sessions_of(10 * PATIENCE_MS)
+async def test_of_each_connection_one_renewal_is_due(served: Served) -> None:
     """Not another one after each conversation, and none of a client that is closed: it would be kept as long."""
-
-    async def story(served: Served, client: GrpcNetwork) -> None:
-        timers = noted_timers()
-        assert await client.call(served.address, ECHO, b"1", PATIENCE_MS) == b"1"
-        served.clock.turn(served.session_ms)
-        with pytest.raises(PeerUnavailable):
-            await client.call(served.address, ECHO, b"2", PATIENCE_MS)
-        assert await client.call(served.address, ECHO, b"2", PATIENCE_MS) == b"2"
-        assert [timer.cancelled() for _, timer in timers] == [True, False]
-        await client.close()
-        assert all(timer.cancelled() for _, timer in timers)
-
-    played(10 * PATIENCE_MS, story)
+    timers = noted_timers()
+    assert await served.client.call(served.address, ECHO, b"1", PATIENCE_MS) == b"1"
+    served.clock.turn(served.session_ms)
+    with pytest.raises(PeerUnavailable):
+        await served.client.call(served.address, ECHO, b"2", PATIENCE_MS)
+    assert await served.client.call(served.address, ECHO, b"2", PATIENCE_MS) == b"2"
+    assert [timer.cancelled() for _, timer in timers] == [True, False]
+    await served.client.close()
+    assert all(timer.cancelled() for _, timer in timers)
 
 
 @pytest.mark.parametrize(("session_ms", "timers"), [(-1, 0), (1, 1)])
 def test_no_lifetime_makes_a_client_converse_without_a_pause(session_ms: int, timers: int) -> None:
     """Whatever a server says; a negative one is none."""
 
-    async def story(served: Served, client: GrpcNetwork) -> None:
+    async def story(served: Served) -> None:
         found = noted_timers()
         with contextlib.suppress(PeerUnavailable):
-            await client.call(served.address, ECHO, b"1", PATIENCE_MS)
+            await served.client.call(served.address, ECHO, b"1", PATIENCE_MS)
         assert len(found) == timers
         assert all(delay >= LEAST_PAUSE_S for delay, _ in found)
 
     played(session_ms, story)
 
 
-def test_without_the_setting_a_session_has_no_end() -> None:
+@sessions_of(0)
+async def test_without_the_setting_a_session_has_no_end(served: Served) -> None:
     """However late it is."""
-
-    async def story(served: Served, client: GrpcNetwork) -> None:
-        opened: Any = await client.open(served.address, ECHO_STREAM, PATIENCE_MS)
-        served.clock.turn(10**9)
-        assert await answered(opened, b"1") == b"1"
-        opened.close()
-
-    played(0, story)
+    opened: Any = await served.client.open(served.address, ECHO_STREAM, PATIENCE_MS)
+    served.clock.turn(10**9)
+    assert await answered(opened, b"1") == b"1"
+    opened.close()

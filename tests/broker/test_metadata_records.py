@@ -19,7 +19,6 @@ from odradek_broker.core.metadata.delta import MetadataDelta, TopicConfigChanged
 from odradek_broker.core.metadata.group_configs import SESSION_TIMEOUT
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.records import CorruptMetadata, MetadataRecord, apply, decode, encode
-from odradek_broker.core.metadata.topic_configs import validate_topic_config
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages, controller_messages, metadata_messages
@@ -244,15 +243,3 @@ def test_a_topic_that_is_deleted_takes_its_changed_settings_out_of_the_delta() -
     )
     assert list(delta.topic_configs) == ["bills"]
     assert list(delta.deleted_topics) == [bytes(range(16))]
-
-
-def test_a_number_that_is_too_small_is_told_the_smallest_one() -> None:
-    """Of the type, where the setting has no limit of its own."""
-    with pytest.raises(ValueError, match="does not fit into long, must be at least -9223372036854775808"):
-        validate_topic_config("retention.bytes", "-9223372036854775809")
-    validate_topic_config("retention.bytes", "-9223372036854775808")
-
-
-def test_no_message_at_all_may_be_allowed() -> None:
-    """As in Kafka, max.message.bytes may be 0."""
-    validate_topic_config("max.message.bytes", "0")

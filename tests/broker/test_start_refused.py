@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
@@ -14,15 +15,22 @@ METADATA = "__cluster_metadata-0"
 VOTERS = "1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3"
 
 
+def refusal(caplog: pytest.LogCaptureFixture, directory: Path, **settings: Any) -> str:
+    """The one sentence of a node that cannot start there."""
+    given = {"node_id": 1, "controller_quorum_voters": VOTERS, "log_dirs": str(directory), **settings}
+    assert asyncio.run(serve(BrokerSettings(**given))) == FAILED
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is None
+    return record.getMessage()
+
+
 def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A slip of the pen in the configuration of one node could make two majorities."""
     (tmp_path / METADATA).mkdir()
     known = '"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":4}]'
     state = f'{{"leaderEpoch":3,"leaderId":2,"votedId":-1,"data_version":0,{known}}}'
     (tmp_path / METADATA / "quorum-state").write_text(state)
-    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
-    assert asyncio.run(serve(settings)) == FAILED
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    line = refusal(caplog, tmp_path)
     assert line.startswith("node 1 cannot start: controller.quorum.voters names the voters [1, 2, 3], and ")
     assert "quorum-state was written among [1, 2, 4]" in line
     assert (tmp_path / METADATA / "quorum-state").read_text() == state
@@ -44,11 +52,7 @@ def test_damaged_metadata_is_a_sentence_with_its_remedy(
     directory = tmp_path / METADATA
     directory.mkdir()
     (directory / name).write_text(content)
-    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
-    assert asyncio.run(serve(settings)) == FAILED
-    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    line = record.getMessage()
-    assert record.exc_info is None
+    line = refusal(caplog, tmp_path)
     assert line.startswith("node 1 cannot start: ")
     assert said in line
     assert "restore the" in line
@@ -64,9 +68,7 @@ def test_a_directory_that_does_not_say_whose_it_is_has_a_remedy(
 ) -> None:
     """Restored, or removed where others have what it has: another directory leads nothing that it led before."""
     (tmp_path / "meta.properties").write_bytes(content)
-    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
-    assert asyncio.run(serve(settings)) == FAILED
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    line = refusal(caplog, tmp_path)
     assert line.startswith(f"node 1 cannot start: {tmp_path}/meta.properties cannot be read ({said}): restore the file")
     assert (tmp_path / "meta.properties").read_bytes() == content
 
@@ -86,9 +88,7 @@ def test_a_directory_of_somebody_else_is_refused_with_the_settings_to_correct(
 ) -> None:
     """Nothing in it is changed."""
     (tmp_path / "meta.properties").write_bytes(content)
-    settings = BrokerSettings(node_id=1, cluster_id="ours", controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
-    assert asyncio.run(serve(settings)) == FAILED
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    line = refusal(caplog, tmp_path, cluster_id="ours")
     assert line.startswith(f"node 1 cannot start: {tmp_path} {said}")
     assert (tmp_path / "meta.properties").read_bytes() == content
 
@@ -96,10 +96,8 @@ def test_a_directory_of_somebody_else_is_refused_with_the_settings_to_correct(
 def test_a_directory_that_another_process_uses_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Two would write over each other."""
     lock = OsFiles().lock(f"{tmp_path}/.lock")
-    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
-    assert asyncio.run(serve(settings)) == FAILED
+    line = refusal(caplog, tmp_path)
     lock.close()
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "another process uses this log directory (it holds .lock): stop it, or correct log.dirs" in line
 
 
@@ -109,9 +107,7 @@ def test_a_directory_that_cannot_be_made_names_the_setting_and_its_remedy(
 ) -> None:
     """A file is in its place, or no directory may be made there."""
     (tmp_path / "a file").write_text("")
-    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path / where))
-    assert asyncio.run(serve(settings)) == FAILED
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    line = refusal(caplog, tmp_path / where)
     assert line.startswith(f"node 1 cannot start: log.dirs={tmp_path / where} cannot be made or written ([Errno ")
     assert "name a directory on a disk that the broker's user may write" in line
 
@@ -122,16 +118,13 @@ def test_certificates_that_are_not_there_are_a_sentence(
 ) -> None:
     """Whether clients alone need them, or other nodes, too."""
     protocols = [f"{name}:GRPC" + "_SSL" * (name in names) for name in ("GRPC", "REPLICATION", "CONTROLLER")]
-    settings = BrokerSettings(
-        node_id=1,
+    line = refusal(
+        caplog,
+        tmp_path,
         controller_quorum_voters="1@127.0.0.1:1",
         listeners="GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
         listener_security_protocol_map=",".join(protocols),
         ssl_keystore_location="/no/such.pem",
         ssl_truststore_location="/no/such.pem",
-        log_dirs=str(tmp_path),
     )
-    assert asyncio.run(serve(settings)) == FAILED
-    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.exc_info is None
-    assert "node 1 cannot start: ssl.keystore.location=/no/such.pem: cannot be read" in record.getMessage()
+    assert "node 1 cannot start: ssl.keystore.location=/no/such.pem: cannot be read" in line
