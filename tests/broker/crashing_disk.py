@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
+from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.lock_holders import LOCK
-from odradek_proto.transport.ports import Buffer, File
+from odradek_proto.transport.ports import Buffer, File, Files
 
 
 class PowerLost(Exception):
@@ -74,3 +76,14 @@ class CrashingFile:
     def fsync(self) -> None:
         self._files.step()
         self._file.fsync()
+
+
+def write_snapshot(
+    files: Files, snapshots: MetadataSnapshots, snapshot: SnapshotId, records: Iterator[bytes], timestamp_ms: int
+) -> Snapshot:
+    """A snapshot of the metadata, written as a node does it."""
+    writer = SnapshotWriter(files, snapshots, snapshot, records, timestamp_ms)
+    writer.begin()
+    while writer.write_some():
+        pass
+    return writer.finish()

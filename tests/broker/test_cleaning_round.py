@@ -35,9 +35,7 @@ DAY_MS = 86_400_000
 
 
 def bench(settings: LogSettings = COMPACTED) -> LogBench:
-    made = opened(settings)
-    made.log.allow_gaps()
-    return made
+    return opened(settings, gaps=True)
 
 
 def write(
@@ -82,12 +80,16 @@ def clean(made: LogBench, *, wall_ms: int = START_MS, map_bytes: int = 1 << 20, 
     )
     for step in work.steps():
         if isinstance(step, Written):
-            replacement = log.replace(step.old, step.new)
-            assert replacement.begin()
-            replacement.exchange()
-            replacement.finish()
+            put_in(made, step)
     made.cold()
     return work
+
+
+def put_in(made: LogBench, step: Written) -> None:
+    replacement = made.log.replace(step.old, step.new)
+    assert replacement.begin()
+    replacement.exchange()
+    replacement.finish()
 
 
 def records(made: LogBench) -> list[Record]:
@@ -242,11 +244,7 @@ def test_a_round_that_was_cut_off_begins_anew(first_dirty: int | None, left: lis
     work = CleaningRound(
         made.files, made.log, first_dirty_offset=0, end_offset=end, wall_ms=START_MS, map_bytes=1 << 20
     )
-    first = next(step for step in work.steps() if isinstance(step, Written))
-    replacement = made.log.replace(first.old, first.new)
-    assert replacement.begin()
-    replacement.exchange()
-    replacement.finish()
+    put_in(made, next(step for step in work.steps() if isinstance(step, Written)))
     work.drop_unfinished()
     made.cold()
     for day in (1, 3, 5):

@@ -178,97 +178,94 @@ async def test_no_delay_is_no_busy_loop(brokers: Brokers, monkeypatch: pytest.Mo
     assert min(apart) >= maintenance.PURGES_APART_MS - 0.001
 
 
+# --- Files that a log holds open, on a real disk ---------------------------------------------------------------------
+
+
+class OnDisk:
+    """A log of small segments, opened by a process that counts its files."""
+
+    def __init__(self, directory: Path, *, clean: bool = True) -> None:
+        self.files = BrokerFiles(Unflushed(directory))
+        settings = LogSettings(segment_bytes=100)
+        path = f"{directory}/{TINY}"
+        self.log = Log.open(self.files, path, TINY, settings=settings, clean=clean, wall_ms=START_MS)
+
+    def write(self, first: int, last: int) -> None:
+        for offset in range(first, last):
+            self.log.append([read_header(batch(offset))], [memoryview(batch(offset))])
+
+    @property
+    def opened(self) -> int:
+        return len(self.files.opened)
+
+    def close(self) -> None:
+        self.log.close(clean=True)
+        assert not self.files.opened
+        self.files.close()
+
+
 def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> None:
     """Of a segment that was flushed only the log file stays open, or small segments would use up all descriptors."""
-    files = BrokerFiles(Unflushed(tmp_path))
-    settings = LogSettings(segment_bytes=100)
-    log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
-    for offset in range(20):
-        made = batch(offset)
-        log.append([read_header(made)], [memoryview(made)])
-    assert len(files.opened) == 20 * 3
-    log.close_indexes()
-    assert len(files.opened) == 20 * 3  # a flush in a thread may need them
-    log.flush()
-    log.close_indexes()
-    assert len(files.opened) == 20 + 2
-    assert log.truncate(10) == 10
-    log.append([read_header(batch(10))], [memoryview(batch(10))])
-    log.close(clean=True)
-    assert not files.opened
-    files.close()
+    made = OnDisk(tmp_path)
+    made.write(0, 20)
+    assert made.opened == 20 * 3
+    made.log.close_indexes()
+    assert made.opened == 20 * 3  # a flush in a thread may need them
+    made.log.flush()
+    made.log.close_indexes()
+    assert made.opened == 20 + 2
+    assert made.log.truncate(10) == 10
+    made.write(10, 11)
+    made.close()
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_that_was_opened_again_holds_no_indexes_of_complete_segments(tmp_path: Path, clean: bool) -> None:
     """Nor do readers leave any open; what a recovery has made anew goes with the next flush."""
-    settings = LogSettings(segment_bytes=100)
-
-    def open_log(files: BrokerFiles) -> Log:
-        return Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=clean, wall_ms=START_MS)
-
-    log = open_log(BrokerFiles(Unflushed(tmp_path)))
-    for offset in range(20):
-        log.append([read_header(batch(offset))], [memoryview(batch(offset))])
-    log.close(clean=True)
-    files = BrokerFiles(Unflushed(tmp_path))
-    log = open_log(files)
-    assert len(files.opened) <= 20 + (2 if clean else 20 * 2)
-    log.flush()
-    log.close_indexes()
-    log.read(7, 1000, 20)
-    assert log.max_timestamp(20) is not None
-    assert len(files.opened) <= 20 + 2
-    log.close(clean=True)
-    assert not files.opened
-    files.close()
+    before = OnDisk(tmp_path)
+    before.write(0, 20)
+    before.close()
+    made = OnDisk(tmp_path, clean=clean)
+    assert made.opened <= 20 + (2 if clean else 20 * 2)
+    made.log.flush()
+    made.log.close_indexes()
+    made.log.read(7, 1000, 20)
+    assert made.log.max_timestamp(20) is not None
+    assert made.opened <= 20 + 2
+    made.close()
 
 
 def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
     """Given up or cut away, flushed or not: only those that there are stay in memory, with their indexes."""
-    settings = LogSettings(segment_bytes=100)
-    log = Log.open(
-        BrokerFiles(Unflushed(tmp_path)), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS
-    )
-
-    def write(first: int, last: int) -> None:
-        for offset in range(first, last):
-            log.append([read_header(batch(offset))], [memoryview(batch(offset))])
+    made = OnDisk(tmp_path)
 
     def held() -> int:
         return sum(type(each) is Segment and each.path.startswith(str(tmp_path)) for each in gc.get_objects())
 
-    write(0, 40)
-    log.flush()
-    log.advance_log_start(30)
-    log.delete_before_log_start(START_MS)
-    write(40, 50)
-    log.truncate(35)
-    log.purge(START_MS + settings.file_delete_delay_ms)
-    assert held() == len(log.segments) < 10
-    log.close(clean=True)
+    made.write(0, 40)
+    made.log.flush()
+    made.log.advance_log_start(30)
+    made.log.delete_before_log_start(START_MS)
+    made.write(40, 50)
+    made.log.truncate(35)
+    made.log.purge(START_MS + made.log.settings.file_delete_delay_ms)
+    assert held() == len(made.log.segments) < 10
+    made.close()
 
 
 def test_padded_indexes_that_were_cut_while_reading_are_closed_again(tmp_path: Path) -> None:
     """Kafka pads the indexes of an active segment with zeros, and a kill leaves them so."""
-    settings = LogSettings(segment_bytes=100)
-    log = Log.open(
-        BrokerFiles(Unflushed(tmp_path)), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS
-    )
-    for offset in range(20):
-        log.append([read_header(batch(offset))], [memoryview(batch(offset))])
-    log.close(clean=True)
+    before = OnDisk(tmp_path)
+    before.write(0, 20)
+    before.close()
     indexes = sorted(tmp_path.rglob("*index"))
     sizes = [path.stat().st_size for path in indexes]
     for path in indexes:
         path.write_bytes(path.read_bytes() + bytes(480))
-    files = BrokerFiles(Unflushed(tmp_path))
-    log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    made = OnDisk(tmp_path)
     for offset in range(20):
-        log.read(offset, 1000, 20)
-    assert log.max_timestamp(20) is not None
-    assert len(files.opened) <= 20 + 2
+        made.log.read(offset, 1000, 20)
+    assert made.log.max_timestamp(20) is not None
+    assert made.opened <= 20 + 2
     assert [path.stat().st_size for path in indexes] == sizes
-    log.close(clean=True)
-    assert not files.opened
-    files.close()
+    made.close()

@@ -21,13 +21,15 @@ from odradek_broker.runtime.quorum.state_file import (
     read_quorum_state,
     write_quorum_state,
 )
-from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
+from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.formats import FLUSHED_OFFSET_CHECKPOINT
 from odradek_proto.transport.files import OsFiles
+
+from tests.broker.crashing_disk import write_snapshot
 
 T = TypeVar("T")
 AT_3 = SnapshotId(3, 1)
@@ -81,11 +83,7 @@ def sent() -> bytes:
     files = SimFiles(SimDisk(random.Random(0)), SimLoop(), random.Random(0))
     files.makedirs("/other")
     snapshots = MetadataSnapshots(files, "/other")
-    writer = SnapshotWriter(files, snapshots, AT_3, iter([b"a", b"b", b"c"]), 7)
-    writer.begin()
-    while writer.write_some():
-        pass
-    writer.finish()
+    write_snapshot(files, snapshots, AT_3, iter([b"a", b"b", b"c"]), 7)
     return snapshots.read(AT_3, 0, 1 << 20)
 
 

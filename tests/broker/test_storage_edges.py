@@ -11,7 +11,7 @@ from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.storage import walk
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.log import Log
-from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
+from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.walk import walk_headers, walk_verified
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -23,7 +23,7 @@ from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, encode_batch, iter_batches, read_header
 from odradek_proto.transport.ports import File
 
-from tests.broker.crashing_disk import CrashingFiles, PowerLost
+from tests.broker.crashing_disk import CrashingFiles, PowerLost, write_snapshot
 from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets, opened
 
 
@@ -168,11 +168,7 @@ def test_whoever_looks_at_a_metadata_snapshot_leaves_nothing_open() -> None:
     files.makedirs("/metadata")
     snapshots = MetadataSnapshots(files, "/metadata")
     name = SnapshotId(12, 3)
-    writer = SnapshotWriter(files, snapshots, name, iter([b"one", b"two"]), START_MS)
-    writer.begin()
-    while writer.write_some():
-        pass
-    written = writer.finish()
+    written = write_snapshot(files, snapshots, name, iter([b"one", b"two"]), START_MS)
     assert snapshots.describe(name) == written
     assert list(snapshots.records(name)) == [b"one", b"two"]
     assert len(snapshots.read(name, 0, 10)) == 10

@@ -14,7 +14,7 @@ import pytest
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.messages import AppendRecords, SnapshotId
 from odradek_broker.runtime.quorum.opening import MetadataIncomplete, OpenedQuorumLog, open_quorum_log
-from odradek_broker.storage.metadata_snapshots import DAMAGED_SUFFIX, MetadataSnapshots, SnapshotWriter
+from odradek_broker.storage.metadata_snapshots import DAMAGED_SUFFIX, MetadataSnapshots
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.metadata_snapshots import (
@@ -25,9 +25,8 @@ from odradek_proto.metadata_snapshots import (
     snapshot_records,
     snapshot_timestamp,
 )
-from odradek_proto.transport.ports import Files
 
-from tests.broker.crashing_disk import CrashingFiles, PowerLost
+from tests.broker.crashing_disk import CrashingFiles, PowerLost, write_snapshot
 from tests.seeds import seeds, unless_torture
 
 pytestmark = pytest.mark.xdist_group("metadata snapshots")  # in one process, so that each is made once
@@ -54,21 +53,13 @@ def load(snapshot: SnapshotId, records: Iterator[bytes]) -> list[bytes]:
     return state
 
 
-def write_snapshot(files: Files, snapshots: MetadataSnapshots, end_offset: int) -> None:
-    writer = SnapshotWriter(files, snapshots, named(end_offset), map(value, range(end_offset)), 7_000)
-    writer.begin()
-    while writer.write_some():
-        pass
-    writer.finish()
-
-
 @cache  # sent at every step at which the receiver may crash
 def bytes_of(end_offset: int) -> bytes:
     """A snapshot as another node would send it."""
     files = CrashingFiles(SimDisk(random.Random(0)), 1 << 60)
     files.makedirs("/other")
     snapshots = MetadataSnapshots(files, "/other")
-    write_snapshot(files, snapshots, end_offset)
+    write_snapshot(files, snapshots, named(end_offset), map(value, range(end_offset)), 7_000)
     return snapshots.read(named(end_offset), 0, 1 << 20)
 
 
@@ -103,7 +94,8 @@ class Story:
         self.promised = self.log.flushed()
 
     def take(self) -> None:
-        write_snapshot(self.files, self.snapshots, self.log.state.log_end_offset)
+        end_offset = self.log.state.log_end_offset
+        write_snapshot(self.files, self.snapshots, named(end_offset), map(value, range(end_offset)), 7_000)
 
     def start_log_at(self, end_offset: int) -> None:
         self.log.state.log_start_offset = end_offset
