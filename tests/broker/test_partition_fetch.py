@@ -143,15 +143,6 @@ def test_consumer_is_told_where_its_log_parted() -> None:
     assert partition.fetch_by_consumer(6, 4, 2, False, 0).diverging == EpochEntry(2, 4)
 
 
-def test_new_epoch_fences_a_waiting_fetch() -> None:
-    """A second become-leader with a larger epoch fences what waited with the old one. (PA-38, PU-01)"""
-    partition = leader()
-    waiting = fetch(1, 0)
-    partition.fetch_by_follower(waiting, 0)
-    partition.update(registration(leader_epoch=1, partition_epoch=1), 0)
-    assert partition.read_for_follower(waiting).error == ErrorCode.FENCED_LEADER_EPOCH
-
-
 def test_same_epoch_keeps_positions_and_new_epoch_keeps_them_too() -> None:
     """Metadata in the same epoch change nothing that is known of followers; a new epoch keeps the positions. (PA-24)"""
     partition = leader()

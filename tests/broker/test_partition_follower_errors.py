@@ -149,7 +149,7 @@ def test_transport_error_frees_and_delays() -> None:
 
 
 def test_the_end_of_an_epoch_starts_the_delays_anew() -> None:
-    """A good answer is one about an epoch, too (R-90)."""
+    """A good answer is one about an epoch, too (R-90); until then the same is asked. (FE-09, R-78)."""
     partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
     partition.start(0)
     for now_ms in (0, 100, 200):

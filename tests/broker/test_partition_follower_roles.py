@@ -6,10 +6,8 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.follower import Phase
 from odradek_broker.core.partition.messages import (
-    AppendBatches,
     EpochRequest,
     FetchAnswer,
-    PartitionFailed,
     Truncate,
     TruncationMode,
     WriteEpochs,
@@ -73,32 +71,6 @@ def test_second_round_asks_for_the_epoch_that_is_left() -> None:
     assert partition.phase is Phase.FETCHING
 
 
-def test_epoch_query_survives_an_unready_leader() -> None:
-    """UNKNOWN_LEADER_EPOCH: stays truncating and asks again, until the leader has caught up. (FE-09, R-78)"""
-    partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
-    partition.start(0)
-    request = partition.next_request(0)
-    assert isinstance(request, EpochRequest)
-    assert partition.on_epoch_answer(request, ErrorCode.UNKNOWN_LEADER_EPOCH, EpochEntry(-1, -1), 0) == []
-    assert partition.phase is Phase.TRUNCATING
-    assert partition.next_request(0) is None
-    assert partition.next_request(1_000) == request
-
-
-def test_answer_of_an_old_epoch_is_ignored() -> None:
-    """The leader epoch changed while the question was out: the answer is dropped, the next counts. (FE-10, R-74)"""
-    partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
-    partition.start(0)
-    old = partition.next_request(0)
-    assert isinstance(old, EpochRequest)
-    partition.update(registration(leader_epoch=6, partition_epoch=1), 0)
-    new = partition.next_request(0)
-    assert partition.on_epoch_answer(old, ErrorCode.FENCED_LEADER_EPOCH, EpochEntry(-1, -1), 0) == []
-    assert partition.failed is None
-    assert isinstance(new, EpochRequest)
-    assert partition.on_epoch_answer(new, ErrorCode.NONE, EpochEntry(3, 9), 0) != []
-
-
 def test_answer_that_nobody_asked_for_is_ignored() -> None:
     """An answer for a partition that has asked nothing changes nothing. (FE-07, FE-18)"""
     partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
@@ -120,43 +92,6 @@ def test_oldest_protocol_cuts_for_another_leader(previous: int, cut: list[int]) 
     assert (request.fetch_offset, request.current_leader_epoch, request.last_fetched_epoch) == ((cut or [9])[0], -1, -1)
 
 
-def test_oldest_protocol_remembers_the_leader_through_a_leaderless_time() -> None:
-    """L-1: no leader is no change of leader, so the same one coming back cuts nothing."""
-    partition = follower(replica_log(9, 2), mode=TruncationMode.HIGH_WATERMARK, previous_leader=0)
-    partition.start(0)
-    partition.update(registration(leader=-1, leader_epoch=6, partition_epoch=1), 0)
-    assert partition.held_leader == 0
-    assert offsets([*partition.update(registration(leader=0, leader_epoch=7, partition_epoch=2), 0)]) == []
-    assert offsets([*partition.update(registration(leader=2, leader_epoch=8, partition_epoch=3), 0)]) == [2]
-
-
-def test_oldest_protocol_takes_a_straddling_batch() -> None:
-    """L-9: a batch that begins below the log end and ends above it is appended whole."""
-    partition = follower(replica_log(10, 10, [(1, 0)]), mode=TruncationMode.HIGH_WATERMARK, previous_leader=0)
-    partition.start(0)
-    effects = partition.on_fetch_answer(answer(ask(partition), [header(9, 4, leader_epoch=4)], high_watermark=13), 0)
-    assert of_kind(effects, AppendBatches)
-    take(partition, effects)
-    assert (partition.log.log_end_offset, partition.log.high_watermark) == (13, 13)
-
-
-def test_modes_with_epochs_refuse_a_straddling_batch() -> None:
-    """The same batch fails the partition today (R-85)."""
-    partition = follower(replica_log(10, 10, [(1, 0)]))
-    partition.start(0)
-    effects = partition.on_fetch_answer(answer(ask(partition), [header(9, 4, leader_epoch=4)]), 0)
-    assert of_kind(effects, PartitionFailed)
-
-
-def test_same_epoch_leaves_the_fetcher_alone() -> None:
-    """An ISR change, or the same metadata again: nothing restarts, the request stays in flight. (FE-04, PA-44)"""
-    partition = follower(replica_log(9, 2, [(3, 0)]))
-    partition.start(0)
-    request = ask(partition)
-    assert partition.update(registration(isr=[0], leader_epoch=5, partition_epoch=4), 0) == []
-    assert (partition.in_flight, partition.partition_epoch) == (request, 4)
-
-
 def test_the_oldest_protocol_cuts_nothing_when_its_leader_leads_on() -> None:
     """L-1: what it copied from this leader is what this leader has, so it thinks."""
     partition = follower(replica_log(9, 2), mode=TruncationMode.HIGH_WATERMARK)
@@ -167,16 +102,6 @@ def test_the_oldest_protocol_cuts_nothing_when_its_leader_leads_on() -> None:
     later = registration(leads, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1)
     assert offsets([*partition.update(later, 0)]) == []
     assert ask(partition).fetch_offset == 5
-
-
-def test_new_epoch_of_the_same_leader_starts_again() -> None:
-    """The leader may have lost and regained its leadership: everything begins anew. (PA-26)"""
-    partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
-    partition.start(0)
-    partition.next_request(0)
-    effects = partition.update(registration(leader_epoch=6, partition_epoch=1), 0)
-    assert events(effects) == ["became_follower"]
-    assert isinstance(partition.next_request(0), EpochRequest)
 
 
 def test_new_epoch_brings_a_failed_partition_back() -> None:
@@ -192,25 +117,17 @@ def test_new_epoch_brings_a_failed_partition_back() -> None:
     assert ask(partition).current_leader_epoch == 6
 
 
-def test_older_metadata_are_ignored() -> None:
-    """A smaller partition epoch changes nothing (R-100)."""
-    partition = follower(metadata=registration(leader_epoch=5, partition_epoch=7))
-    partition.start(0)
-    assert partition.update(registration(leader=2, leader_epoch=6, partition_epoch=6), 0) == []
-    assert (partition.leader, partition.leader_epoch) == (0, 5)
-
-
-@pytest.mark.parametrize("leader_epoch", [4, 3])
-def test_metadata_of_an_older_leader_epoch_are_ignored(leader_epoch: int) -> None:
-    """Leader epochs only rise, for a follower and for a leader (R-100)."""
-    older = registration(leader=0, isr=[0], leader_epoch=leader_epoch, partition_epoch=9)
-    following = follower(metadata=registration(leader=2, leader_epoch=5))
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(4, 9), (3, 9), (5, 6), (6, 6)])
+def test_older_metadata_are_ignored(leader_epoch: int, partition_epoch: int) -> None:
+    """Leader epochs and partition epochs only rise, for a follower and for a leader. (PA-23, R-100)"""
+    older = registration(leader=0, isr=[0], leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+    following = follower(metadata=registration(leader=2, leader_epoch=5, partition_epoch=7))
     following.start(0)
     assert following.update(older, 0) == []
-    assert (following.leader, following.leader_epoch, following.partition_epoch) == (2, 5, 0)
-    leading = leader(metadata=registration(leader_epoch=5))
+    assert (following.leader, following.leader_epoch, following.partition_epoch) == (2, 5, 7)
+    leading = leader(metadata=registration(leader_epoch=5, partition_epoch=7))
     assert leading.update(older, 0) == []
-    assert (leading.isr, leading.leader_epoch, leading.partition_epoch) == ((0, 1, 2), 5, 0)
+    assert (leading.isr, leading.leader_epoch, leading.partition_epoch) == ((0, 1, 2), 5, 7)
 
 
 def test_without_a_leader_nothing_is_asked() -> None:

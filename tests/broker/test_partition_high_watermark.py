@@ -23,7 +23,6 @@ from tests.scripts.roles import (
     fetch,
     leader,
     of_kind,
-    position,
     proposals,
     registration,
     replica_log,
@@ -47,22 +46,14 @@ def test_smallest_position_of_the_isr_decides() -> None:
     assert partition.fetch_by_follower(fetch(2, 10), 0)[1] == [HighWatermarkAdvanced(4, 7)]
 
 
-def test_answer_carries_the_high_watermark_from_before() -> None:
-    """A fetch that commits records is itself answered with the old high watermark. (PA-47)"""
-    partition = leader(metadata=registration(replicas=[0, 1]))
+@pytest.mark.parametrize("mode", [TruncationMode.FETCH, TruncationMode.HIGH_WATERMARK])
+def test_answer_carries_the_high_watermark_from_before(mode: TruncationMode) -> None:
+    """A fetch that commits records is itself answered with the old high watermark. (PA-47, L-11, R-24)"""
+    partition = leader(metadata=registration(replicas=[0, 1]), mode=mode)
     append(partition, 2)
-    decision, effects = partition.fetch_by_follower(fetch(1, 2), 0)
+    decision, effects = partition.fetch_by_follower(fetch(1, 2, epoch=-1), 0)
     assert (decision.high_watermark, effects) == (0, [HighWatermarkAdvanced(0, 2)])
-    assert partition.fetch_by_follower(fetch(1, 2), 1)[0].high_watermark == 2
-
-
-def test_waiting_fetch_is_read_again_without_a_second_record() -> None:
-    """Reading for a fetch that waited shows what is new and leaves the position (R-122)."""
-    partition = leader(metadata=registration(replicas=[0, 1]))
-    partition.fetch_by_follower(fetch(1, 0), 0)
-    append(partition, 3)
-    decision = partition.read_for_follower(fetch(1, 0))
-    assert (decision.limit, position(partition, 1), partition.log.high_watermark) == (3, 0, 0)
+    assert partition.fetch_by_follower(fetch(1, 2, epoch=-1), 1)[0].high_watermark == 2
 
 
 def test_new_leader_keeps_its_high_watermark() -> None:
@@ -100,14 +91,6 @@ def test_under_min_isr_it_stands_still() -> None:
     effects = partition.on_isr_answer(order.proposal, accepted(order.proposal), 0)
     assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 6)]
     assert of_kind(effects, IsrChanged) == [IsrChanged((0, 1, 2))]
-
-
-def test_min_isr_above_the_replicas_counts_as_the_replicas() -> None:
-    """The effective minimum is never above the replication factor."""
-    partition = leader(metadata=registration(replicas=[0, 1]), min_isr=3)
-    append(partition)
-    partition.fetch_by_follower(fetch(1, 1), 0)
-    assert partition.log.high_watermark == 1
 
 
 @pytest.mark.parametrize(("fenced", "stopping"), [(True, False), (False, True)])

@@ -81,17 +81,6 @@ def test_who_is_ahead_of_its_leader_cuts_at_the_leaders_end(
     assert (request.fetch_offset, partition.log.high_watermark) == (offset, min(8, offset) if cut else offset)
 
 
-def test_an_answer_carries_the_high_watermark_from_before_its_fetch() -> None:
-    """The fetch that commits a record does not say so; the next one does (L-11, R-24)."""
-    partition = leader(metadata=registration(replicas=[0, 1]), mode=OLD)
-    append(partition)
-    told = []
-    for _ in range(2):
-        decision, _ = partition.fetch_by_follower(fetch(1, 1, epoch=-1), 0)
-        told.append((decision.high_watermark, partition.log.high_watermark))
-    assert told == [(0, 1), (1, 1)]
-
-
 def test_the_leader_waits_for_whoever_was_caught_up_fenced_or_not() -> None:
     """Nobody asked whether an outsider may join; only its lag ends the waiting (L-4)."""
     brokers = Brokers(range(3))

@@ -77,7 +77,7 @@ async def test_the_same_leader_in_a_new_epoch_is_asked_anew(world: World) -> Non
 
 @plays(run)
 async def test_a_change_of_the_isr_alone_leaves_the_fetch_where_it_is(world: World) -> None:
-    """No second question, and the answer to the first one counts (R-102, R-103, PA-44)."""
+    """No second question, and the answer to the first one counts (R-102, R-103, PA-44, FE-04)."""
     await world.learn(ONE, 0)
     assert world.leader(ONE).asked() == [("orders", 0, 0)]
     await world.learn(ONE, 0, isr=(ONE, ME), version=1)

@@ -151,7 +151,7 @@ async def test_a_leader_that_waits_for_a_proposed_member_is_not_alone(world: Wor
 
 @plays(run)
 async def test_a_waiting_replica_is_proposed_when_metadata_unfence_it(world: World) -> None:
-    """Its fetch stands at the end of the log and is not sent again (R-23, R-45, R-47)."""
+    """Its fetch stands at the end of the log and is not sent again (R-23, R-45, R-47, R-263)."""
     await world.learn(ME, 0, isr=(ME,))
     known = world.image.brokers[ONE]
     world.image.brokers[ONE] = replace(known, fenced=True)
@@ -260,7 +260,7 @@ async def test_epochs_are_in_their_file_before_anybody_asks(world: World) -> Non
 
 @plays(run)
 async def test_the_end_of_an_epoch_is_that_of_the_term_that_asked(world: World) -> None:
-    """The leader changed while the question was out: its answer cuts nothing, the new one is asked (R-73, R-74)."""
+    """The leader changed meanwhile: its answer cuts nothing, the new one is asked. (R-73, R-74, FE-10)."""
     leaders = asked(world)
     use(world, TruncationMode.EPOCH_REQUEST)
     await world.learn(ONE, 0)

@@ -182,7 +182,7 @@ async def test_a_divergence_is_told_each_time(world: World) -> None:
 
 @plays(run)
 async def test_an_error_does_not_wait_for_bytes(world: World) -> None:
-    """A new leader epoch is told at once, however little there is to read (R-121, PU-01)."""
+    """A new leader epoch is told at once, however little there is to read (R-121, PU-01, PA-38)."""
     await world.learn(ME, EPOCH, isr=(ME,))
     reader = world.fetch_session()
     world.produce()
