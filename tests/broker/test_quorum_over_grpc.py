@@ -21,9 +21,10 @@ PATIENCE_MS = 30_000
 class Member:
     """One node, and what its listener was told."""
 
-    told = asyncio.Event()  # any of them something
-
-    def __init__(self, node_id: int, voters: dict[int, str], directory: Path, files: OsFiles) -> None:
+    def __init__(
+        self, node_id: int, voters: dict[int, str], directory: Path, files: OsFiles, told: asyncio.Event
+    ) -> None:
+        self.told = told  # any node something
         self.records: list[bytes] = []
         self.leads = self.has_caught_up = False
         self.network = GrpcNetwork(GrpcOptions(connect_timeout_ms=PATIENCE_MS))
@@ -66,19 +67,19 @@ class Member:
         self.told.set()
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(members: Sequence[Member], condition: Callable[[], object]) -> None:
     """Look whenever a node was told something."""
     while not condition():
-        Member.told.clear()
-        await Member.told.wait()
+        members[0].told.clear()
+        await members[0].told.wait()
 
 
 async def commit_everywhere(members: Sequence[Member], record: bytes) -> Member:
     """By the one that leads, as soon as there is one."""
-    await until(lambda: any(member.leads for member in members))
+    await until(members, lambda: any(member.leads for member in members))
     leader = next(member for member in members if member.leads)
     leader.node.append([record])
-    await until(lambda: all(record in member.records for member in members))
+    await until(members, lambda: all(record in member.records for member in members))
     return leader
 
 
@@ -89,7 +90,8 @@ async def test_three_nodes_elect_commit_and_replace_a_leader_that_stops(tmp_path
         stack.callback(files.close)
         ports = [HeldPort() for _ in range(3)]
         voters = {node_id: port.address for node_id, port in enumerate(ports, start=1)}
-        members = [Member(node_id, voters, tmp_path, files) for node_id in voters]
+        told = asyncio.Event()
+        members = [Member(node_id, voters, tmp_path, files, told) for node_id in voters]
         for port, member in zip(ports, members, strict=True):
             stack.callback(port.release)
             stack.push_async_callback(member.network.close)
@@ -100,7 +102,7 @@ async def test_three_nodes_elect_commit_and_replace_a_leader_that_stops(tmp_path
         first = await commit_everywhere(members, b"first")
         assert {voter.node_id for voter in first.node.describe().voters} == {1, 2, 3}
         others = [member for member in members if member is not first]
-        await until(lambda: all(member.has_caught_up for member in others))
+        await until(others, lambda: all(member.has_caught_up for member in others))
         await first.node.stop()
         second = await commit_everywhere(others, b"second")
         assert second.node.epoch > 1
