@@ -7,7 +7,10 @@ in the child of a process with many threads, which now and then aborts there.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -27,3 +30,22 @@ def sigint_of_children(handler: Handler = signal.default_int_handler) -> Iterato
     finally:
         for number, each in before.items():
             signal.signal(number, each)
+
+
+@contextlib.contextmanager
+def started(command: str, stderr: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """A command of odradek that SIGINT interrupts, in a process group of its own; nothing of it outlives the block."""
+    with sigint_of_children():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", *command.split()],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from odradek_chaos.cli.interrupting import ENDS, terminable
 from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
-from tests.signals import sigint_of_children
+from tests.signals import started
 
 runner = CliRunner()
 
@@ -49,24 +47,12 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
 
 @pytest.fixture
 def campaign_at_work() -> Iterator[subprocess.Popen[str]]:
-    """A campaign as a process with a group of its own, of which ten seeds are done: all its workers are at work."""
+    """A campaign of which ten seeds are done: all its workers are at work."""
     command = "chaos run --seeds 1..1000 -j 2 --faults 0.1 --nemeses pause --core never"
-    with sigint_of_children():
-        process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", *command.split()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-    assert process.stdout is not None
-    try:
+    with started(command, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
         assert select.select([process.stdout], [], [], 300)[0]
         yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
 
 
 @pytest.mark.slow

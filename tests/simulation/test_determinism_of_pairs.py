@@ -8,8 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from odradek_chaos.worlds.simulated.plan.options import Options
 from typer.testing import CliRunner
 
 from tests.seeds import unless_torture
-from tests.signals import sigint_of_children
+from tests.signals import started
 
 runner = CliRunner()
 SHORT = Options(faults_ms=100)
@@ -119,30 +117,18 @@ async def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "words"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",)), (signal.SIGHUP, ("--json",))]
+    ("number", "words"), [(signal.SIGINT, ""), (signal.SIGTERM, "--json"), (signal.SIGHUP, "--json")]
 )
 def test_interrupted_pairs_say_what_was_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, words: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, words: str
 ) -> None:
     """How many pairs, and which of them differ: code 130, no traceback, and no process is left."""
     every_python_first_runs(DIES_AS_A_RUN, tmp_path, monkeypatch)
-    command = ["chaos", "pairs", "--seeds", "1..1000000", "--faults", "0.1", "--load", "1", *words]
-    with sigint_of_children():
-        process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    assert process.stderr is not None
-    try:
+    with started(f"chaos pairs --seeds 1..1000000 --faults 0.1 --load 1 {words}") as process:
+        assert process.stderr is not None
         begun = [process.stderr.readline() for _ in range(2)]
         process.send_signal(number)
         out, err = process.communicate(timeout=180)  # ends when nobody holds its output any more
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
     assert process.returncode == 130, err
     assert begun == ["seed 1 differs\n", "seed 2 differs\n"]
     assert "Traceback" not in err
