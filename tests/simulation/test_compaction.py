@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from odradek_broker.core.cleaning import Revision, revise
@@ -31,16 +31,8 @@ def test_cleaners_lose_no_newest_value_under_faults(seed: int) -> None:
 def test_a_cleaner_that_drops_newest_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By whoever reads at the end: it is what the check is for."""
 
-    def lose(
-        batch: OpenBatch,
-        newest: Callable[[bytes], int | None],
-        end: int,
-        wall_ms: int,
-        keep_ms: int,
-        *,
-        keeps_place: bool,
-    ) -> Revision:
-        return revise(batch, lambda key: 1 << 60, end, wall_ms, keep_ms, keeps_place=keeps_place)
+    def lose(batch: OpenBatch, newest: object, *more: Any, **named: Any) -> Revision:
+        return revise(batch, lambda key: 1 << 60, *more, **named)
 
     monkeypatch.setattr(cleaning_round, "revise", lose)
     result = run_seed(13, Options(faults_ms=1_000, compaction=True), to_the_end=True)

@@ -120,17 +120,9 @@ def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     assert any(sentence in each for each in found), found
 
 
-def lose_newest(
-    batch: OpenBatch,
-    newest: Callable[[bytes], int | None],
-    end: int,
-    wall_ms: int,
-    retention_ms: int,
-    *,
-    keeps_place: bool,
-) -> Revision:
+def lose_newest(batch: OpenBatch, newest: object, *more: Any, **named: Any) -> Revision:
     """A cleaner that drops the newest record of a key, too."""
-    return revise(batch, lambda key: 1 << 60, end, wall_ms, retention_ms, keeps_place=keeps_place)
+    return revise(batch, lambda key: 1 << 60, *more, **named)
 
 
 @pytest.mark.parametrize(
@@ -174,26 +166,20 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
 CHECKPOINTS, VOTES = "odradek_broker.storage.checkpoint_file", "odradek_broker.runtime.quorum.state_file"
 
 
-def replace_without_directory_fsync(
-    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
-) -> None:
-    file = files.open(f"{directory}/{name}{suffix}", create=True)
+def replace_without_directory_fsync(files: Files, directory: str, name: str, content: bytes, **_: bool) -> None:
+    file = files.open(f"{directory}/{name}{TEMPORARY_SUFFIX}", create=True)
     file.truncate(0)
     file.pwritev([content], 0)
     file.fsync()
-    files.rename(f"{directory}/{name}{suffix}", f"{directory}/{name}")
+    files.rename(f"{directory}/{name}{TEMPORARY_SUFFIX}", f"{directory}/{name}")
 
 
-def replace_without_content_fsync(
-    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
-) -> None:
-    replace_file(files, directory, name, content, durable=False, suffix=suffix)
+def replace_without_content_fsync(files: Files, directory: str, name: str, content: bytes, **_: bool) -> None:
+    replace_file(files, directory, name, content, durable=False)
     files.fsync_dir(directory)
 
 
-def write_in_place(
-    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
-) -> None:
+def write_in_place(files: Files, directory: str, name: str, content: bytes, **_: bool) -> None:
     file = files.open(f"{directory}/{name}", create=True)
     file.truncate(0)
     file.pwritev([content], 0)

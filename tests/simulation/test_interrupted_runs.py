@@ -34,47 +34,35 @@ def as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def told(number: signal.Signals, world: World) -> None:
+def told(number: signal.Signals, world: World, after_ms: float = 1.0) -> None:
     """In the midst of a run."""
-    world.faults.later(1.0, partial(signal.raise_signal, number))
+    world.faults.later(after_ms, partial(signal.raise_signal, number))
 
 
-@pytest.mark.parametrize("after_ms", [0.0, 1.0, 2_500.0])
+@pytest.mark.parametrize(
+    ("number", "after_ms"),
+    [*((signal.SIGINT, after_ms) for after_ms in (0.0, 1.0, 2_500.0)), (signal.SIGTERM, 1.0)],
+)
 def test_an_interrupted_trace_ends_quietly(
+    number: signal.Signals,
     after_ms: float,
+    as_in_a_terminal: None,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the midst of a run, or before anything has happened: code 130, a sentence, and no task that cries."""
     cries: list[object] = []
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(world: World) -> None:
-        world.faults.later(after_ms, partial(signal.raise_signal, signal.SIGINT))
-
+    before = signal.getsignal(number)
     monkeypatch.setattr(sys, "unraisablehook", lambda cry: cries.append(cry.exc_value))
-    monkeypatch.setattr(run, "run_seed", partial(run.run_seed, prepare=interrupted))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert main(["chaos", "trace", "3", "--faults", "600"]) == INTERRUPTED
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr(run, "run_seed", partial(run.run_seed, prepare=partial(told, number, after_ms=after_ms)))
+    assert main(["chaos", "trace", "3", "--faults", "600"]) == INTERRUPTED
+    assert signal.getsignal(number) is before
     gc.collect()
     assert cries == []
     assert caplog.messages == []
     out, err = capsys.readouterr()
     assert (out, err) == ("", "interrupted: seed 3 did not run to its end\n")
-
-
-def test_a_trace_that_is_terminated_ends_as_one_that_is_interrupted(
-    as_in_a_terminal: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `odradek chaos run` does: the same word, and code 130."""
-    monkeypatch.setattr(run, "run_seed", partial(run.run_seed, prepare=partial(told, signal.SIGTERM)))
-    assert main(["chaos", "trace", "3", "--faults", "600"]) == INTERRUPTED
-    assert capsys.readouterr() == ("", "interrupted: seed 3 did not run to its end\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
