@@ -1,4 +1,7 @@
-"""The phase in which one machine stays broken for ever and the others have to be enough (L3)."""
+"""The phase in which one machine stays broken for ever and the others have to be enough (L3).
+
+And the moments of quiescence, at which a fault may strike that costs nothing only as long as all others are well.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import IsrProposal
 from odradek_chaos.worlds.simulated.faults.disks import DiskFull
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
@@ -17,8 +21,10 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     unhealthy_without,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.world import quiescence
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
-from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
+from odradek_proto.topics import TopicPartition
 
 from tests.simulation.worlds import new_world, play
 
@@ -139,5 +145,32 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
         unowed = elected_unheard(world, broken)
         assert bool(unowed) is (is_elected and elr == "off")
         assert not unhealthy_without(world, broken, unowed)
+
+    play(world, story)
+
+
+def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full ISRs in the metadata say nothing of what a leader has asked for, or a controller has written and no more.
+
+    A machine that loses its power then may turn out to have been the only member.
+    """
+    world = new_world()
+
+    async def story(load: Load) -> None:
+        assert world.quiescence.is_quiescent()
+        with monkeypatch.context() as controller:
+            controller.setattr(quiescence, "undecided", lambda state, cluster: 1)
+            assert not world.quiescence.is_quiescent()
+        assert world.quiescence.is_quiescent()
+        roles = [
+            replica.role
+            for broker_id in world.cluster.machines
+            for replica in world.cluster.hosted(broker_id).values()
+            if isinstance(replica.role, LeaderPartition)
+        ]
+        leader = roles[0]
+        partition = TopicPartition(TOPIC, 0)
+        leader.replicas.isr.propose(IsrProposal(bytes(16), partition, leader.leader_epoch, leader.partition_epoch, ()))
+        assert not world.quiescence.is_quiescent()
 
     play(world, story)
