@@ -137,7 +137,7 @@ class Demo:
         chosen = self._rng.randrange(plan.partitions)
         target, led = await self._leader(chosen)
         ledger.forget_silence()
-        wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
+        fresh = ledger.fresh(FRESH)
         state.begin("kill", f"kill -9 of broker {target}")
         state.in_flight_at_kill = ledger.unacknowledged
         self._down.add(target)
@@ -147,7 +147,7 @@ class Demo:
         state.tell(f"kill -9: broker {target}, leader of {TOPIC}-{chosen}; it led {led}", bad=True)
         await self._until(lambda: self._led_by_others(admin, target), "new leaders")
         state.tell(f"new leaders for {led} after {self._clock.now_ms() - killed_ms} ms")
-        await self._until(lambda: self._reached(wanted), "acknowledgements on every partition")
+        await self._until(lambda: self._reached(fresh), "acknowledgements on every partition")
         state.failover_ms = ledger.longest_silence_ms()
         state.tell(f"every partition takes records again; longest silence {state.failover_ms} ms")
         await self._clock.sleep(plan.alone_ms)
@@ -236,8 +236,7 @@ class Demo:
         while True:
             with contextlib.suppress(OdradekError):
                 self._state.status = await gather_status(admin)
-            silences = self._ledger.silences_ms(self._clock.now_ms())
-            self._state.silence_ms = max(silences.values(), default=0)
+            self._state.silence_ms = self._ledger.longest_silence_ms()
             await self._clock.sleep(LOOK_EVERY_MS)
 
     async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -275,8 +274,8 @@ class Demo:
         progress = self._ledger.progress
         return len(progress) == self._plan.partitions and all(each.acknowledged for each in progress.values())
 
-    async def _reached(self, wanted: dict[tuple[str, int], int]) -> bool:
-        return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
+    async def _reached(self, fresh: Callable[[], list[bool]]) -> bool:
+        return all(fresh())
 
 
 def lay_out(directory: Path, brokers: int = 3, *, secure: bool = False) -> LocalCluster:

@@ -212,50 +212,43 @@ class KillHarness:
 
     async def _injected(self, struck: Sequence[int]) -> tuple[int, int]:
         """The fault, until acknowledgements come again; returns the longest silence so far and when it was repaired."""
-        wanted = await self._stalled_and_hit(struck)
+        fresh = await self._stalled_and_hit(struck)
         restarted_ms = 0
         if len(struck) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(struck)
-        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
+        await self._until(lambda: all(fresh()), "acknowledgements on every partition", self._what_is_missing)
         silence_ms = self._ledger.longest_silence_ms()
         return silence_ms, restarted_ms or self._restart(struck)
 
-    async def _stalled_and_hit(self, struck: Sequence[int]) -> dict[tuple[str, int], int]:
+    async def _stalled_and_hit(self, struck: Sequence[int]) -> Callable[[], list[bool]]:
         """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
 
         With acks=1 the stall lasts until the struck have had their turn, however late the machine lets them: they
         acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
-        Returns how many acknowledgements show that a partition has recovered: nothing was sent since.
+        Returns what tells of each partition whether it has recovered: nothing was sent since.
         """
         others = [node_id for node_id in self._cluster.nodes if node_id not in struck]
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.pause(other)
-            alone = self._wanted()
+            alone = self._ledger.fresh(FRESH_ACKS)
             await self._clock.sleep(self._plan.stall_others_ms)
             if self._plan.acks == "1":
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ALONE_S):
-                        await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
-        wanted = self._wanted()
+                        await self._until(lambda: any(alone()), "acknowledgements of a leader that is alone")
+        fresh = self._ledger.fresh(FRESH_ACKS)
         if self._fault.name == "stop":  # which takes a while: all at the same time, and the writers go on
             inject, cluster = self._fault.inject, self._cluster
             await asyncio.gather(*(asyncio.to_thread(inject, cluster, node_id) for node_id in struck))
-            wanted = self._wanted()
+            fresh = self._ledger.fresh(FRESH_ACKS)
         else:
             for node_id in struck:
                 self._fault.inject(self._cluster, node_id)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
-        return wanted
-
-    def _wanted(self) -> dict[tuple[str, int], int]:
-        """How many acknowledgements each partition has when some are of records that were sent after this moment."""
-        return {
-            key: item.acknowledged + self._ledger.in_flight[key] + FRESH_ACKS
-            for key, item in self._ledger.progress.items()
-        }
+        return fresh
 
     def _restart(self, struck: Sequence[int]) -> int:
         for node_id in struck:
@@ -275,12 +268,6 @@ class KillHarness:
             followers = [replica for replica in chosen.replicas if replica != leader]
             node_id = leader if target == "leader" else self._rng.choice(followers)
         return [node_id], sum(item.leadership.leader_id == node_id for item in partitions)
-
-    def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
-        return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
-
-    def _any_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
-        return any(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
 
     def _enough_in_flight(self) -> bool:
         """Records are on their way, and every partition has acknowledged some: the silence is measured from there."""

@@ -126,6 +126,11 @@ class Ledger:
         """The longest of any partition since `forget_silence`, or the one that lasts now; 0 without any record."""
         return max(self.silences_ms(self._clock.now_ms()).values(), default=0)
 
+    def fresh(self, count: int) -> Callable[[], list[bool]]:
+        """Tells of each partition whether `count` of its acknowledgements are of records sent after this moment."""
+        wanted = {key: each.acknowledged + self.in_flight[key] + count for key, each in self.progress.items()}
+        return lambda: [self.progress[key].acknowledged >= number for key, number in wanted.items()]
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
