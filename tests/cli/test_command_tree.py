@@ -198,12 +198,6 @@ def test_every_page_and_program_is_listed_and_printed(capfd: pytest.CaptureFixtu
         assert capfd.readouterr().out == (ROOT / "docs/lessons.md").read_text()
 
 
-def test_a_page_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
-    """Code 2, and what was probably meant."""
-    assert main(["docs", "lesson"]) == 2
-    assert "did you mean 'lessons'?" in capfd.readouterr().err
-
-
 def test_a_wheel_has_the_folders_where_the_command_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,10 +54,3 @@ def test_the_final_settings_are_shown_with_their_sources(odradek: Run, tmp_path:
     assert found["log.retention.ms"] == ("3600000", str(file))
     assert found["min.insync.replicas"] == ("1", "default")
     assert answer["unused"] == ["num.io.threads"]
-
-
-def test_settings_that_a_server_would_refuse_are_not_shown_as_sound(odradek: Run) -> None:
-    """What `server run` checks last, the listener of a node that is a quorum of its own, is checked here as well."""
-    for command in ("run", "config"):
-        outcome = odradek("server", command, "-X", "node.id=1", code=2)
-        assert "the CONTROLLER listener needs a port of its own, not 0" in outcome.err

@@ -37,54 +37,39 @@ HISTORY = [Event(SEND, "orders", 0, VALUE), Event(ACK, "orders", 0, VALUE, offse
 AGREE = Audited("spark", 0, 1.0, {"compared_records": 1, "replicas": {"1": "", "2": ""}})
 
 
-def state(records: list[tuple[str, int, int, bytes]], audited: Audited | None) -> DemoState:
+def state(records: list[tuple[str, int, int, bytes]], audited: Audited | None, history: list[Event]) -> DemoState:
     found = DemoState(seed=7, brokers=3)
-    found.read_back, found.audited = verify(HISTORY, records), audited
+    found.read_back, found.audited = verify(history, records), audited
     return found
 
 
-def test_all_that_was_acknowledged_is_there() -> None:
-    """A sound read back and an audit without findings make the good verdict, code 0."""
-    found = state([("orders", 0, 0, VALUE)], AGREE)
-    assert found.exit_code == 0
-    assert "SURVIVED" in found.verdict()[-1]
-    assert found.as_json()["verdict"] == "survived"
-
-
-def test_a_lost_record_is_damage_whatever_the_audit_says() -> None:
-    """An acknowledged record that is not read back is named, code 3."""
-    found = state([], AGREE)
-    assert found.exit_code == 3
-    assert any("lost: 1" in line for line in found.verdict())
-
-
-def test_findings_of_the_audit_are_damage() -> None:
-    """Replicas that disagree are damage even when every record could be read."""
-    found = state([("orders", 0, 0, VALUE)], Audited("spark", 3, 1.0, {"findings": 2, "replicas": {}}))
-    assert found.exit_code == 3
-    assert any("2 findings" in line for line in found.verdict())
+def state_that_survived() -> DemoState:
+    return state([("orders", 0, 0, VALUE)], AGREE, HISTORY)
 
 
 @pytest.mark.parametrize(
-    "audited", [None, Audited("spark", 1, 1.0, {}, "no Java"), Audited("spark", 2, 1.0, {}, "usage")]
-)
-def test_without_an_audit_there_is_no_good_verdict(audited: Audited | None) -> None:
-    """An audit that was not done, or concluded nothing, leaves the demo inconclusive, code 1."""
-    found = state([("orders", 0, 0, VALUE)], audited)
-    assert found.exit_code == 1
-    assert "INCONCLUSIVE" in found.verdict()[-1]
-
-
-def test_nothing_acknowledged_proves_nothing() -> None:
-    """Without a single acknowledged record the verdict is inconclusive."""
-    found = DemoState(seed=7, brokers=3)
-    found.read_back, found.audited = verify([], []), AGREE
-    assert found.exit_code == 1
+    ("found", "code", "said"),
+    [
+        (state_that_survived(), 0, "SURVIVED"),
+        (state([], AGREE, HISTORY), 3, "lost: 1"),  # whatever the audit says
+        (state([("orders", 0, 0, VALUE)], Audited("spark", 3, 1.0, {"findings": 2, "replicas": {}}), HISTORY), 3,
+         "2 findings"),  # although every record could be read
+        (state([("orders", 0, 0, VALUE)], None, HISTORY), 1, "INCONCLUSIVE"),
+        (state([("orders", 0, 0, VALUE)], Audited("spark", 1, 1.0, {}, "no Java"), HISTORY), 1, "INCONCLUSIVE"),
+        (state([("orders", 0, 0, VALUE)], Audited("spark", 2, 1.0, {}, "usage"), HISTORY), 1, "INCONCLUSIVE"),
+        (state([], AGREE, []), 1, "INCONCLUSIVE"),  # nothing acknowledged proves nothing
+    ],
+)  # fmt: skip
+def test_the_verdict_is_that_of_the_read_back_and_the_audit(found: DemoState, code: int, said: str) -> None:
+    """A sound read back and an audit without findings make the good one; without an audit there is none."""
+    assert found.exit_code == code
+    assert any(said in line for line in (found.verdict()[-1:] if said.isupper() else found.verdict()))
+    assert (found.as_json()["verdict"] == "survived") is (code == 0)
 
 
 def test_the_last_line_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where both streams end in one place: what else there is to say comes before the verdict."""
-    found = state([("orders", 0, 0, VALUE)], AGREE)
+    found = state_that_survived()
     found.report = "/tmp/report.html"
     monkeypatch.setattr(commands, "_play", lambda *_, **__: "the directory is /tmp/demo")
     monkeypatch.setattr("odradek_chaos.demo.state.DemoState", lambda *_: found)
