@@ -7,8 +7,7 @@ from typing import Any
 
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
-from odradek.core.send_effects import Effect, Finished
-from odradek.core.sender import Sender
+from odradek.core.sender import Effect, Finished, Sender
 from odradek.shared.config import ProducerConfig, build
 from odradek.shared.errors import BrokerUnreachable
 from odradek_proto.errors import ErrorCode

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from odradek.core.batches import Batch
-from odradek.core.send_effects import DropStream, RefreshMetadata
+from odradek.core.sender import DropStream, RefreshMetadata
 from odradek.core.sequences import Sequences
 from odradek.shared.errors import BootstrapError, BrokerError, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode

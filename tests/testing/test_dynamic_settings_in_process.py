@@ -192,20 +192,13 @@ async def flush_ms(on: Scene) -> None:
     await on.until_flushed(3)
 
 
-async def message_timestamp_after_max_ms(on: Scene) -> None:
-    future_ms = int(time.time() * 1000) + 1_800_000
-    await on.send(timestamp_ms=future_ms)
-    await on.set(message_timestamp_after_max_ms=1_000)
-    with pytest.raises(broker_errors.InvalidTimestamp):
-        await on.send(timestamp_ms=future_ms)
-
-
-async def message_timestamp_before_max_ms(on: Scene) -> None:
-    past_ms = int(time.time() * 1000) - 1_800_000
-    await on.send(timestamp_ms=past_ms)
-    await on.set(message_timestamp_before_max_ms=1_000)
-    with pytest.raises(broker_errors.InvalidTimestamp):
-        await on.send(timestamp_ms=past_ms)
+async def message_timestamp_after_and_before_max_ms(on: Scene) -> None:
+    for name, half_an_hour_ms in (("after", 1_800_000), ("before", -1_800_000)):
+        then_ms = int(time.time() * 1000) + half_an_hour_ms
+        await on.send(timestamp_ms=then_ms)
+        await on.set(**{f"message_timestamp_{name}_max_ms": 1_000})
+        with pytest.raises(broker_errors.InvalidTimestamp):
+            await on.send(timestamp_ms=then_ms)
 
 
 async def message_timestamp_type(on: Scene) -> None:

@@ -4,7 +4,7 @@ Rules of this module (R-249). Up to five batches of a partition are on the wire;
 with the same sequence number, before anything younger. A leader that may not know the producer gets one batch at a
 time until it has acknowledged one: it takes any number from somebody unknown (R-241), so if it refuses the first
 batch, because it does not lead yet, and takes the second, the first can never follow. Where the numbers come from is
-in `sequences`, which queue is whose in `send_queues`, what the engine is told to do in `send_effects`.
+in `sequences`, which queue is whose in `send_queues`.
 
 A batch goes when it is full, when it has waited for linger.ms, or, with linger.ms=0, when nothing of its partition is
 on the wire. So a lone record goes at once and records that come faster than answers travel together. (Unlike Kafka,
@@ -19,12 +19,12 @@ from collections.abc import Iterable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
+from odradek_proto.values import Value
 from odradek_proto.words import noun
 
 from odradek.core.answers import ProduceAnswer
 from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
-from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
 from odradek.core.send_queues import SendQueues
 from odradek.core.sequences import Sequences
 from odradek.shared.config import ProducerConfig
@@ -60,6 +60,27 @@ MEANS_OTHER_LEADER = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
+
+
+class Finished(Value, frozen=True):
+    """A batch is done; its `error` says how."""
+
+    batch: Batch
+
+
+class RefreshMetadata(Value, frozen=True):
+    """Somebody should ask who leads."""
+
+    reason: str
+
+
+class DropStream(Value, frozen=True):
+    """A broker owes answers for too long, or no longer leads what it owes them for: end its stream."""
+
+    broker_id: int
+
+
+Effect = Finished | RefreshMetadata | DropStream
 
 
 class Sender:

@@ -25,8 +25,7 @@ from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
 from odradek.core.partitioner import StickyChoice
-from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
-from odradek.core.sender import STALL_MS, Sender
+from odradek.core.sender import STALL_MS, DropStream, Effect, Finished, RefreshMetadata, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
 from odradek.shared.config import ProducerConfig

@@ -20,8 +20,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek.cluster.cluster import Cluster
 from odradek.cluster.tasks import Failed, start_task
 from odradek.core.batches import Batch
-from odradek.core.send_effects import Effect
-from odradek.core.sender import Sender
+from odradek.core.sender import Effect, Sender
 from odradek.shared.errors import BrokerUnreachable, OdradekError
 
 PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"

@@ -117,14 +117,7 @@ class ClientConfig:
 
     @property
     def security(self) -> Security:
-        return Security(
-            self.security_protocol,
-            self.ssl_truststore_location,
-            self.ssl_keystore_location,
-            self.sasl_mechanism,
-            self.sasl_username,
-            self.sasl_password,
-        )
+        return Security(*(getattr(self, name) for name in Security.__struct_fields__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import Network, NetworkError
@@ -18,9 +18,6 @@ from odradek.cli.checkup.dialling import ask_for_metadata
 from odradek.cli.checkup.replicas import Unusable, ask_for_trouble, ask_for_unusable, says, says_damaged, says_full
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
 from odradek.cli.terminal.screen import first_of
-
-if TYPE_CHECKING:
-    from odradek_proto.transport.ports import Network
 
 PROBE_TIMEOUT_MS = 2_000
 

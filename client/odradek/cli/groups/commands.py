@@ -95,8 +95,6 @@ def delete_offsets(
     screen: QuietAsking = ASKING,
 ) -> None:
     """Forget what a group has committed for topics that its members do not read."""
-    from odradek.cli.groups.view import chosen
-
     if not yes:
         confirm("deleting offsets", f"forgets what {group} has committed for {', '.join(words)}", group)
 

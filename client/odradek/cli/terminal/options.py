@@ -18,17 +18,13 @@ def seconds(name: str, text: str, *, least: float = 0.001, most: float = MOST_SE
     return typer.Option(name, metavar="SECONDS", min=least, max=most, help=text)
 
 
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "-b",
-        "--bootstrap-server",
-        "--brokers",
-        metavar="HOST:PORT,...",
-        envvar="ODRADEK_BOOTSTRAP",
-        help="Addresses of brokers. Default: the cluster that `odradek cluster up` started last.",
-    ),
-]
+def addresses(*names: str) -> Any:
+    """The option that says where brokers are."""
+    text = "Addresses of brokers. Default: the cluster that `odradek cluster up` started last."
+    return typer.Option(*names, metavar="HOST:PORT,...", envvar="ODRADEK_BOOTSTRAP", help=text)
+
+
+Bootstrap = Annotated[str | None, addresses("-b", "--bootstrap-server", "--brokers")]
 Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only data and errors.")]

@@ -34,6 +34,8 @@ _VALUES: Final[tuple[tuple[str, str], ...]] = (
     (r"Value error, '.*' is not one of (.*?)\.?", r"is none of \1"),
     (r"Value error, (.*)", r"\1"),
 )
+PLACES: Final = {"--to-earliest": "beginning", "--to-latest": "end", "--to-offset": "N", "--to-datetime": "@TIME",
+                 "--from-beginning": "beginning"}  # fmt: skip
 HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what it may be here: the first that is there
     "-n": ("--count",),
     "--num": ("--count",),
@@ -42,17 +44,9 @@ HABITS: Final[dict[str, tuple[str, ...]]] = {  # what others call it, and what i
     "--force": ("--yes", "--overwrite"),
     "--confirm": ("--yes",),
     "--add-config": ("--config",),
-    "--to-earliest": ("--offset",),
-    "--to-latest": ("--offset",),
-    "--to-offset": ("--offset",),
-    "--to-datetime": ("--offset",),
-    "--from-beginning": ("--offset",),
+    **dict.fromkeys(PLACES, ("--offset",)),
     "--port": ("--bootstrap-server",),
 }
-
-
-PLACES: Final = {"--to-earliest": "beginning", "--to-latest": "end", "--to-offset": "N", "--to-datetime": "@TIME",
-                 "--from-beginning": "beginning"}  # fmt: skip
 
 ARGUMENTS: Final = {"--topic": ("TOPIC", "NAME"), "--topics": ("TOPIC", "NAME"), "--group": ("GROUP",)}
 REMEDIES: Final = {"--version": "`odradek version`",

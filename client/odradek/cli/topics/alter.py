@@ -54,9 +54,7 @@ def alter(
     warnings: list[str] = []
 
     async def work(admin: Admin) -> None:
-        known = await admin.list_topics()
-        if name not in known:
-            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
+        await check_topic(admin, name)
         if values or unset:
             await admin.incremental_alter_configs("topic", name, set=values, unset=unset, validate_only=dry_run)
             warnings.extend(await warnings_for_topic(admin, name, values))
@@ -74,3 +72,10 @@ def alter(
         screen.show(changed, str)
     if partitions is not None:
         wait_for_leaders(screen.bootstrap, screen, {name: partitions}, screen.timeout)
+
+
+async def check_topic(admin: Admin, name: str) -> None:
+    """Raises `CommandFailed` with the nearest name for one that is not there."""
+    known = await admin.list_topics()
+    if name not in known:
+        raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")

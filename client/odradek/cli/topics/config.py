@@ -13,6 +13,7 @@ from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.parsing import parse_settings
+from odradek.cli.topics.alter import check_topic
 from odradek.cli.topics.min_isr import warnings_for_brokers, warnings_for_topic
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def alter(
     warnings: list[str] = []
 
     async def work(admin: Admin) -> None:
-        await _check(admin, kind, name)
+        if kind == "topic":
+            await check_topic(admin, name)
         await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
         if kind == "topic":
             warnings.extend(await warnings_for_topic(admin, name, values))
@@ -137,15 +139,9 @@ def alter(
     screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
 
 
-async def _check(admin: Admin, kind: ResourceType, name: str) -> None:
-    if kind == "topic":
-        known = await admin.list_topics()
-        if name not in known:
-            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
-
-
 async def _entries(admin: Admin, kind: ResourceType, name: str) -> list[ConfigEntry]:
-    await _check(admin, kind, name)
+    if kind == "topic":
+        await check_topic(admin, name)
     return sorted(await admin.describe_configs(kind, name), key=lambda entry: entry.name)
 
 

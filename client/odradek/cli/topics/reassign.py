@@ -15,7 +15,7 @@ from odradek_proto.words import noun
 
 from odradek.cli.clusters.asking import ask
 from odradek.cli.terminal.grouping import SCREEN, QuietScreen
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, seconds
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, addresses, seconds
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.topics.plan import Plan, as_line, current_plan, parse_brokers, plan_as_json, read_plan, select, spread
 
@@ -29,16 +29,7 @@ Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[-PARTITION]", help="A topic or one partition. May be repeated."),
 ]
-Servers = Annotated[  # without --brokers, which Kafka's tool has for ids here
-    str | None,
-    typer.Option(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT,...",
-        envvar="ODRADEK_BOOTSTRAP",
-        help="Addresses of brokers. Default: the cluster that `odradek cluster up` started last.",
-    ),
-]
+Servers = Annotated[str | None, addresses("-b", "--bootstrap-server")]  # --brokers is of ids here, as in Kafka's tool
 
 
 def reassign(
