@@ -115,9 +115,7 @@ def test_every_exported_name_of_the_client_is_there() -> None:
         vars(odradek)["__getattr__"]("Prodcer")
 
 
-WITHOUT_JSON = {
-    "server run": "it goes on until it is stopped, and what it says is its log",
-}
+WITHOUT_JSON = {"server run": "it goes on until it is stopped, and what it says is its log"}
 
 
 def acting() -> dict[str, Any]:

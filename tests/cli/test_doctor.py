@@ -193,8 +193,7 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
     cluster.pause(2)
     wanted = {"dead-process", "frozen-process", "no-controller"}
     until(  # the third may lead until it misses its majority, and be too busy to answer in time
-        lambda: found_by(odradek_process),
-        lambda seen: seen.code == 3 and wanted.issubset(seen.checks),
+        lambda: found_by(odradek_process), lambda seen: seen.code == 3 and wanted.issubset(seen.checks)
     )
     until(
         lambda: odradek_process("doctor"),

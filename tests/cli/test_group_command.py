@@ -45,10 +45,7 @@ def test_groups_of_both_kinds_are_shown_moved_and_deleted(
     """Members, committed offsets and lag; a reset only with --execute and without members."""
     topic = odradek_topic
     odradek("produce", topic, "--count", "10", "-q", code=0)
-    with (
-        classic_member(kafka_bootstrap, "old", topic),
-        odradek_sync_member(bootstrap, "new", topic) as member,
-    ):
+    with classic_member(kafka_bootstrap, "old", topic), odradek_sync_member(bootstrap, "new", topic) as member:
         listed = json.loads(odradek("group", "list", "--json").out)
         assert {(each["group"], each["type"], each["state"]) for each in listed} >= {
             ("old", "classic", "Stable"),

@@ -7,15 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
-from odradek.core.membership import (
-    Assigned,
-    Lost,
-    MemberSettings,
-    Membership,
-    Revoked,
-    State,
-    Step,
-)
+from odradek.core.membership import Assigned, Lost, MemberSettings, Membership, Revoked, State, Step
 from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.groups.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatAnswer
 from odradek_broker.requests.groups import GroupRequests

@@ -162,11 +162,7 @@ async def test_calls_that_wait_for_room(peers: Any, log: Any) -> None:
 async def test_whoever_waits_as_the_producer_gives_up_hears_of_it_at_once(peers: Any) -> None:
     """For room in the buffer or for a topic, each call in the row; nothing is taken, and no task goes on."""
     [log] = peers.topic("bills")
-    sender = peers.client(
-        Producer,
-        buffer_memory=1_000,
-        batch_size=200,
-    )
+    sender = peers.client(Producer, buffer_memory=1_000, batch_size=200)
     await sender.start()
     await sender.send("bills", b"first")
     peers.brokers[1].holding = True

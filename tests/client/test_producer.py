@@ -263,9 +263,7 @@ async def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
 async def test_serializers_make_bytes(peers: Any, log: Any) -> None:
     """Of keys and values; what they raise names the value."""
     sender: Producer[int, float] = peers.client(
-        Producer,
-        key_serializer=lambda key: b"%d" % key,
-        value_serializer=lambda value: str(1 / value).encode(),
+        Producer, key_serializer=lambda key: b"%d" % key, value_serializer=lambda value: str(1 / value).encode()
     )
     async with sender:
         await sender.send("orders", 4.0, key=3)

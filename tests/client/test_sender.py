@@ -130,11 +130,7 @@ def test_who_is_overtaken_by_a_larger_epoch_leaves_the_producer_id(bench: Bench)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (78, 0, 0)
 
 
-GAPS = (
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-)
+GAPS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 @pytest.mark.parametrize("code", GAPS)

@@ -14,11 +14,7 @@ from odradek_proto.records import decode_records, read_header
 
 from tests.client.sender_bench import Bench, sequences
 
-FAULTS = (
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-)
+FAULTS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 @given(st.lists(st.integers(0, 10), min_size=20, max_size=120), st.integers(0, 1000), st.booleans())

@@ -67,11 +67,7 @@ async def test_records_of_a_codec_that_is_not_installed_are_named(
     for codec in (Codec.NONE, Codec.LZ4, Codec.NONE):
         log.append(encode_batch([(1_000, None, codec.name.encode(), ())], codec=codec))
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
-    async with peers.client(
-        Consumer,
-        "orders",
-        auto_offset_reset="earliest",
-    ) as reader:
+    async with peers.client(Consumer, "orders", auto_offset_reset="earliest") as reader:
         assert [record.value for record in await reader.poll(1.0)] == [b"NONE"]
         with pytest.raises(SerializationError, match=r"orders-0 from offset 1: lz4 needs lz4 \(pip install 'odradek"):
             await reader.poll(1.0)

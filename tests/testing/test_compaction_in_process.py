@@ -18,11 +18,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": 50,
     "log.retention.check.interval.ms": 50,
 }
-CONFIGS = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.01",
-    "internal.segment.bytes": "4000",
-}
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "4000"}
 KEYS = 7
 TURNS = 40
 

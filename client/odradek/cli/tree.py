@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "odradek.commands"
 SUMMARIES: Final[dict[str, dict[str, str]]] = {
-    "Begin": {
-        "demo": "Three brokers, a killed leader, and an audit of what survived; and the lessons.",
-    },
+    "Begin": {"demo": "Three brokers, a killed leader, and an audit of what survived; and the lessons."},
     "Clusters": {
         "cluster": "Start a cluster on this machine; look into any cluster.",
         "server": "Run one broker or controller; show its settings.",

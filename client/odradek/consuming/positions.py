@@ -40,11 +40,7 @@ def _by_leader(cluster: Cluster, partitions: Mapping[TopicPartition, A]) -> dict
 
 
 async def list_offsets(
-    cluster: Cluster,
-    timestamps: Mapping[TopicPartition, int],
-    *,
-    committed: bool,
-    timeout_ms: int = CALL_TIMEOUT_MS,
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, committed: bool, timeout_ms: int = CALL_TIMEOUT_MS
 ) -> Offsets:
     """Ask each leader once; -1 is the end, -2 the beginning. Offset -1 in the answer: no record is so late."""
 
@@ -183,11 +179,7 @@ class PositionKeeper:
             )
         try:
             answer = await self._cluster.call_broker(
-                leader,
-                OFFSETS_FOR_LEADER_EPOCH,
-                request,
-                pb.OffsetsForLeaderEpochResponse,
-                self._patience_ms(states),
+                leader, OFFSETS_FOR_LEADER_EPOCH, request, pb.OffsetsForLeaderEpochResponse, self._patience_ms(states)
             )
         except OdradekError as error:
             for name in asked:

@@ -41,11 +41,7 @@ FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
 
 SEQUENCE_GAP_ERRORS = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-    }
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
 NOT_WRITTEN = SEQUENCE_GAP_ERRORS | {ErrorCode.NOT_ENOUGH_REPLICAS}  # of the errors that are retried
 MEANS_OTHER_LEADER = frozenset(

@@ -221,13 +221,7 @@ class Producer(Client, Generic[K, V]):
         return [*(await self._ready_engine().route(topic)).partitions]
 
     def _append(
-        self,
-        topic: str,
-        value: V,
-        key: K | None,
-        partition: int | None,
-        headers: HeaderInput,
-        timestamp: int | None,
+        self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
     ) -> Batch | None:
         """Put a record into its batch; the record is the batch's last. None when the caller has to wait first.
 
@@ -294,13 +288,7 @@ class Producer(Client, Generic[K, V]):
         return engine.open(queue, record, size) if batch is None else batch
 
     async def _append_when_possible(
-        self,
-        topic: str,
-        value: V,
-        key: K | None,
-        partition: int | None,
-        headers: HeaderInput,
-        timestamp: int | None,
+        self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
     ) -> Batch:
         """Find out why a record cannot be taken at once; wait, or raise."""
         self._ready_engine()

@@ -153,11 +153,7 @@ class ProducerConfig(ClientConfig):
         if self.linger_ms < 0 or self.retries < 0 or self.batch_size < 0:
             raise ConfigError("linger_ms, retries and batch_size cannot be negative")
         _require_positive(
-            self,
-            "max_in_flight_requests_per_connection",
-            "delivery_timeout_ms",
-            "buffer_memory",
-            "max_request_size",
+            self, "max_in_flight_requests_per_connection", "delivery_timeout_ms", "buffer_memory", "max_request_size"
         )
 
     @property

@@ -169,10 +169,7 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
             "security.protocol, sasl.username, password and certificates in the file of --command-config; "
             "the broker's log says what was wrong",
         ),
-        Outcome.NOT_GRPC: (
-            f"whoever listens at {address} does not speak gRPC",
-            "is it the right port?",
-        ),
+        Outcome.NOT_GRPC: (f"whoever listens at {address} does not speak gRPC", "is it the right port?"),
     }
     return sentences[outcome]
 

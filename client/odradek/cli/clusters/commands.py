@@ -79,9 +79,7 @@ async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None
                 await asyncio.sleep(WATCH_PAUSE_S)
 
 
-def describe(
-    screen: ToAsking = ASKING,
-) -> None:
+def describe(screen: ToAsking = ASKING) -> None:
     """List the brokers: addresses, epochs, state."""
     found = screen.ask(lambda admin: admin.describe_cluster())
     rows = [
@@ -100,9 +98,7 @@ def describe(
     screen.show_rows(rows, headings)
 
 
-def quorum(
-    screen: ToAsking = ASKING,
-) -> None:
+def quorum(screen: ToAsking = ASKING) -> None:
     """Show the metadata quorum.
 
     Its leader and epoch, and how far voters and observers are.
@@ -139,9 +135,7 @@ def quorum(
     screen.show_rows(members, headings)
 
 
-def health(
-    screen: QuietAsking = ASKING,
-) -> None:
+def health(screen: QuietAsking = ASKING) -> None:
     """Check that all is replicated (exit 3 if not).
 
     Every broker must be up, every partition led and fully replicated. Shows how quickly each broker answers.

@@ -53,8 +53,7 @@ def list_groups(
 
 @app.command("describe")
 def describe(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")],
-    screen: ToAsking = ASKING,
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups.")], screen: ToAsking = ASKING
 ) -> None:
     """Show members, and for each partition what is committed, where it ends, and the lag between them.
 

@@ -71,8 +71,7 @@ def produce(
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     live: Annotated[
-        bool,
-        typer.Option("--live", help="Read what is written from now on instead, and measure how late it comes."),
+        bool, typer.Option("--live", help="Read what is written from now on instead, and measure how late it comes.")
     ] = False,
     count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="Stop after N records.")] = None,
     for_seconds: Seconds = None,

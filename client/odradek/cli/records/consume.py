@@ -73,10 +73,7 @@ def consume(
     group: Group = None,
     json_lines: Annotated[bool, typer.Option("-J", help="One JSON object a line and record.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -J.")] = False,
-    timeout: Annotated[
-        float | None,
-        seconds("--timeout", "Stop when no record came for so long (exit 5)."),
-    ] = None,
+    timeout: Annotated[float | None, seconds("--timeout", "Stop when no record came for so long (exit 5).")] = None,
     bootstrap: Bootstrap = None,
     quiet: Quiet = False,
 ) -> None:

@@ -118,11 +118,7 @@ class Reading:
     # --- records ---------------------------------------------------------------------------------------------------
 
     async def _print(
-        self,
-        consumer: Reader,
-        placing: asyncio.Task[None],
-        count: int | None,
-        patience: float | None,
+        self, consumer: Reader, placing: asyncio.Task[None], count: int | None, patience: float | None
     ) -> int:
         """Poll until the ends are reached, `count` records are printed, or nothing came within `patience`."""
         seen, last = 0, time.monotonic()

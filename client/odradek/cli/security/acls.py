@@ -58,12 +58,7 @@ PATTERN = Pattern()
 
 
 @app.command("list")
-def list_acls(
-    principal: Principal = None,
-    topic: Topic = None,
-    group: Group = None,
-    screen: ToAsking = ASKING,
-) -> None:
+def list_acls(principal: Principal = None, topic: Topic = None, group: Group = None, screen: ToAsking = ASKING) -> None:
     """List ACLs: all, or those that speak of a principal, a topic or a group, by whichever pattern."""
     from odradek.administration.acls import AclFilter
 

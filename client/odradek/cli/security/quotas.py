@@ -60,10 +60,7 @@ ANYBODY = Whose()
 
 
 @app.command("list")
-def list_quotas(
-    whose: Whose = ANYBODY,
-    screen: ToAsking = ASKING,
-) -> None:
+def list_quotas(whose: Whose = ANYBODY, screen: ToAsking = ASKING) -> None:
     """List quotas: all, or those of a user or a client id."""
     entity = whose.entity()
     found = screen.ask(lambda admin: admin.describe_client_quotas(entity))

@@ -31,9 +31,7 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User
 
 
 @app.command("list")
-def list_users(
-    screen: ToAsking = ASKING,
-) -> None:
+def list_users(screen: ToAsking = ASKING) -> None:
     """List users and the mechanisms that each may use."""
     found = screen.ask(lambda admin: admin.describe_user_scram_credentials())
     rows = [{"user": name, "mechanisms": list(credentials)} for name, credentials in found.items()]
@@ -59,11 +57,7 @@ def set_password(
 
 
 @app.command("delete")
-def delete(
-    name: Name,
-    yes: Yes = False,
-    screen: QuietAsking = ASKING,
-) -> None:
+def delete(name: Name, yes: Yes = False, screen: QuietAsking = ASKING) -> None:
     """Delete a user's credentials; connections that are open go on.
 
     On a terminal it asks first; elsewhere it needs --yes.

@@ -177,11 +177,7 @@ def parse_start(text: str) -> Start:
         return Start("time", parse_time(text.strip()[1:], "-o"))
     digits = word.removeprefix("-")
     if not digits.isdecimal():
-        raise CommandFailed(
-            f"-o {text!r} is no place in a log",
-            hint=PLACES,
-            exit_code=USAGE,
-        )
+        raise CommandFailed(f"-o {text!r} is no place in a log", hint=PLACES, exit_code=USAGE)
     return Start("last" if word.startswith("-") else "offset", bounded(digits, LARGEST_INT64, "-o"))
 
 

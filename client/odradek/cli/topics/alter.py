@@ -27,8 +27,7 @@ def alter(
         typer.Option("-X", "--config", metavar="KEY=VALUE", help=f"Set a setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     delete_config: Annotated[
-        list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="Back to the default. May be repeated."),
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default. May be repeated.")
     ] = None,
     partitions: Annotated[
         int | None,

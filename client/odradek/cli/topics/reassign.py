@@ -66,8 +66,7 @@ def reassign(
     bootstrap: Servers = None,
     screen: QuietScreen = SCREEN,
     timeout: Annotated[
-        float | None,
-        seconds("--timeout", "Give up after so long (exit code 5). [default: 15; --wait: no]"),
+        float | None, seconds("--timeout", "Give up after so long (exit code 5). [default: 15; --wait: no]")
     ] = None,
 ) -> None:
     """Give partitions other replicas, or more, or fewer.
