@@ -44,28 +44,10 @@ class Batch:
     """
 
     __slots__ = (
-        "attempts",
-        "base_offset",
-        "broker_id",
-        "closed",
-        "correlation_id",
-        "count",
-        "created_ms",
-        "done",
-        "encoded",
-        "error",
-        "log_append_time",
-        "maybe_written",
-        "number",
-        "owner",
-        "records",
-        "sent_ms",
-        "sequence",
-        "size",
-        "timestamps",
-        "unclaimed",
-        "waiters",
-    )
+        "attempts", "base_offset", "broker_id", "closed", "correlation_id", "count", "created_ms", "done", "encoded",
+        "error", "log_append_time", "maybe_written", "number", "owner", "records", "sent_ms", "sequence", "size",
+        "timestamps", "unclaimed", "waiters",
+    )  # fmt: skip
 
     def __init__(self, owner: SendQueue, number: int, now_ms: int) -> None:
         self.owner = owner
@@ -136,25 +118,10 @@ class SendQueue:
     """Everything of one partition that is not done: `waiting`, in order of number, and `wire`, in order of sending."""
 
     __slots__ = (
-        "acked_number",
-        "bump",
-        "failures",
-        "known",
-        "last_error",
-        "leader_epoch",
-        "leader_id",
-        "name",
-        "next_number",
-        "next_sequence",
-        "producer_epoch",
-        "producer_id",
-        "retry_at_ms",
-        "unacked_sequence",
-        "unresolved",
-        "waiting",
-        "wire",
-        "with_work",
-    )
+        "acked_number", "bump", "failures", "known", "last_error", "leader_epoch", "leader_id", "name", "next_number",
+        "next_sequence", "producer_epoch", "producer_id", "retry_at_ms", "unacked_sequence", "unresolved", "waiting",
+        "wire", "with_work",
+    )  # fmt: skip
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
