@@ -1,8 +1,8 @@
-"""`odradek topic alter|reassign|elect` and `odradek config` as they are typed, with what they print, line by line.
+"""`odradek topic alter|reassign|elect`, `config` and `quota` as they are typed, with what they print, line by line.
 
 The words after `$ odradek` in the story below are run against a cluster of four brokers; `-> 1` is the exit code, and
 what goes to standard error is marked by `!`. `pytest --rewrite` accepts new output.
-Below it: plans, waiting for leaders, warnings of min.insync.replicas, quotas, and brokers that are unregistered.
+Below it: plans, waiting for leaders, warnings of min.insync.replicas, and brokers that are unregistered.
 """
 
 from __future__ import annotations
@@ -263,27 +263,6 @@ def test_topics_with_values_of_their_own_are_not_asked_for_without_end() -> None
     said = asyncio.run(warnings_for_brokers(admin, {MIN_ISR: "2"}))
     assert said == [f"warning: {5_000 - ASKED_TOPICS} other topics with few replicas were not looked at"]
     assert admin.asked == 2 + ASKED_TOPICS
-
-
-def test_quotas_are_set_listed_and_removed(odradek: Run, odradek_bootstrap: str) -> None:
-    """By user, by client id, and for all others."""
-    at = ("-b", odradek_bootstrap)
-    assert (
-        odradek("quota", "set", "--user", "carol", "producer_byte_rate=1048576", "request_percentage=12.5", *at).code
-        == 0
-    )
-    odradek("quota", "set", "--user", "carol", "--client-defaults", "consumer_byte_rate=5", *at, code=0)
-    listed = json.loads(odradek("quota", "list", "--user", "carol", "--json", *at).out)
-    assert listed == [
-        {"user": "carol", "client_id": None, "quota": "producer_byte_rate", "value": 1048576},
-        {"user": "carol", "client_id": None, "quota": "request_percentage", "value": 12.5},
-        {"user": "carol", "client_id": "<default>", "quota": "consumer_byte_rate", "value": 5},
-    ]
-    odradek("quota", "remove", "--user", "carol", *at, code=0)
-    odradek("quota", "remove", "--user", "carol", "--client-defaults", "consumer_byte_rate", *at, code=0)
-    assert json.loads(odradek("quota", "list", "--user", "carol", "--json", *at).out) == []
-    refused = odradek("quota", "set", "--user", "carol", "producer_byte_rate=0.5", *at, code=1)
-    assert "whole bytes a second" in refused.err
 
 
 UNREGISTER_BROKER = 64

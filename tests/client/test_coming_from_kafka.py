@@ -55,20 +55,15 @@ def test_settings_of_java_and_of_librdkafka_that_no_client_here_lists_are_answer
     assert is_answered(ConsumerConfig, name.replace(".", "_"), "x")
 
 
-@pytest.mark.parametrize(
-    ("kind", "client"),
-    [
-        ("Producer", AIOKafkaProducer),
-        ("Producer", KafkaProducer),
-        ("Producer", confluent_kafka.SerializingProducer),
-        ("Consumer", AIOKafkaConsumer),
-        ("Consumer", KafkaConsumer),
-        ("Consumer", confluent_kafka.DeserializingConsumer),
-        ("Admin", AIOKafkaAdminClient),
-        ("Admin", KafkaAdminClient),
-        ("Admin", confluent_kafka.admin.AdminClient),
-    ],
-)
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "Producer": (AIOKafkaProducer, KafkaProducer, confluent_kafka.SerializingProducer),
+    "Consumer": (AIOKafkaConsumer, KafkaConsumer, confluent_kafka.DeserializingConsumer),
+    "Admin": (AIOKafkaAdminClient, KafkaAdminClient, confluent_kafka.admin.AdminClient),
+}
+CONFIGS = {"Producer": ProducerConfig, "Consumer": ConsumerConfig, "Admin": AdminConfig}
+
+
+@pytest.mark.parametrize(("kind", "client"), [(kind, each) for kind, clients in OTHERS.items() for each in clients])
 def test_every_method_of_another_client_is_answered(kind: str, client: Any) -> None:
     """Or is there, under the same name."""
     known = {*dir(getattr(odradek, kind)), *METHODS[kind], *OF_NO_USE_HERE}
@@ -116,15 +111,7 @@ def is_answered(kind: Any, name: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kind", "client"),
-    [
-        (ProducerConfig, KafkaProducer),
-        (ConsumerConfig, KafkaConsumer),
-        (AdminConfig, KafkaAdminClient),
-        (ProducerConfig, AIOKafkaProducer),
-        (ConsumerConfig, AIOKafkaConsumer),
-        (AdminConfig, AIOKafkaAdminClient),
-    ],
+    ("kind", "client"), [(CONFIGS[kind], each) for kind, clients in OTHERS.items() for each in clients[:2]]
 )
 def test_every_parameter_of_another_client_is_answered(kind: Any, client: Any) -> None:
     """With the value that it has there by default, and with None."""
