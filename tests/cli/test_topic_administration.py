@@ -36,7 +36,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
+from tests.cli.test_stories import tell
 from tests.kafka.test_admin import ask
 
 CALM = {  # who is late by seconds is neither missed nor voted out: the story knows of no such thing

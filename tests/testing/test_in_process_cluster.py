@@ -1,6 +1,6 @@
 """A real cluster inside this process, with the synchronous clients: ready means ready, and failures are methods.
 
-Below it the cluster for code with asyncio, and the health service of its brokers.
+Below it the cluster for code with asyncio, and the health service and the clocks of its brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from odradek.sync import Admin, Consumer, Producer
 from odradek_broker.config.sources import ConfigError
 from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
 from odradek_broker.testing.async_cluster import CREATE_TOPICS
+from odradek_broker.testing.clock import BrokerClock
+from odradek_broker.testing.fabric import Fabric
 from odradek_broker.testing.network import BrokerNetwork
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.ports import PeerUnavailable
 
 RECORDS_BETWEEN_FAILURES = 200
@@ -307,3 +310,24 @@ def test_a_broker_that_is_unfenced_says_that_it_serves() -> None:
         for service in ("", "odradek.v1.Broker", "odradek.v1.Admin"):
             answer = check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == SERVING, service
+
+
+def test_only_the_first_timers_of_the_first_candidate_are_skipped() -> None:
+    """Its clock goes on by what it skipped; what reaches beyond takes as long as everywhere."""
+    loop = SimLoop()
+
+    async def story() -> tuple[dict[int, int], int]:
+        clock = BrokerClock(Fabric(), 1, skips_ms=150)
+        began, begun = loop.time(), clock.now_ms()
+        rung: dict[int, int] = {}
+
+        def set_timer(delay_ms: int) -> None:
+            clock.call_later(delay_ms, lambda: rung.update({delay_ms: round((loop.time() - began) * 1000)}))
+
+        for delay_ms in (100, 500, 40, 20):  # the last one exceeds what is left
+            set_timer(delay_ms)
+        ahead_ms = clock.now_ms() - begun
+        await clock.sleep(600)
+        return rung, ahead_ms
+
+    assert loop.run_until_complete(story()) == ({100: 0, 40: 0, 20: 20, 500: 500}, 140)

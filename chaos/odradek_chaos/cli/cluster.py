@@ -220,7 +220,7 @@ def down(
 
 def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: bool = False) -> NoReturn:
     from odradek.cli.clusters.current import data_directory, forget, step_back
-    from odradek.cli.terminal.confirming import confirm
+    from odradek.cli.terminal.options import confirm
 
     from odradek_chaos.cli.places import find, runs
 

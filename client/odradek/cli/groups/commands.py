@@ -10,9 +10,8 @@ from odradek_proto.words import noun
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
 from odradek.cli.groups.view import chosen, described, group_text
-from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.grouping import CommandGroup
-from odradek.cli.terminal.options import Yes
+from odradek.cli.terminal.options import Yes, confirm
 from odradek.cli.terminal.parsing import Start, check_group, parse_start
 from odradek.cli.topics.offsets import places
 

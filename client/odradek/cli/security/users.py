@@ -10,9 +10,8 @@ import typer
 from odradek_proto.command_line import USAGE, CommandFailed, read_small
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
-from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.grouping import CommandGroup
-from odradek.cli.terminal.options import Yes
+from odradek.cli.terminal.options import Yes, confirm
 
 UNCHECKED = (
     "nobody checks it: this cluster took the command without asking who gives it; `odradek cluster up --secure` starts "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, Final
 
 import typer
-from odradek_proto.command_line import OutputFormat
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 from odradek_proto.setting_units import WITH_UNITS
 
 LARGEST_INT32: Final = (1 << 31) - 1  # of partitions, replicas and broker ids, as they go over the wire
@@ -51,3 +52,15 @@ def is_given(context: typer.Context, parameter: str) -> bool:
     """Whether somebody wrote a parameter of this command on the command line, its default or not."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def confirm(doing: str, does: str, wanted: str, hint: str = "add --yes") -> None:
+    """What cannot be undone is said twice: by --yes, or on a terminal by typing `wanted`.
+
+    Raises `CommandFailed` where nobody can be asked (2), or for another answer (1).
+    """
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"{doing} cannot be undone", hint=hint, exit_code=USAGE)
+    print(f"This {does}. Type {wanted!r} to go on: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != wanted:
+        raise CommandFailed("nothing was done: the answer was another one")

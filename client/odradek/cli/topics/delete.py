@@ -9,9 +9,8 @@ from odradek_proto.command_line import CommandFailed
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking
-from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import Yes
+from odradek.cli.terminal.options import Yes, confirm
 from odradek.cli.terminal.parsing import refuse_twice
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import typer
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
 from odradek.cli.clusters.asking import ASKING, ToAsking
-from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import Yes
+from odradek.cli.terminal.options import Yes, confirm
 from odradek.cli.terminal.parsing import parse_partition
 from odradek.cli.topics.plan import select
 

@@ -9,8 +9,7 @@ import typer
 from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek.cli.clusters.asking import ASKING, ToAsking
-from odradek.cli.terminal.confirming import confirm
-from odradek.cli.terminal.options import Yes
+from odradek.cli.terminal.options import Yes, confirm
 from odradek.cli.terminal.parsing import Start, parse_start, parse_time
 from odradek.cli.topics.plan import select
 
