@@ -18,26 +18,23 @@ logger = logging.getLogger("odradek")
 
 NO_TRANSACTIONS: Final = "transactions are not there yet"
 
-_CLUSTER_ID: Final = "Admin.describe_cluster(), whose cluster_id it is"
-_METRICS: Final = "nothing: brokers measure (`odradek docs metrics`), held_up_by says what is in the way"
-_CONNECTED: Final = "nothing: start() returns when the cluster was found"
-_PASSWORD: Final = "nothing: a client keeps its credentials, make a new one"
-_DESCRIBED_GROUPS: Final = "describe_consumer_groups()"
-
-PRODUCER_METHODS: Final = {
+_OF_ALL: Final = {
     "stop": "close()",
-    "produce_batch": "enqueue_many()",
+    "cluster_id": "Admin.describe_cluster(), whose cluster_id it is",
+    "set_sasl_credentials": "nothing: a client keeps its credentials, make a new one",
+}
+_OF_BOTH: Final = _OF_ALL | {
+    "list_topics": "Admin.list_topics()",
+    "metrics": "nothing: brokers measure (`odradek docs metrics`), held_up_by says what is in the way",
+    "bootstrap_connected": "nothing: start() returns when the cluster was found",
+}
+
+PRODUCER_METHODS: Final = _OF_BOTH | {
     "purge": "close(0), which gives up what is on its way",
-    "cluster_id": _CLUSTER_ID,
-    "metrics": _METRICS,
-    "bootstrap_connected": _CONNECTED,
-    "set_sasl_credentials": _PASSWORD,
     "send_and_wait": "send(), which returns when the record is acknowledged",
-    "send_batch": "enqueue_many()",
-    "create_batch": "enqueue_many()",
+    **dict.fromkeys(("produce_batch", "send_batch", "create_batch"), "enqueue_many()"),
     "produce": "enqueue(), which returns a Delivery: add_done_callback() on it is the delivery report",
     "poll": "nothing: callbacks of a Delivery run by themselves",
-    "list_topics": "Admin.list_topics()",
     **dict.fromkeys(
         (
             "begin_transaction",
@@ -50,38 +47,25 @@ PRODUCER_METHODS: Final = {
         NO_TRANSACTIONS,
     ),
 }
-CONSUMER_METHODS: Final = {
-    "stop": "close()",
+CONSUMER_METHODS: Final = _OF_BOTH | {
     "getone": "poll(seconds, max_records=1), or `async for record in consumer`",
-    "getmany": "poll(seconds), or batches()",
-    "consume": "poll(seconds), or batches()",
+    **dict.fromkeys(("getmany", "consume"), "poll(seconds), or batches()"),
     "partitions_for_topic": "partitions_for()",
     "topics": "Admin.list_topics()",
-    "list_topics": "Admin.list_topics()",
-    "highwater": "watermarks()",
-    "last_stable_offset": "watermarks()",
-    "get_watermark_offsets": "watermarks()",
+    **dict.fromkeys(("highwater", "last_stable_offset", "get_watermark_offsets"), "watermarks()"),
     "store_offsets": "commit(offsets) with enable_auto_commit=False",
     "commit_async": "commit(), which returns when it is done",
     "unassign": "unsubscribe()",
-    "cluster_id": _CLUSTER_ID,
-    "metrics": _METRICS,
-    "bootstrap_connected": _CONNECTED,
-    "set_sasl_credentials": _PASSWORD,
     "memberid": "Admin.describe_consumer_groups(), which lists the members",
     **dict.fromkeys(
         ("incremental_assign", "incremental_unassign"), "assign(), which keeps the positions of partitions that stay"
     ),
     **dict.fromkeys(("group_metadata", "consumer_group_metadata"), NO_TRANSACTIONS),
 }
-ADMIN_METHODS: Final = {
-    "stop": "close()",
-    "cluster_id": _CLUSTER_ID,
-    "set_sasl_credentials": _PASSWORD,
+ADMIN_METHODS: Final = _OF_ALL | {
     "describe_metadata_quorum": "describe_quorum()",
-    "find_coordinator": _DESCRIBED_GROUPS,
     "list_groups": "list_consumer_groups()",
-    "describe_groups": _DESCRIBED_GROUPS,
+    **dict.fromkeys(("find_coordinator", "describe_groups"), "describe_consumer_groups()"),
     "remove_group_members": "nothing: members leave by close(), or when their session ends",
     "delete_groups": "delete_consumer_groups()",
     "list_group_offsets": "list_consumer_group_offsets()",
@@ -154,34 +138,23 @@ _CONNECTIONS: Final = (
     "connections and files are the client's own affair; it takes a `network` as an argument, as tests do"
 )
 _OAUTH: Final = "`odradek docs security` says which mechanisms there are"
-_PROXY: Final = "connections go through no proxy"
 _REFUSED: Final = {
-    "transactional.id": NO_TRANSACTIONS,
-    "transaction.two.phase.commit.enable": NO_TRANSACTIONS,
+    **dict.fromkeys(("transactional.id", "transaction.two.phase.commit.enable"), NO_TRANSACTIONS),
     "share.acknowledgement.mode": "share groups are not there",
-    "interceptor.classes": _INTERCEPTORS,
-    "interceptors": _INTERCEPTORS,
+    **dict.fromkeys(("interceptor.classes", "interceptors"), _INTERCEPTORS),
     "topic.blacklist": "subscribe() to the topics that are wanted, or to an expression",
-    "partitioner.class": _PARTITIONER,
+    **dict.fromkeys(("partitioner", "partitioner.class", "partitioner.cb"), _PARTITIONER),
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
-    "partitioner": _PARTITIONER,
-    "partitioner.cb": _PARTITIONER,
     "consumer.timeout.ms": 'no iteration ends by time: records(until="end") ends where the partitions end now, '
     "poll(seconds) waits so long, batches(max_wait=seconds) gives an empty list then",
     "rebalance.timeout.ms": "it is max_poll_interval_ms, as in Java",
     "enable.auto.offset.store": "commit(offsets) with enable_auto_commit=False commits what you have stored",
-    "default.topic.config": "its settings belong beside the others",
-    "default.topic.conf": "its settings belong beside the others",
-    "dr.cb": _REPORT,
-    "dr.msg.cb": _REPORT,
-    "on.delivery": _REPORT,
-    "on.commit": _COMMITTED,
-    "offset.commit.cb": _COMMITTED,
-    "default.offset.commit.callback": _COMMITTED,
+    **dict.fromkeys(("default.topic.config", "default.topic.conf"), "its settings belong beside the others"),
+    **dict.fromkeys(("dr.cb", "dr.msg.cb", "on.delivery"), _REPORT),
+    **dict.fromkeys(("on.commit", "offset.commit.cb", "default.offset.commit.callback"), _COMMITTED),
     "rebalance.cb": "subscribe() takes on_assigned, on_revoked and on_lost",
     "error.cb": "errors are raised by the call that meets them, and outages logged to the logger 'odradek'",
-    "log.cb": "the logger is called 'odradek'",
-    "logger": "the logger is called 'odradek'",
+    **dict.fromkeys(("log.cb", "logger"), "the logger is called 'odradek'"),
     "stats.cb": "nothing is called with statistics; `odradek docs metrics` says what brokers measure",
     "throttle.cb": "nothing is called when a broker throttles",
     **dict.fromkeys(("socket.cb", "connect.cb", "closesocket.cb", "open.cb", "resolve.cb"), _CONNECTIONS),
@@ -192,13 +165,9 @@ _REFUSED: Final = {
     **dict.fromkeys(("oauth.cb", "oauthbearer.token.refresh.cb", "enable.sasl.oauthbearer.unsecure.jwt"), _OAUTH),
     "enable.ssl.certificate.verification": "certificates are always verified",
     "ssl.check.hostname": "host names are always verified",
-    "ssl.certfile": _KEYSTORE,
-    "ssl.keyfile": _KEYSTORE,
-    "ssl.certificate.location": _KEYSTORE,
-    "ssl.key.location": _KEYSTORE,
+    **dict.fromkeys(("ssl.certfile", "ssl.keyfile", "ssl.certificate.location", "ssl.key.location"), _KEYSTORE),
     "ssl.context": "ssl_truststore_location and ssl_keystore_location name PEM files",
-    "proxy.url": _PROXY,
-    "socks5.proxy": _PROXY,
+    **dict.fromkeys(("proxy.url", "socks5.proxy"), "connections go through no proxy"),
 }
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 SAME: Final = {
