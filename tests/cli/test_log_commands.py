@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,13 @@ def replica(directory: Path, *batches: bytes) -> Path:
     directory.mkdir(parents=True)
     (directory / NAME).write_bytes(b"".join(batches))
     return directory
+
+
+def all_find(odradek: Run, commands: Iterable[Sequence[object]], *said: str) -> None:
+    """Each ends with code 3, and says all of this."""
+    for words in commands:
+        outcome = odradek("log", *map(str, words), code=3)
+        assert all(each in outcome.out for each in said), (words, outcome)
 
 
 @pytest.fixture
@@ -174,9 +181,8 @@ def test_a_pipe_among_the_segments_is_reported_and_not_waited_for(odradek: Run, 
     other = replica(tmp_path / "b2/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"c"], epoch=1))
     pipe = healthy / "00000000000000000009.log"
     os.mkfifo(pipe)
-    for words in (["verify", healthy], ["dump", healthy], ["dump", pipe], ["diff", healthy, other]):
-        outcome = odradek("log", *map(str, words), code=3)
-        assert "it is no regular file" in outcome.out, (words, outcome)
+    commands = (["verify", healthy], ["dump", healthy], ["dump", pipe], ["diff", healthy, other])
+    all_find(odradek, commands, "it is no regular file")
 
 
 def without_segments(log_directory: Path) -> Path:
@@ -194,15 +200,8 @@ def test_a_replica_without_segments_is_a_finding(odradek: Run, tmp_path: Path) -
     other = replica(tmp_path / "b2/orders-0", batch(0, [b"a"]))
     for log_directory in (lost.parent, other.parent):
         replica(log_directory / "orders-1", batch(0, [b"a"]))
-    for words in (
-        ["verify", lost.parent],
-        ["verify", lost],
-        ["diff", lost.parent, other.parent],
-        ["diff", other, lost],
-    ):
-        outcome = odradek("log", *map(str, words), code=3)
-        assert f"{lost}: no segment (.log) is there" in outcome.out, (words, outcome)
-        assert "1 problem" in outcome.out, (words, outcome)
+    commands = (["verify", lost.parent], ["verify", lost], ["diff", lost.parent, other.parent], ["diff", other, lost])
+    all_find(odradek, commands, f"{lost}: no segment (.log) is there", "1 problem")
     for words in (["dump", lost.parent, "--segments"], ["dump", lost.parent, "--json"], ["dump", lost]):
         outcome = odradek("log", *map(str, words), code=3)
         assert f"{lost}: no segment (.log) is there" in outcome.err, (words, outcome)
@@ -258,10 +257,9 @@ def test_an_emptied_segment_is_a_finding(odradek: Run, tmp_path: Path, emptied: 
     damaged = segments(tmp_path / "b2/orders-0", emptied=emptied)
     for words in (["verify", sound], ["diff", sound, sound.parent]):
         odradek("log", *map(str, words), code=0)
-    for words in (["verify", damaged.parent], ["diff", sound, damaged], ["diff", damaged, sound]):
-        outcome = odradek("log", *map(str, words), code=3)
-        first = formats.segment_file_name(emptied[0])
-        assert f"offsets {missing} are missing ({first} holds no batch)" in outcome.out, (words, outcome)
+    commands = (["verify", damaged.parent], ["diff", sound, damaged], ["diff", damaged, sound])
+    first = formats.segment_file_name(emptied[0])
+    all_find(odradek, commands, f"offsets {missing} are missing ({first} holds no batch)")
 
 
 def test_a_first_segment_that_lost_its_start_is_a_finding(odradek: Run, tmp_path: Path) -> None:
@@ -315,10 +313,8 @@ def test_a_directory_under_a_segments_name_is_no_segment(odradek: Run, tmp_path:
     replica(tmp_path / "b1/orders-1", batch(0, [b"a"]))
     lost = tmp_path / "b1/orders-0"
     (lost / NAME).mkdir(parents=True)
-    for place in (lost, lost.parent):
-        outcome = odradek("log", "verify", str(place), code=3)
-        assert f"{lost}: no segment (.log) is there" in outcome.out
-        assert "1 problem\n" in outcome.out
+    said = (f"{lost}: no segment (.log) is there", "1 problem\n")
+    all_find(odradek, (["verify", lost], ["verify", lost.parent]), *said)
     odradek("log", "dump", str(lost.parent), code=3)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a cluster: nothing. And what a killed broker still does: nothing."""
+"""What is left of a cluster, also of a killed process: nothing. And what a killed broker still does: nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import gc
 import os
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -20,6 +23,7 @@ from aiokafka import AIOKafkaProducer
 from odradek.sync import Producer
 from odradek_broker.testing import Cluster
 from odradek_broker.testing.files import BrokerFiles
+from odradek_broker.testing.layout import IDENTITY_FILE, IN_USE_FILE
 from odradek_broker.testing.unflushed import Unflushed
 from odradek_proto.transport.background import background_loop
 from odradek_proto.transport.clock import LoopClock
@@ -149,3 +153,57 @@ async def test_what_a_killed_broker_still_writes_goes_nowhere(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["lock", "log"]
     assert (tmp_path / "log").read_bytes() == b"AS!it was"
     BrokerFiles(Unflushed(tmp_path)).lock(f"{tmp_path}/lock").close()
+
+
+# --- directories of clusters whose process was killed ----------------------------------------------------------------
+
+MAKE = "from odradek_broker.testing.layout import Layout; layout = Layout(1, None); print(layout.path, flush=True); "
+
+
+def start(place: Path, then: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", MAKE + then],
+        env=os.environ | {"TMPDIR": str(place)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> Path:
+    assert process.stdout is not None
+    return Path(process.stdout.readline().strip())
+
+
+def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Not what another process uses, nor a directory of the user's own, whatever its name; and no pipe is opened."""
+    with start(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as killed:
+        abandoned = said(killed)
+    assert killed.returncode == -signal.SIGKILL
+    assert abandoned.is_dir()
+    own = tmp_path / "odradek-own"
+    own.mkdir()
+    (own / IDENTITY_FILE).write_text("{}")
+    os.mkfifo(own / IN_USE_FILE)
+    with start(tmp_path, "input()") as living:
+        used = said(living)
+        with start(tmp_path, "layout.remove_temporary()") as after:
+            gone = said(after)
+        assert after.returncode == 0
+        assert sorted(tmp_path.iterdir()) == sorted([own, used])
+        assert not abandoned.exists()
+        assert not gone.exists()
+        living.communicate("\n")
+    assert [each.name for each in tmp_path.iterdir()] == [own.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root can neither make nor remove another user's directory")
+def test_what_another_user_has_left_is_not_removed(tmp_path: Path) -> None:
+    """Root could."""
+    others = tmp_path / "odradek-others"
+    others.mkdir()
+    (others / IN_USE_FILE).touch()
+    os.chown(others, 65_534, 65_534)
+    with start(tmp_path, "layout.remove_temporary()") as process:
+        said(process)
+    assert [each.name for each in tmp_path.iterdir()] == [others.name]

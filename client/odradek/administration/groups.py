@@ -106,21 +106,19 @@ class GroupAdmin(Client):
         answer = await self._ask_coordinator(group_id, request, wire.DescribeGroupResponse)
         is_classic = answer.type == "classic"
         members = [
-            MemberDescription(
-                each.member_id,
-                each.group_instance_id or "",
-                each.client_id,
-                each.client_host.removeprefix("/"),
-                -1 if is_classic else each.member_epoch,
-                classic_assignment(each.classic_assignment) if is_classic else _partitions(each.assignment),
-                () if is_classic else _partitions(each.target),
+            described(
+                MemberDescription,
+                each,
+                instance_id=each.group_instance_id or "",
+                host=each.client_host.removeprefix("/"),
+                epoch=-1 if is_classic else each.member_epoch,
+                assignment=classic_assignment(each.classic_assignment) if is_classic else _partitions(each.assignment),
+                target=() if is_classic else _partitions(each.target),
             )
             for each in answer.members
         ]
         epoch = -1 if is_classic else answer.group_epoch
-        return GroupDescription(
-            group_id, answer.type, answer.state, answer.protocol_type, answer.assignor, epoch, tuple(members)
-        )
+        return described(GroupDescription, answer, group_id=group_id, epoch=epoch, members=tuple(members))
 
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
