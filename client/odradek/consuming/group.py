@@ -41,6 +41,7 @@ OVER = (*FENCED, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION)
 
 Callback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = dict[TopicPartition, OffsetAndMetadata | OdradekError | None]
 
 
 class Callbacks(Value, frozen=True):
@@ -351,23 +352,18 @@ class GroupMember:
             raise CommitFailed(self._config.group_id, f"this consumer is no member of it any more: {code.name}")
         if error_code:
             error = broker_error(code, where=f"group {self._config.group_id!r}")
-            error.retriable = (
-                error.retriable or code is ErrorCode.STALE_MEMBER_EPOCH
-            )  # the next heartbeat brings another
+            # The next heartbeat brings another epoch.
+            error.retriable = error.retriable or code is ErrorCode.STALE_MEMBER_EPOCH
             raise error
 
-    async def fetch_offsets(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata | OdradekError | None]:
+    async def fetch_offsets(self, partitions: Iterable[TopicPartition]) -> Committed:
         """Ask once what is committed; None where nothing is. Raises what is of all of them."""
-        found: dict[TopicPartition, OffsetAndMetadata | OdradekError | None] = {}
+        found: Committed = {}
         for some in in_portions([*partitions]):
             found |= await self._fetch(some)
         return found
 
-    async def _fetch(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata | OdradekError | None]:
+    async def _fetch(self, partitions: Sequence[TopicPartition]) -> Committed:
         member_id, epoch = ("", -1) if self._membership.epoch <= 0 else self._who()
         named = tuple(wire.NamedPartition(each.topic, each.partition) for each in partitions)
         request = wire.OffsetFetchRequest(self._config.group_id, False, named, member_id, epoch)
@@ -377,15 +373,14 @@ class GroupMember:
             # A member that is stale or fenced hears of it by its heartbeat, and asks again or loses the partition.
             error.retriable = error.retriable or error.code in (*OVER, ErrorCode.STALE_MEMBER_EPOCH)
             raise error
-        found: dict[TopicPartition, OffsetAndMetadata | OdradekError | None] = {}
+        found: Committed = {}
         for each in answer.offsets:
             name = TopicPartition(each.topic, each.partition)
+            found[name] = None
             if each.error_code:
                 found[name] = broker_error(each.error_code, where=str(name))
-            else:
-                found[name] = (
-                    None if each.offset < 0 else OffsetAndMetadata(each.offset, each.metadata, each.leader_epoch)
-                )
+            elif each.offset >= 0:
+                found[name] = OffsetAndMetadata(each.offset, each.metadata, each.leader_epoch)
         return found
 
     async def committed(self, partition: TopicPartition) -> int | None:

@@ -305,9 +305,7 @@ class Member:
         async with Reader.from_config(self._settings) as consumer:
             expressions = [topic for topic in topics if topic.startswith("^")]
             named = [topic for topic in topics if not topic.startswith("^")]
-            pattern = "|".join(
-                f"({each}).*" for each in expressions
-            )  # of whole names, where the command's are of beginnings
+            pattern = "|".join(f"({each}).*" for each in expressions)  # of whole names; the command's are of beginnings
             consumer.subscribe(named, pattern=pattern or None)
             seen, last = 0, time.monotonic()
             at_once = None if count is None else 1

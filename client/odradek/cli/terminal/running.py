@@ -23,9 +23,7 @@ def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
     import asyncio
     import logging
 
-    logging.getLogger("odradek").addHandler(
-        logging.NullHandler()
-    )  # a command tells of outages by itself; -v shows these
+    logging.getLogger("odradek").addHandler(logging.NullHandler())  # outages are told by the command; -v shows these
     return asyncio.run(within(work, timeout))
 
 
