@@ -68,8 +68,9 @@ def whole(rng: random.Random) -> Iterator[bytes]:
     """One request of each API and version, with values that a client might mean."""
     for key, versions in VERSIONS.items():
         for version in range(versions.first, versions.last + 1):
-            writer = Writer()
-            writer_of(key, "request", version)(writer, _structure(definition(key).messages["request"], version, rng))
+            fields, writer = definition(key).messages["request"], Writer()
+            message = oracle.structure(fields, version, rng, _primitive, _count)
+            writer_of(key, "request", version)(writer, message)
             yield _headed(key, version, bytes(writer.out), flexible=version >= definition(key).flexible_from)
     for key, versions_of_key in ((PRODUCE, PRODUCE_VERSIONS), (FETCH, FETCH_VERSIONS)):
         for version in versions_of_key:
@@ -90,25 +91,11 @@ def _headed(key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
     return header(key, version, 7, flexible=flexible) + body
 
 
-def _structure(fields: tuple[Field, ...], version: int, rng: random.Random) -> dict[str, Any]:
-    return {field.name: _value(field, version, rng) for field in fields if version in field.versions}
+def _count(rng: random.Random, _field: Field) -> int:
+    return rng.choice((0, 1, 1, 3))
 
 
-def _value(field: Field, version: int, rng: random.Random) -> Any:
-    kind = field.kind
-    if version in field.nullable and rng.random() < 0.3:
-        return None
-    if kind == "{}":
-        return _structure(field.inside, version, rng)
-    if kind[0] == "[":
-        count = rng.choice((0, 1, 1, 3))
-        if field.inside:
-            return [_structure(field.inside, version, rng) for _ in range(count)]
-        return [_primitive(kind[1:-1], rng) for _ in range(count)]
-    return _primitive(kind, rng)
-
-
-def _primitive(kind: str, rng: random.Random) -> Any:
+def _primitive(rng: random.Random, _field: Field, kind: str) -> Any:
     match kind:
         case "string":
             return rng.choice(WORDS)

@@ -1,16 +1,20 @@
-"""kio, which is generated from Kafka's own message definitions: what our codecs are compared with."""
+"""kio, which is generated from Kafka's own message definitions: what our codecs are compared with; and random messages
+of our definitions, of which a test says what their primitives are.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import random
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from odradek_broker.kafka.messages.codec import Field
 
 
 def schema(key: int, what: str, version: int) -> Any:
@@ -47,6 +51,29 @@ def inside(cls: Any, field: str) -> Any:
     found = typing.get_type_hints(cls).get(field)
     arguments = [each for each in typing.get_args(found) if dataclasses.is_dataclass(each)]
     return arguments[0] if arguments else found
+
+
+Primitive = Callable[[random.Random, Field, str], Any]  # of a field, or of an element of its array, of this type
+Count = Callable[[random.Random, Field], int]  # of elements of an array
+
+
+def structure(
+    fields: Iterable[Field], version: int, rng: random.Random, primitive: Primitive, count: Count
+) -> dict[str, Any]:
+    """A message of one of our definitions, or a part of one; three of ten fields that may be null are."""
+
+    def value(field: Field) -> Any:
+        if version in field.nullable and rng.random() < 0.3:
+            return None
+        if field.kind == "{}":
+            return structure(field.inside, version, rng, primitive, count)
+        if field.kind[0] != "[":
+            return primitive(rng, field, field.kind)
+        if field.inside:
+            return [structure(field.inside, version, rng, primitive, count) for _ in range(count(rng, field))]
+        return [primitive(rng, field, field.kind[1:-1]) for _ in range(count(rng, field))]
+
+    return {field.name: value(field) for field in fields if version in field.versions}
 
 
 Makers = Mapping[str, Callable[[], Any] | None]

@@ -93,11 +93,7 @@ ANSWERED: list[tuple[str, bytes, bytes]] = [
         header(14, 5, 1, flexible=True) + b"\2g" + struct.pack(">i", 1) + b"\2m\0\0\0\1\0",
         struct.pack(">ibih", 1, 0, 0, 23) + b"\0\0\1\0",
     ),
-    (
-        "a batch of magic 1",
-        produce_v3(b"t1", bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60), 1),
-        produced(b"t1", 87),
-    ),
+    ("a batch of magic 1", produce_v3(b"t1", MAGIC_1, 1), produced(b"t1", 87)),
 ]
 
 

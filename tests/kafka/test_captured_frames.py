@@ -64,14 +64,6 @@ def test_captured_produces_and_fetches_are_read(captured: dict[str, object]) -> 
     assert reader.position == len(body)
 
 
-def test_librdkafkas_bytes_that_belong_to_nothing_are_ignored() -> None:
-    """Metadata 13 of all topics from librdkafka 2.16: the empty list has four bytes too many (K-12)."""
-    frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
-    body = memoryview(frame)[oracle.header_size(3, "request", 13, frame) :]
-    asked = reader_of(3, "request", 13)(Reader(body))
-    assert asked["topics"] is None
-
-
 @pytest.mark.odradek(brokers=1, settings=SETTINGS)
 @pytest.mark.parametrize("seed", seeds(12, every_day=0, slow=5, first=1))
 def test_mutated_frames_end_in_an_answer_or_a_closed_connection(odradek_cluster: Cluster, seed: int) -> None:

@@ -39,24 +39,7 @@ def messages() -> Iterator[tuple[int, int, str]]:
             yield key, version, "response"
 
 
-def value(field: Field, version: int, rng: random.Random) -> Any:
-    """A random value of a field."""
-    if version in field.nullable and rng.random() < 0.3:
-        return None
-    kind = field.kind
-    if kind == "{}":
-        return structure(field.inside, version, rng)
-    if kind[0] == "[":
-        element = Field(field.name, kind[1:-1], *(field.versions, field.nullable, None, None))
-        return [
-            structure(field.inside, version, rng) if field.inside else primitive(element, rng)
-            for _ in range(rng.choice((0, 1, 3, 140)) if not field.inside else rng.randrange(3))
-        ]
-    return primitive(field, rng)
-
-
-def primitive(field: Field, rng: random.Random) -> Any:
-    kind = field.kind
+def primitive(rng: random.Random, field: Field, kind: str) -> Any:
     if field.name in CODES:
         return rng.randrange(-1, 100)
     if field.name in TIMES:
@@ -77,8 +60,19 @@ def primitive(field: Field, rng: random.Random) -> Any:
     return rng.randrange(-(1 << (bits - 1)), 1 << (bits - 1))
 
 
-def structure(fields: tuple[Field, ...], version: int, rng: random.Random) -> dict[str, Any]:
-    return {field.name: value(field, version, rng) for field in fields if version in field.versions}
+def count(rng: random.Random, field: Field) -> int:
+    return rng.randrange(3) if field.inside else rng.choice((0, 1, 3, 140))
+
+
+def message_of(key: int, what: str, version: int, rng: random.Random) -> dict[str, Any]:
+    """With random values."""
+    return oracle.structure(definition(key).messages[what], version, rng, primitive, count)
+
+
+def written(key: int, what: str, version: int, message: dict[str, Any]) -> bytes:
+    writer = Writer()
+    writer_of(key, what, version)(writer, message)
+    return bytes(writer.out)
 
 
 @pytest.mark.parametrize("key", sorted(DEFINITIONS), ids=lambda key: definition(key).name)
@@ -86,12 +80,9 @@ def test_every_message_is_the_one_that_kio_knows(key: int) -> None:
     """Random values: kio reads what we wrote and writes the same bytes, and we read the same values again."""
     rng = random.Random(key)
     for _key, version, what in (each for each in messages() if each[0] == key):
-        fields = definition(key).messages[what]
         for _ in range(ROUNDS):
-            message = structure(fields, version, rng)
-            writer = Writer()
-            writer_of(key, what, version)(writer, message)
-            body = bytes(writer.out)
+            message = message_of(key, what, version, rng)
+            body = written(key, what, version, message)
             assert oracle.write(key, what, version, oracle.read(key, what, version, body)) == body, (version, what)
             assert reader_of(key, what, version)(Reader(memoryview(body))) == message
 
@@ -109,9 +100,7 @@ def test_a_message_that_is_cut_short_is_malformed(key: int) -> None:
     """Whatever byte is the last one."""
     rng = random.Random(key)
     for _key, version, what in (each for each in messages() if each[0] == key):
-        writer = Writer()
-        writer_of(key, what, version)(writer, structure(definition(key).messages[what], version, rng))
-        body = memoryview(bytes(writer.out))
+        body = memoryview(written(key, what, version, message_of(key, what, version, rng)))
         for end in sorted({rng.randrange(len(body)) for _ in range(20 if body else 0)}):
             with pytest.raises(MALFORMED):
                 reader_of(key, what, version)(Reader(body[:end]))
@@ -119,9 +108,8 @@ def test_a_message_that_is_cut_short_is_malformed(key: int) -> None:
 
 def test_what_is_not_named_has_its_default() -> None:
     """A Metadata answer of version 13 with nothing but a topic."""
-    writer = Writer()
-    writer_of(3, "response", 13)(writer, {"topics": [{"name": "orders"}]})
-    found = reader_of(3, "response", 13)(Reader(memoryview(bytes(writer.out))))
+    body = written(3, "response", 13, {"topics": [{"name": "orders"}]})
+    found = reader_of(3, "response", 13)(Reader(memoryview(body)))
     assert found["controller_id"] == -1
     assert found["cluster_id"] is None
     assert found["topics"][0]["topic_authorized_operations"] == -2147483648

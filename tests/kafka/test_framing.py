@@ -8,11 +8,9 @@ import pytest
 from odradek_broker.kafka.framing import ARRIVAL_BYTES, OWN_BUFFER_BYTES, FrameReader
 from odradek_broker.kafka.messages.primitives import Malformed
 
+from tests.kafka.raw import framed
+
 LARGEST = 1 << 20
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4) + body
 
 
 def reader() -> FrameReader:
