@@ -6,6 +6,7 @@ import pytest
 from odradek_broker.kafka.apis import fetch_sessions
 from odradek_broker.kafka.apis.fetch_sessions import EVICTED_AFTER_MS, FetchSession, FetchSessions
 from odradek_broker.kafka.messages import fetch_codec as codec
+from odradek_broker.kafka.messages.endpoints import Topic
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
 
@@ -19,22 +20,22 @@ def asked(
     forgotten: dict[str, list[int]] | None = None,
 ) -> codec.FetchRequest:
     wanted = [
-        codec.WantedTopic(name, b"", [codec.WantedPartition(index, -1, 0, -1, -1, 1_000) for index in indexes])
+        Topic(name, b"", [codec.WantedPartition(index, -1, 0, -1, -1, 1_000) for index in indexes])
         for name, indexes in (topics or {}).items()
     ]
-    gone = [codec.ForgottenTopic(name, b"", indexes) for name, indexes in (forgotten or {}).items()]
+    gone = [Topic(name, b"", indexes) for name, indexes in (forgotten or {}).items()]
     return codec.FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, wanted, gone)
 
 
-def answered(*told: tuple[str, int, int, bytes, int]) -> list[codec.TopicAnswer]:
+def answered(*told: tuple[str, int, int, bytes, int]) -> list[Topic[codec.PartitionAnswer]]:
     """Topic, partition, high watermark, records, error."""
     return [
-        codec.TopicAnswer(topic, b"", [codec.PartitionAnswer(index, error, end, end, 0, [records] if records else [])])
+        Topic(topic, b"", [codec.PartitionAnswer(index, error, end, end, 0, [records] if records else [])])
         for topic, index, end, records, error in told
     ]
 
 
-def keys(topics: list[codec.WantedTopic] | list[codec.TopicAnswer]) -> list[tuple[str, int]]:
+def keys(topics: list[Topic[codec.WantedPartition]] | list[Topic[codec.PartitionAnswer]]) -> list[tuple[str, int]]:
     return [(topic.name, each.index) for topic in topics for each in topic.partitions]
 
 

@@ -14,7 +14,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.kafka.apis.fetch_sessions import NO_SESSION, FetchSessions
 from odradek_broker.kafka.messages import fetch_codec as codec
-from odradek_broker.kafka.messages.endpoints import Endpoints
+from odradek_broker.kafka.messages.endpoints import Endpoints, Topic
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
@@ -83,7 +83,7 @@ class FetchApi:
         request.throttle_ms = max(request.throttle_ms, self._throttle.fetched(request.context, size))
         answers = iter(fetched)
         topics = [
-            codec.TopicAnswer(
+            Topic(
                 topic.name,
                 topic.topic_id,
                 [
@@ -107,9 +107,7 @@ class FetchApi:
     def _refused(self, request: Request, asked: codec.FetchRequest, error: ErrorCode) -> Body:
         """The same for the whole request; old versions have a place for it in the partitions alone."""
         topics = [
-            codec.TopicAnswer(
-                topic.name, topic.topic_id, [codec.PartitionAnswer(each.index, error) for each in topic.partitions]
-            )
+            Topic(topic.name, topic.topic_id, [codec.PartitionAnswer(each.index, error) for each in topic.partitions])
             for topic in (asked.topics if request.version < codec.SESSIONS_FROM else ())
         ]
         return codec.write_answer(request.version, topics, error=error, throttle_ms=request.throttle_ms).buffers()

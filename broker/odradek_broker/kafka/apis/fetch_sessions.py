@@ -14,6 +14,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
 
 from odradek_broker.kafka.messages import fetch_codec as codec
+from odradek_broker.kafka.messages.endpoints import Topic
 
 NO_SESSION = 0
 FINAL_EPOCH, INITIAL_EPOCH = -1, 0  # of a request that wants no session, or a new one
@@ -33,13 +34,13 @@ class FetchSession:
         self.ids = ids  # whether topics are named by their ids
         self.epoch = INITIAL_EPOCH
         self.used_ms = 0
-        self._wanted: dict[Key, tuple[codec.WantedTopic, codec.WantedPartition]] = {}
+        self._wanted: dict[Key, tuple[Topic[codec.WantedPartition], codec.WantedPartition]] = {}
         self._told: dict[Key, tuple[int, int]] = {}  # high watermark, log start offset
 
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def name(self, topics: Sequence[codec.WantedTopic], forgotten: Sequence[codec.ForgottenTopic] = ()) -> None:
+    def name(self, topics: Sequence[Topic[codec.WantedPartition]], forgotten: Sequence[Topic[int]] = ()) -> None:
         """Add or change what is wanted; forget the rest."""
         for gone in forgotten:
             for index in gone.partitions:
@@ -49,22 +50,22 @@ class FetchSession:
             for partition in topic.partitions:
                 self._wanted[topic.name or topic.topic_id, partition.index] = topic, partition
 
-    def topics(self) -> list[codec.WantedTopic]:
+    def topics(self) -> list[Topic[codec.WantedPartition]]:
         """Everything that is wanted, whoever had records last at the end."""
-        found: list[tuple[codec.WantedTopic, list[codec.WantedPartition]]] = []
+        found: list[tuple[Topic[codec.WantedPartition], list[codec.WantedPartition]]] = []
         for topic, partition in self._wanted.values():
             if not found or (found[-1][0].name, found[-1][0].topic_id) != (topic.name, topic.topic_id):
                 found.append((topic, []))
             found[-1][1].append(partition)
-        return [codec.WantedTopic(topic.name, topic.topic_id, partitions) for topic, partitions in found]
+        return [Topic(topic.name, topic.topic_id, partitions) for topic, partitions in found]
 
-    def news(self, answers: Sequence[codec.TopicAnswer]) -> list[codec.TopicAnswer]:
+    def news(self, answers: Sequence[Topic[codec.PartitionAnswer]]) -> list[Topic[codec.PartitionAnswer]]:
         """The partitions that have something to tell, and those that are answered for the first time."""
         found = []
         for topic in answers:
             partitions = [each for each in topic.partitions if self._is_news(topic.name or topic.topic_id, each)]
             if partitions:
-                found.append(codec.TopicAnswer(topic.name, topic.topic_id, partitions))
+                found.append(Topic(topic.name, topic.topic_id, partitions))
         return found
 
     def _is_news(self, topic: str | bytes, answer: codec.PartitionAnswer) -> bool:

@@ -14,13 +14,12 @@ from odradek_proto.headers import ATTRIBUTES, CODEC_MASK
 from odradek_proto.records import HEADER_SIZE, Codec
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.messages.endpoints import Endpoints, NodeEndpoint
+from odradek_broker.kafka.messages.endpoints import Endpoints, NodeEndpoint, Topic
 from odradek_broker.kafka.messages.produce_codec import (
     LEADERS_FROM,
     PartitionAnswer,
     ProducedPartition,
     ProduceRequest,
-    TopicAnswer,
     read_request,
     write_answer,
 )
@@ -130,7 +129,7 @@ class _Answers:
     def _answer(self) -> None:
         version = self._version
         topics = [
-            TopicAnswer(name, topic_id, [self._partition(number, *each) for each in enumerate(indexes)])
+            Topic(name, topic_id, [self._partition(number, *each) for each in enumerate(indexes)])
             for number, (name, topic_id, indexes) in enumerate(self._topics)
         ]
         nodes: list[NodeEndpoint] = []

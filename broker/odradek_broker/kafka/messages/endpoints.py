@@ -1,12 +1,48 @@
-"""Hints at the new leader (KIP-951): who leads instead, and where to find that broker."""
+"""What Produce and Fetch share: partitions by topic, and hints at the new leader (KIP-951), where to find that broker.
+
+topic      name | topic id, from a version of the API on; [partition]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 from odradek_proto.values import Value
 
 from odradek_broker.kafka.messages.primitives import Writer
+
+T = TypeVar("T")
+
+
+class Topic(Value, Generic[T], frozen=True):
+    """`name` is empty where the version has the id alone, `topic_id` where it has the name."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[T]
+
+
+def write_topics(
+    writer: Writer,
+    topics: Sequence[Topic[T]],
+    write_partition: Callable[[Writer, int, T], None],
+    version: int,
+    *,
+    ids: bool,
+    flexible: bool,
+) -> None:
+    writer.count(len(topics), flexible=flexible)
+    for topic in topics:
+        if ids:
+            writer.uuid(topic.topic_id)
+        else:
+            writer.string(topic.name, flexible=flexible)
+        writer.count(len(topic.partitions), flexible=flexible)
+        for partition in topic.partitions:
+            write_partition(writer, version, partition)
+        if flexible:
+            writer.uvarint(0)
 
 
 class NodeEndpoint(Value, frozen=True):

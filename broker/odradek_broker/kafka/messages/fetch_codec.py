@@ -25,7 +25,13 @@ from collections.abc import Sequence
 from odradek_proto.transport.ports import Buffer
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.messages.endpoints import NodeEndpoint, write_leader, write_node_endpoints
+from odradek_broker.kafka.messages.endpoints import (
+    NodeEndpoint,
+    Topic,
+    write_leader,
+    write_node_endpoints,
+    write_topics,
+)
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 
 FLEXIBLE_FROM = 12
@@ -48,20 +54,6 @@ class WantedPartition(Value, frozen=True):
     max_bytes: int
 
 
-class WantedTopic(Value, frozen=True):
-    """`name` is empty where the version has the id alone, `topic_id` where it has the name."""
-
-    name: str
-    topic_id: bytes
-    partitions: Sequence[WantedPartition]
-
-
-class ForgottenTopic(Value, frozen=True):
-    name: str
-    topic_id: bytes
-    partitions: Sequence[int]
-
-
 class FetchRequest(Value, frozen=True):
     replica_id: int
     max_wait_ms: int
@@ -70,8 +62,8 @@ class FetchRequest(Value, frozen=True):
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: Sequence[WantedTopic]
-    forgotten: Sequence[ForgottenTopic]
+    topics: Sequence[Topic[WantedPartition]]
+    forgotten: Sequence[Topic[int]]
 
 
 class PartitionAnswer(Value, frozen=True):
@@ -88,12 +80,6 @@ class PartitionAnswer(Value, frozen=True):
     leader_epoch: int = -1
 
 
-class TopicAnswer(Value, frozen=True):
-    name: str
-    topic_id: bytes
-    partitions: Sequence[PartitionAnswer]
-
-
 def read_request(reader: Reader, version: int) -> FetchRequest:
     """Raises one of `MALFORMED`."""
     flexible = version >= FLEXIBLE_FROM
@@ -101,20 +87,20 @@ def read_request(reader: Reader, version: int) -> FetchRequest:
     max_wait_ms, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
     isolation_level = reader.int8()
     session_id, session_epoch = (reader.int32(), reader.int32()) if version >= SESSIONS_FROM else (0, -1)
-    topics: list[WantedTopic] = []
+    topics: list[Topic[WantedPartition]] = []
     for _ in range(reader.count(flexible=flexible)):
         name, topic_id = _read_topic(reader, version)
         partitions = [_read_partition(reader, version) for _ in range(reader.count(flexible=flexible))]
         if flexible:
             reader.skip_tags()
-        topics.append(WantedTopic(name, topic_id, partitions))
-    forgotten: list[ForgottenTopic] = []
+        topics.append(Topic(name, topic_id, partitions))
+    forgotten: list[Topic[int]] = []
     for _ in range(reader.count(flexible=flexible) if version >= SESSIONS_FROM else 0):
         name, topic_id = _read_topic(reader, version)
         indexes = [reader.int32() for _ in range(reader.count(flexible=flexible))]
         if flexible:
             reader.skip_tags()
-        forgotten.append(ForgottenTopic(name, topic_id, indexes))
+        forgotten.append(Topic(name, topic_id, indexes))
     if version >= 11:
         reader.string(flexible=flexible)  # rack_id: consumers read from leaders
     if flexible:
@@ -146,7 +132,7 @@ def _read_partition(reader: Reader, version: int) -> WantedPartition:
 
 def write_answer(
     version: int,
-    topics: Sequence[TopicAnswer],
+    topics: Sequence[Topic[PartitionAnswer]],
     nodes: Sequence[NodeEndpoint] = (),
     *,
     error: int = 0,
@@ -160,17 +146,7 @@ def write_answer(
     if version >= SESSIONS_FROM:
         writer.int16(error)
         writer.int32(session_id)
-    writer.count(len(topics), flexible=flexible)
-    for topic in topics:
-        if version >= IDS_FROM:
-            writer.uuid(topic.topic_id)
-        else:
-            writer.string(topic.name, flexible=flexible)
-        writer.count(len(topic.partitions), flexible=flexible)
-        for partition in topic.partitions:
-            _write_partition(writer, version, partition)
-        if flexible:
-            writer.uvarint(0)
+    write_topics(writer, topics, _write_partition, version, ids=version >= IDS_FROM, flexible=flexible)
     if flexible:
         write_node_endpoints(writer, nodes if version >= NODES_FROM else ())
     return writer

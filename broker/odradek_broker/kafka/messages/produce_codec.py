@@ -18,7 +18,13 @@ from collections.abc import Sequence
 
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.messages.endpoints import NodeEndpoint, write_leader, write_node_endpoints
+from odradek_broker.kafka.messages.endpoints import (
+    NodeEndpoint,
+    Topic,
+    write_leader,
+    write_node_endpoints,
+    write_topics,
+)
 from odradek_broker.kafka.messages.primitives import Reader, Writer
 
 FLEXIBLE_FROM = 9
@@ -35,19 +41,11 @@ class ProducedPartition(Value, frozen=True):
     records: memoryview | None
 
 
-class ProducedTopic(Value, frozen=True):
-    """`name` is empty where the version has the id alone, `topic_id` where it has the name."""
-
-    name: str
-    topic_id: bytes
-    partitions: Sequence[ProducedPartition]
-
-
 class ProduceRequest(Value, frozen=True):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: Sequence[ProducedTopic]
+    topics: Sequence[Topic[ProducedPartition]]
 
 
 class PartitionAnswer(Value, frozen=True):
@@ -63,18 +61,12 @@ class PartitionAnswer(Value, frozen=True):
     leader_epoch: int = -1
 
 
-class TopicAnswer(Value, frozen=True):
-    name: str
-    topic_id: bytes
-    partitions: Sequence[PartitionAnswer]
-
-
 def read_request(reader: Reader, version: int) -> ProduceRequest:
     """Raises one of `MALFORMED`."""
     flexible = version >= FLEXIBLE_FROM
     transactional_id = reader.string_or_none(flexible=flexible)
     acks, timeout_ms = reader.int16(), reader.int32()
-    topics: list[ProducedTopic] = []
+    topics: list[Topic[ProducedPartition]] = []
     for _ in range(reader.count(flexible=flexible)):
         name, topic_id = "", b""
         if version >= IDS_FROM:
@@ -88,29 +80,19 @@ def read_request(reader: Reader, version: int) -> ProduceRequest:
                 reader.skip_tags()
         if flexible:
             reader.skip_tags()
-        topics.append(ProducedTopic(name, topic_id, partitions))
+        topics.append(Topic(name, topic_id, partitions))
     if flexible:
         reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def write_answer(
-    version: int, topics: Sequence[TopicAnswer], nodes: Sequence[NodeEndpoint] = (), *, throttle_ms: int = 0
+    version: int, topics: Sequence[Topic[PartitionAnswer]], nodes: Sequence[NodeEndpoint] = (), *, throttle_ms: int = 0
 ) -> Writer:
     """`nodes` are where the leaders are that the partitions name."""
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
-    writer.count(len(topics), flexible=flexible)
-    for topic in topics:
-        if version >= IDS_FROM:
-            writer.uuid(topic.topic_id)
-        else:
-            writer.string(topic.name, flexible=flexible)
-        writer.count(len(topic.partitions), flexible=flexible)
-        for partition in topic.partitions:
-            _write_partition(writer, version, partition)
-        if flexible:
-            writer.uvarint(0)
+    write_topics(writer, topics, _write_partition, version, ids=version >= IDS_FROM, flexible=flexible)
     writer.int32(throttle_ms)
     if flexible:
         write_node_endpoints(writer, nodes if version >= LEADERS_FROM else ())
