@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,11 +71,9 @@ class QuorumListener:
 
     def __init__(self, feed: MetadataFeed) -> None:
         self.feed = feed
+        self.freeze, self.on_commit, self.on_control = feed.freeze, feed.on_commit, feed.on_control
         self.controller: ControllerNode | None = None
         self.followers: list[Callable[[int, int], None]] = []
-
-    def freeze(self) -> Callable[[], Iterator[bytes]]:
-        return self.feed.freeze()
 
     def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> MetadataImage:
         return image_of(records, end_offset, epoch)
@@ -83,12 +81,6 @@ class QuorumListener:
     def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
         assert isinstance(state, MetadataImage), state
         self.feed.on_snapshot(state)
-
-    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
-        self.feed.on_commit(base_offset, epoch, records)
-
-    def on_control(self, end_offset: int, epoch: int) -> None:
-        self.feed.on_control(end_offset, epoch)
 
     def on_leader(self, epoch: int) -> None:
         if self.controller is not None:

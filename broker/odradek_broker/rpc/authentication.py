@@ -59,7 +59,17 @@ class Identities:
 
     def watched(self, stream: Stream, call: CallContext) -> Stream:
         """A stream that ends when its caller says something and is not believed any more."""
-        return _Watched(stream, self, call) if self._authentication.session_ms else stream
+        if not self._authentication.session_ms:
+            return stream
+
+        def check(_message: bytes) -> None:
+            try:
+                self.principal(call)
+            except CallRejected as reason:
+                stream.close()
+                raise StreamClosed(f"{stream.peer}: {reason}", clean=True) from None
+
+        return CheckedStream(stream, check)
 
     async def authenticate(self, stream: Stream, call: CallContext) -> None:
         """One conversation."""
@@ -104,32 +114,20 @@ class Identities:
         return token
 
 
-class _Watched:
-    """A `Stream` whose caller has to be believed at each message."""
+class CheckedStream:
+    """A `Stream` whose messages are each looked at by `check`, which raises."""
 
-    def __init__(self, stream: Stream, identities: Identities, call: CallContext) -> None:
+    def __init__(self, stream: Stream, check: Callable[[bytes], None]) -> None:
         self._stream = stream
-        self._identities = identities
-        self._call = call
-
-    @property
-    def peer(self) -> str:
-        return self._stream.peer
-
-    async def send(self, message: bytes) -> None:
-        await self._stream.send(message)
+        self._check = check
+        self.peer = stream.peer
+        self.send = stream.send
+        self.close = stream.close
 
     async def recv(self) -> bytes:
         message = await self._stream.recv()
-        try:
-            self._identities.principal(self._call)
-        except CallRejected as reason:
-            self._stream.close()
-            raise StreamClosed(f"{self.peer}: {reason}", clean=True) from None
+        self._check(message)
         return message
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _refusal(error: ErrorCode, text: str) -> pb.AuthenticateResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -23,6 +24,8 @@ from odradek_proto.transport.ports import (
     UnaryHandler,
 )
 from odradek_proto.v1 import broker_pb2, controller_messages, quorum_pb2
+
+from odradek_broker.rpc.authentication import CheckedStream
 
 logger = logging.getLogger(__name__)
 
@@ -73,26 +76,9 @@ def _unary(method: str, handler: UnaryHandler) -> UnaryHandler:
 def _streaming(method: str, handler: StreamHandler) -> StreamHandler:
     async def run(stream: Stream, call: CallContext) -> None:
         _certified(method, call)
-        await handler(stream if SPEAKER[method] is None else _CheckedStream(stream, method, call), call)
+        await handler(stream if SPEAKER[method] is None else CheckedStream(stream, partial(_check, method, call)), call)
 
     return run
-
-
-class _CheckedStream:
-    """`Stream` of a node; a message of another node ends it."""
-
-    def __init__(self, stream: Stream, method: str, call: CallContext) -> None:
-        self._stream = stream
-        self._method = method
-        self._call = call
-        self.peer = stream.peer
-        self.send = stream.send
-        self.close = stream.close
-
-    async def recv(self) -> bytes:
-        message = await self._stream.recv()
-        _check(self._method, self._call, message)
-        return message
 
 
 def _certified(method: str, call: CallContext) -> int:

@@ -7,7 +7,7 @@ batch (R-137). If it changes min.insync.replicas, the same batch removes replica
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.acl_words import Operation, ResourceType
@@ -27,7 +27,13 @@ from odradek_broker.core.controller.decision import (
 )
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, group_sources, topic_sources
+from odradek_broker.core.metadata.config_sources import (
+    ConfigSource,
+    broker_sources,
+    config_entry,
+    group_sources,
+    topic_sources,
+)
 from odradek_broker.core.metadata.config_types import ConfigDefinition, ConfigType, parse
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
@@ -81,30 +87,19 @@ def describe_configs(
     except Refusal as refusal:
         return admin_messages.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
     node = {ALL_TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
-    if request.resource_type == "topic":
-        entries = [
-            config_entry(
-                name,
-                definition.type.value,
-                topic_sources(image, request.resource_name, name, node),
-                read_only=False,
-            )
-            for name, definition in TOPIC_CONFIGS.items()
-        ]
-    elif request.resource_type == "group":
-        entries = [
-            config_entry(
-                name, definition.type.value, group_sources(image, definition, request.resource_name), read_only=False
-            )
-            for name, definition in settings.group_configs.items()
-        ]
-    else:
-        entries = [
-            config_entry(
-                name, definition.type.value, broker_sources(image, name, node, request.resource_name), read_only=False
-            )
-            for name, definition in sorted(BROKER_CONFIGS.items())
-        ]
+    known = {"topic": TOPIC_CONFIGS, "group": settings.group_configs, "broker": dict(sorted(BROKER_CONFIGS.items()))}
+
+    def sources(name: str, definition: ConfigDefinition) -> Sequence[ConfigSource]:
+        if request.resource_type == "topic":
+            return topic_sources(image, request.resource_name, name, node)
+        if request.resource_type == "group":
+            return group_sources(image, definition, request.resource_name)
+        return broker_sources(image, name, node, request.resource_name)
+
+    entries = [
+        config_entry(name, definition.type.value, sources(name, definition), read_only=False)
+        for name, definition in known[request.resource_type].items()
+    ]
     return admin_messages.DescribeConfigsResponse(entries=entries)
 
 

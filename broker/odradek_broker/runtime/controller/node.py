@@ -53,7 +53,7 @@ class ControllerNode:
         network: Network,
         quorum: QuorumNode,
         feed: MetadataFeed,
-        on_event: OnEvent | None = None,
+        on_event: OnEvent = lambda event, facts: None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -63,7 +63,7 @@ class ControllerNode:
         self.unclean_elections = 0  # committed ones
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = network
-        self._on_event = on_event
+        self._event = on_event
         self._term: Term | None = None
         self._activated = asyncio.Event()
         self._term_ended: list[Callable[[], None]] = []
@@ -239,10 +239,9 @@ class ControllerNode:
             apply(term.ahead, record, base + index, term.epoch)
             if isinstance(record, PartitionChangeRecord) and record.unclean:
                 term.unclean.append(base + index)
-            if self._on_event is not None:
-                described = describe_record(term.ahead, record)
-                if described is not None:
-                    self._on_event(*described)
+            described = describe_record(term.ahead, record)
+            if described is not None:
+                self._event(*described)
 
     def _write_if_leader(self, term: Term, records: list[MetadataRecord]) -> None:
         """For what nobody waits for: when the leadership is lost, it is for the next controller to decide.
@@ -320,7 +319,3 @@ class ControllerNode:
         self._event("controller_failed", {"error": repr(error)})
         if not self.failed.done():
             self.failed.set_exception(error)
-
-    def _event(self, event: str, facts: Mapping[str, object]) -> None:
-        if self._on_event is not None:
-            self._on_event(event, facts)

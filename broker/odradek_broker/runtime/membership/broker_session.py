@@ -49,11 +49,11 @@ class SessionHooks(Value, frozen=True):
     reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple
     unreachable: Callable[[], Sequence[int]] = tuple
     has_room: Callable[[], bool] = lambda: True
-    on_unfenced: Callable[[], None] | None = None
-    on_fenced: Callable[[], None] | None = None
-    on_returned: Callable[[], None] | None = None  # a controller answers again after a gap, fenced or not
-    on_event: Callable[[str, Mapping[str, object]], None] | None = None
-    say: Callable[[str], None] | None = None
+    on_unfenced: Callable[[], None] = lambda: None
+    on_fenced: Callable[[], None] = lambda: None
+    on_returned: Callable[[], None] = lambda: None  # a controller answers again after a gap, fenced or not
+    on_event: Callable[[str, Mapping[str, object]], None] = lambda event, facts: None
+    say: Callable[[str], None] = lambda sentence: None
 
 
 NO_HOOKS = SessionHooks()
@@ -215,8 +215,7 @@ class BrokerSession:
         missing = self._channel.unreachable()
         whom = ", ".join(f"{voter} at {address}" for voter, address in missing.items())
         why = f"cannot reach the voters {whom}" if whom else "the voters answer, and have not elected a controller"
-        if self._hooks.say is not None:
-            self._hooks.say(f"node {self._broker_id} waits for a controller: {why}")
+        self._hooks.say(f"node {self._broker_id} waits for a controller: {why}")
 
     async def _hold(self) -> None:
         """Keep a session stream open; returns when this broker has to register again."""
@@ -274,7 +273,7 @@ class BrokerSession:
             if sent_ms >= asked_ms and not answered.done():
                 answered.set_result(None)
         # A gap need not end in a fencing, so the way back must not wait for an unfencing (R-112).
-        if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._hooks.on_returned is not None:
+        if was_gone and self.stream_gone_for_ms(now_ms) == 0:
             self._hooks.on_returned()
 
     def _heartbeat(self) -> controller_messages.Heartbeat:
@@ -305,9 +304,7 @@ class BrokerSession:
             if fenced != self._was_fenced:
                 self._was_fenced = fenced
                 self._event("fenced" if fenced else "unfenced", {"broker_epoch": self.broker_epoch})
-                callback = self._hooks.on_fenced if fenced else self._hooks.on_unfenced
-                if callback is not None:
-                    callback()
+                (self._hooks.on_fenced if fenced else self._hooks.on_unfenced)()
         if self._stream is not None:
             self._stream.beat_by(self._clock.now_ms() + REPORT_MS)
 
@@ -344,5 +341,4 @@ class BrokerSession:
                 await asyncio.wait((task,))
 
     def _event(self, event: str, facts: Mapping[str, object]) -> None:
-        if self._hooks.on_event is not None:
-            self._hooks.on_event(event, {"broker_id": self._broker_id, **facts})
+        self._hooks.on_event(event, {"broker_id": self._broker_id, **facts})

@@ -91,7 +91,7 @@ class QuorumNode:
         files: Files,
         log_directory: str,
         listener: QuorumListener,
-        on_event: OnEvent | None = None,
+        on_event: OnEvent = lambda event, facts: None,
         counters: Counters | None = None,
     ) -> None:
         """`on_event` is told every transition, (event, facts with the rule among them), before it is acted on."""
@@ -424,8 +424,7 @@ class QuorumNode:
                 self._snapshots.perform(effect)
 
     def _event(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
-        if self._on_event is not None:
-            self._on_event(event, {"rule": rule, **facts})
+        self._on_event(event, {"rule": rule, **facts})
 
     def _reply(self, effect: Reply | ReplyRecords, disk: QuorumDisk) -> None:
         answer: Answer = effect.answer

@@ -35,20 +35,8 @@ class QuorumSettings(Value, frozen=True):
         """What the core needs of it. Raises `ValueError` without voters."""
         if not self.voters:
             raise ValueError("a quorum needs at least one voter")
-        return QuorumConfig(
-            self.node_id,
-            tuple(sorted(self.voters)),
-            self.election_timeout_ms,
-            self.fetch_timeout_ms,
-            self.election_backoff_max_ms,
-            self.retry_backoff_ms,
-            self.fetch_max_wait_ms,
-            self.fetch_max_bytes,
-            self.snapshot_max_bytes,
-            self.snapshot_max_interval_ms,
-            self.retention_bytes,
-            self.retention_ms,
-        )
+        shared = {name: getattr(self, name) for name in QuorumConfig.__struct_fields__}
+        return QuorumConfig(**shared | {"voters": tuple(sorted(self.voters))})
 
     def log(self) -> LogSettings:
         """How the metadata log is kept. Retention is not by segments here: it follows the snapshots."""
