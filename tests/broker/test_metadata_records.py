@@ -118,8 +118,6 @@ def differences(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     for name, topic in new.topics.items():
         before = old.topics.get(name)
         same = before is not None and before.topic_id == topic.topic_id
-        if not same:
-            delta.created_topics[name] = topic.topic_id
         for number, registration in topic.partitions.items():
             if before is None or not same or before.partitions.get(number) != registration:
                 partitions[TopicPartition(name, number)] = None
@@ -155,7 +153,6 @@ def test_brokers_see_what_the_controller_decided(seed: int, batch_size: int) -> 
         expected, delta = differences(before, feed.image), deltas[-1]
         assert set(expected.partitions) <= set(delta.partitions)
         assert set(expected.brokers) <= set(delta.brokers)
-        assert delta.created_topics == expected.created_topics
         assert {name for name in before.topics if before.topics[name].topic_id not in feed.image.topic_names} == {
             deleted.name for deleted in delta.deleted_topics.values() if deleted.topic_id in before.topic_names
         }
@@ -179,7 +176,7 @@ def test_a_copy_changes_on_its_own() -> None:
 
 
 def test_a_delta_of_a_topic_that_was_deleted_and_made_again() -> None:
-    """Both ids are there; partitions are those of the new one."""
+    """The old one is deleted; partitions are those of the new one."""
     image = image_of([1])
     add_topic(image, "orders", partition_of([1]), partition_of([1]))
     old_id, new_id = image.topics["orders"].topic_id, b"n" * 16
@@ -192,7 +189,6 @@ def test_a_delta_of_a_topic_that_was_deleted_and_made_again() -> None:
             metadata_messages.PartitionRecord(topic_id=new_id, partition=0, replicas=[1], isr=[1], leader=1),
         ],
     )
-    assert delta.created_topics == {"orders": new_id}
     assert list(delta.deleted_topics) == [old_id]
     assert delta.deleted_topics[old_id].partitions == (0, 1)
     assert list(delta.partitions) == [TopicPartition("orders", 0)]
@@ -238,8 +234,8 @@ def test_any_bytes_are_a_record_or_damage(value: bytes) -> None:
 
 def test_a_topic_that_is_deleted_takes_its_changed_settings_out_of_the_delta() -> None:
     """What came before in the same run is named nowhere but among the deleted topics."""
-    delta = MetadataDelta.of(
-        [TopicConfigChanged("orders"), TopicConfigChanged("bills"), TopicDeleted("orders", bytes(range(16)), ())]
-    )
+    delta = MetadataDelta()
+    for change in (TopicConfigChanged("orders"), TopicConfigChanged("bills"), TopicDeleted("orders", bytes(16), ())):
+        delta.add(change)
     assert list(delta.topic_configs) == ["bills"]
-    assert list(delta.deleted_topics) == [bytes(range(16))]
+    assert list(delta.deleted_topics) == [bytes(16)]

@@ -23,13 +23,8 @@ from odradek_broker.core.metadata.delta import (
     BrokerChanged,
     BrokerConfigChanged,
     Change,
-    ClusterChanged,
-    GroupConfigChanged,
     PartitionChanged,
-    ProducerIdsChanged,
-    SecurityChanged,
     TopicConfigChanged,
-    TopicCreated,
     TopicDeleted,
 )
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -78,7 +73,7 @@ def decode(value: bytes) -> MetadataRecord:
 
 
 def apply(image: MetadataImage, record: MetadataRecord, offset: int, epoch: int) -> Change | None:
-    """Change the image by one record at this offset and quorum epoch; what changed, or None.
+    """Change the image by one record at this offset and quorum epoch; what changed, or None for what no delta names.
 
     Raises `CorruptMetadata` when the record does not fit; the image is then as before.
     """
@@ -128,12 +123,11 @@ def _registration_of(image: MetadataImage, broker_id: int, broker_epoch: int) ->
     return registration
 
 
-def _topic(image: MetadataImage, topic: messages.TopicRecord, offset: int) -> Change:
+def _topic(image: MetadataImage, topic: messages.TopicRecord, offset: int) -> None:
     if topic.name in image.topics or topic.topic_id in image.topic_names:
         raise CorruptMetadata(f"topic {topic.name} or its id exists already")
     image.topics[topic.name] = TopicImage(topic.name, topic.topic_id)
     image.topic_names[topic.topic_id] = topic.name
-    return TopicCreated(topic.name, topic.topic_id)
 
 
 def _remove_topic(image: MetadataImage, removed: messages.RemoveTopicRecord, offset: int) -> Change:
@@ -183,14 +177,14 @@ def _partition_change(image: MetadataImage, change: messages.PartitionChangeReco
     return PartitionChanged(TopicPartition(topic.name, change.partition))
 
 
-def _config(image: MetadataImage, config: messages.ConfigRecord, offset: int) -> Change:
-    change: Change
+def _config(image: MetadataImage, config: messages.ConfigRecord, offset: int) -> Change | None:
+    change: Change | None
     if config.resource_type == "topic":
         resources, change = image.topic_configs, TopicConfigChanged(config.resource_name)
     elif config.resource_type == "broker":
         resources, change = image.broker_configs, BrokerConfigChanged(config.resource_name)
     elif config.resource_type == "group":
-        resources, change = image.group_configs, GroupConfigChanged(config.resource_name)
+        resources, change = image.group_configs, None
     else:
         raise CorruptMetadata(f"there is no resource type {config.resource_type!r}")
     values = resources.get(config.resource_name, {})
@@ -204,31 +198,27 @@ def _config(image: MetadataImage, config: messages.ConfigRecord, offset: int) ->
     return change
 
 
-def _producer_ids(image: MetadataImage, allocated: messages.ProducerIdsRecord, offset: int) -> Change:
+def _producer_ids(image: MetadataImage, allocated: messages.ProducerIdsRecord, offset: int) -> None:
     if allocated.next_producer_id < image.next_producer_id:
         raise CorruptMetadata(f"producer ids go back from {image.next_producer_id}")
     image.next_producer_id = allocated.next_producer_id
-    return ProducerIdsChanged(image.next_producer_id)
 
 
-def _cluster(image: MetadataImage, cluster: messages.ClusterRecord, offset: int) -> Change:
+def _cluster(image: MetadataImage, cluster: messages.ClusterRecord, offset: int) -> None:
     image.cluster_id = cluster.cluster_id
-    return ClusterChanged(image.cluster_id)
 
 
-def _no_op(image: MetadataImage, record: messages.NoOpRecord, offset: int) -> None:
-    return None
+def _no_op(image: MetadataImage, record: messages.NoOpRecord, offset: int) -> None: ...
 
 
-def _user(image: MetadataImage, user: messages.UserScramCredentialRecord, offset: int) -> Change:
+def _user(image: MetadataImage, user: messages.UserScramCredentialRecord, offset: int) -> None:
     if user.mechanism not in HASHES:
         raise CorruptMetadata(f"there is no mechanism {user.mechanism!r}")
     credential = Credential(user.salt, user.stored_key, user.server_key, user.iterations)
     image.scram[user.name] = image.scram.get(user.name, {}) | {user.mechanism: credential}
-    return SecurityChanged(f"User:{user.name}")
 
 
-def _remove_user(image: MetadataImage, user: messages.RemoveUserScramCredentialRecord, offset: int) -> Change:
+def _remove_user(image: MetadataImage, user: messages.RemoveUserScramCredentialRecord, offset: int) -> None:
     known = image.scram.get(user.name, {})
     if user.mechanism not in known:
         raise CorruptMetadata(f"the user {user.name!r} has no credential of {user.mechanism}")
@@ -236,10 +226,9 @@ def _remove_user(image: MetadataImage, user: messages.RemoveUserScramCredentialR
     image.scram.pop(user.name)
     if kept:
         image.scram[user.name] = kept
-    return SecurityChanged(f"User:{user.name}")
 
 
-def _acl(image: MetadataImage, entry: messages.AccessControlEntryRecord, offset: int) -> Change:
+def _acl(image: MetadataImage, entry: messages.AccessControlEntryRecord, offset: int) -> None:
     if entry.id in image.acls:
         raise CorruptMetadata(f"the ACL {entry.id.hex()} exists already")
     try:
@@ -255,18 +244,15 @@ def _acl(image: MetadataImage, entry: messages.AccessControlEntryRecord, offset:
     except ValueError as error:
         raise CorruptMetadata(f"no ACL of this version: {error}") from None
     image.acls = image.acls | {entry.id: acl}
-    return SecurityChanged(acl.principal)
 
 
-def _remove_acl(image: MetadataImage, entry: messages.RemoveAccessControlEntryRecord, offset: int) -> Change:
+def _remove_acl(image: MetadataImage, entry: messages.RemoveAccessControlEntryRecord, offset: int) -> None:
     if entry.id not in image.acls:
         raise CorruptMetadata(f"there is no ACL {entry.id.hex()}")
-    principal = image.acls[entry.id].principal
     image.acls = {known: acl for known, acl in image.acls.items() if known != entry.id}
-    return SecurityChanged(principal)
 
 
-def _quota(image: MetadataImage, quota: messages.ClientQuotaRecord, offset: int) -> Change:
+def _quota(image: MetadataImage, quota: messages.ClientQuotaRecord, offset: int) -> None:
     if quota.key not in KEYS or (quota.user is None and quota.client_id is None):
         raise CorruptMetadata(f"no quota of this version: {quota.key!r}")
     entity = QuotaEntity(quota.user, quota.client_id)
@@ -276,7 +262,6 @@ def _quota(image: MetadataImage, quota: messages.ClientQuotaRecord, offset: int)
     image.quotas = {known: rates for known, rates in image.quotas.items() if known != entity}
     if values:
         image.quotas[entity] = values
-    return SecurityChanged(quota.user or "")
 
 
 def _topic_of(image: MetadataImage, topic_id: bytes) -> TopicImage:

@@ -27,13 +27,8 @@ from odradek_proto.v1.metadata_messages import (
 from odradek_broker.core.metadata.delta import (
     BrokerChanged,
     BrokerConfigChanged,
-    ClusterChanged,
-    GroupConfigChanged,
     MetadataDelta,
-    ProducerIdsChanged,
-    SecurityChanged,
     TopicConfigChanged,
-    TopicCreated,
     TopicDeleted,
 )
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -152,16 +147,6 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
             delta.add(TopicConfigChanged(name))
     for name in _changed(old.broker_configs, new.broker_configs):
         delta.add(BrokerConfigChanged(name))
-    for name in _changed(old.group_configs, new.group_configs):
-        delta.add(GroupConfigChanged(name))
-    if old.next_producer_id != new.next_producer_id:
-        delta.add(ProducerIdsChanged(new.next_producer_id))
-    for user in _changed(old.scram, new.scram):
-        delta.add(SecurityChanged(f"User:{user}"))
-    if old.acls != new.acls or old.quotas != new.quotas:
-        delta.add(SecurityChanged(""))
-    if old.cluster_id != new.cluster_id:
-        delta.add(ClusterChanged(new.cluster_id))
     return delta
 
 
@@ -171,10 +156,7 @@ def _compare_topics(delta: MetadataDelta, old: MetadataImage, new: MetadataImage
         if topic.topic_id not in new.topic_names:
             delta.add(TopicDeleted(topic.name, topic.topic_id, tuple(sorted(topic.partitions))))
     for topic in new.topics.values():
-        known = old.topic_by_id(topic.topic_id)
-        if known is None:
-            delta.add(TopicCreated(topic.name, topic.topic_id))
-        _compare_partitions(delta, known, topic)
+        _compare_partitions(delta, old.topic_by_id(topic.topic_id), topic)
 
 
 def _compare_partitions(delta: MetadataDelta, old: TopicImage | None, new: TopicImage) -> None:
