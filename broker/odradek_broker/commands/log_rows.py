@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -183,48 +184,25 @@ def _record_row(record: Record, sequence: int) -> Row:
     }
 
 
-def _offset_index(data: bytes) -> Iterator[Row]:
-    for entry in formats.decode_offset_index(data):
-        yield {"relativeOffset": entry.relative_offset, "position": entry.position}
+def _entries(decode: Callable[[bytes], Iterable[Any]]) -> Callable[[bytes], Iterator[Row]]:
+    """Entries as rows whose names are those of the fields, in camel case as Kafka's are."""
+
+    def rows(data: bytes) -> Iterator[Row]:
+        for entry in decode(data):
+            yield {_camel(name): value for name, value in entry._asdict().items()}
+
+    return rows
 
 
-def _time_index(data: bytes) -> Iterator[Row]:
-    for entry in formats.decode_time_index(data):
-        yield {"timestamp": entry.timestamp, "relativeOffset": entry.relative_offset}
-
-
-def _transaction_index(data: bytes) -> Iterator[Row]:
-    for entry in formats.decode_transaction_index(data):
-        yield {
-            "producerId": entry.producer_id,
-            "firstOffset": entry.first_offset,
-            "lastOffset": entry.last_offset,
-            "lastStableOffset": entry.last_stable_offset,
-        }
-
-
-def _producer_snapshot(data: bytes) -> Iterator[Row]:
-    for entry in formats.decode_producer_snapshot(data):
-        yield {
-            "producerId": entry.producer_id,
-            "producerEpoch": entry.producer_epoch,
-            "lastSequence": entry.last_sequence,
-            "lastOffset": entry.last_offset,
-            "offsetDelta": entry.offset_delta,
-            "timestamp": entry.timestamp,
-            "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
-        }
+@cache
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _offsets(data: bytes) -> Iterator[Row]:
     for partition, offset in formats.decode_offset_checkpoint(data).items():
         yield {"topic": partition.topic, "partition": partition.partition, "offset": offset}
-
-
-def _epochs(data: bytes) -> Iterator[Row]:
-    for entry in formats.decode_leader_epochs(data):
-        yield {"epoch": entry.epoch, "startOffset": entry.start_offset}
 
 
 def _partition_metadata(data: bytes) -> Iterator[Row]:
@@ -253,15 +231,15 @@ def _quorum_state(data: bytes) -> Iterator[Row]:
 
 
 SMALL_FILES: Final[dict[str, Callable[[bytes], Iterator[Row]]]] = {
-    formats.OFFSET_INDEX_SUFFIX: _offset_index,
-    formats.TIME_INDEX_SUFFIX: _time_index,
-    formats.TRANSACTION_INDEX_SUFFIX: _transaction_index,
-    formats.PRODUCER_SNAPSHOT_SUFFIX: _producer_snapshot,
+    formats.OFFSET_INDEX_SUFFIX: _entries(formats.decode_offset_index),
+    formats.TIME_INDEX_SUFFIX: _entries(formats.decode_time_index),
+    formats.TRANSACTION_INDEX_SUFFIX: _entries(formats.decode_transaction_index),
+    formats.PRODUCER_SNAPSHOT_SUFFIX: _entries(formats.decode_producer_snapshot),
     formats.REPLICATION_OFFSET_CHECKPOINT: _offsets,
     formats.RECOVERY_POINT_CHECKPOINT: _offsets,
     formats.LOG_START_OFFSET_CHECKPOINT: _offsets,
     formats.FLUSHED_OFFSET_CHECKPOINT: _offsets,
-    formats.LEADER_EPOCH_CHECKPOINT: _epochs,
+    formats.LEADER_EPOCH_CHECKPOINT: _entries(formats.decode_leader_epochs),
     formats.PARTITION_METADATA: _partition_metadata,
     formats.META_PROPERTIES: _meta_properties,
     formats.CLEAN_SHUTDOWN: _clean_shutdown,
