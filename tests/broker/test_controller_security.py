@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from odradek.administration.acls import AclFilter, acl_from, binding_message, filter_message
+from odradek.administration.acls import AclFilter
 from odradek_broker.core.controller.security import alter_users, create_acls, delete_acls, describe_acls, describe_users
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from odradek_proto.security.acls import Acl
+from odradek_proto.security.acls import Acl, acl_of, in_messages
 from odradek_proto.security.upsertions import scram_upsertions
+from odradek_proto.v1 import admin_messages as wire
 from odradek_proto.v1.admin_messages import (
+    AclBinding,
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
@@ -103,7 +105,7 @@ ALL = [ORDERS, PREFIX, STAR, CLUSTER]
 
 
 def create(image: MetadataImage, *acls: Acl) -> list[ErrorCode]:
-    request = CreateAclsRequest(acls=[binding_message(acl) for acl in acls])
+    request = CreateAclsRequest(acls=[AclBinding(**in_messages(acl)) for acl in acls])
     decision = create_acls(image, request, random.Random(1))
     for record in decision.records:
         apply(image, record, image.offset, 0)
@@ -111,8 +113,8 @@ def create(image: MetadataImage, *acls: Acl) -> list[ErrorCode]:
 
 
 def found(image: MetadataImage, wanted: AclFilter) -> list[Acl]:
-    answer = describe_acls(image, DescribeAclsRequest(filter=filter_message(wanted)))
-    return [acl_from(binding) for binding in answer.acls]
+    answer = describe_acls(image, DescribeAclsRequest(filter=wire.AclFilter(**in_messages(wanted))))
+    return [acl_of(binding) for binding in answer.acls]
 
 
 @pytest.mark.parametrize(
@@ -135,10 +137,10 @@ def test_a_filter_finds_and_removes_the_same(wanted: AclFilter, hits: list[Acl])
     image = MetadataImage()
     assert create(image, *ALL, *ALL) == [ErrorCode.NONE] * 8
     assert found(image, wanted) == hits
-    decision = delete_acls(image, DeleteAclsRequest(filters=[filter_message(wanted)] * 2))
+    decision = delete_acls(image, DeleteAclsRequest(filters=[wire.AclFilter(**in_messages(wanted))] * 2))
     for record in decision.records:
         apply(image, record, image.offset, 0)
-    assert [acl_from(each) for each in decision.answer.results[1].acls] == hits
+    assert [acl_of(each) for each in decision.answer.results[1].acls] == hits
     assert found(image, AclFilter()) == [acl for acl in ALL if acl not in hits]
 
 

@@ -1,13 +1,10 @@
-"""ACLs as a client says them, and as they go over the wire: the same fields, in the same order."""
+"""Filters of ACLs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import astuple
 from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
-from odradek_proto.security.acls import Acl
-from odradek_proto.v1 import admin_messages
 from odradek_proto.values import Value
 
 
@@ -24,23 +21,3 @@ class AclFilter(Value, frozen=True):
 
 
 ANY_ACL: Final = AclFilter()
-
-
-def filter_message(wanted: AclFilter) -> admin_messages.AclFilter:
-    return admin_messages.AclFilter(*astuple(wanted))
-
-
-def binding_message(acl: Acl) -> admin_messages.AclBinding:
-    return admin_messages.AclBinding(*astuple(acl))
-
-
-def acl_from(binding: admin_messages.AclBinding) -> Acl:
-    return Acl(
-        ResourceType(binding.resource_type),
-        binding.resource_name,
-        PatternType(binding.pattern_type),
-        binding.principal,
-        binding.host,
-        Operation(binding.operation),
-        Permission(binding.permission_type),
-    )

@@ -13,14 +13,14 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
-from odradek_proto.security.acls import Acl
+from odradek_proto.security.acls import Acl, acl_of, in_messages
 from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Clock, Network
 from odradek_proto.v1 import admin_messages, broker_pb2
 
-from odradek.administration.acls import ANY_ACL, AclFilter, acl_from, binding_message, filter_message
+from odradek.administration.acls import ANY_ACL, AclFilter
 from odradek.administration.descriptions import (
     ClusterDescription,
     ConfigEntry,
@@ -401,23 +401,24 @@ class Admin(GroupAdmin):
 
     async def describe_acls(self, acl_filter: AclFilter = ANY_ACL) -> list[Acl]:
         """The ACLs that a filter finds. Raises SECURITY_DISABLED where brokers have no authorizer."""
-        request = admin_messages.DescribeAclsRequest(filter=filter_message(acl_filter))
+        request = admin_messages.DescribeAclsRequest(filter=admin_messages.AclFilter(**in_messages(acl_filter)))
         answer = await self._ask(request, admin_messages.DescribeAclsResponse)
-        return [acl_from(binding) for binding in answer.acls]
+        return [acl_of(binding) for binding in answer.acls]
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Make ACLs; one that is there already stays. Raises the first one's error."""
         named = list(acls)
-        request = admin_messages.CreateAclsRequest(acls=[binding_message(acl) for acl in named])
+        bindings = [admin_messages.AclBinding(**in_messages(acl)) for acl in named]
+        request = admin_messages.CreateAclsRequest(acls=bindings)
         answer = await self._change(request, admin_messages.CreateAclsResponse)
         raise_first(answer.results, [acl.resource_name for acl in named])
 
     async def delete_acls(self, acl_filter: AclFilter) -> list[Acl]:
         """Remove the ACLs that a filter finds; returns them."""
-        request = admin_messages.DeleteAclsRequest(filters=[filter_message(acl_filter)])
+        request = admin_messages.DeleteAclsRequest(filters=[admin_messages.AclFilter(**in_messages(acl_filter))])
         answer = await self._change(request, admin_messages.DeleteAclsResponse)
         raise_first(answer.results)
-        return [acl_from(binding) for each in answer.results for binding in each.acls]
+        return [acl_of(binding) for each in answer.results for binding in each.acls]
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from odradek_proto.security.acl_words import (
     Permission,
     ResourceType,
 )
-from odradek_proto.security.acls import Acl
+from odradek_proto.security.acls import Acl, acl_of, in_messages
 from odradek_proto.security.quota_words import (
     ANY,
     CLIENT_ID,
@@ -210,7 +210,7 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[De
             results.append(DeletedAcls(error_code=refusal.error, error_message=refusal.message))
             continue
         gone |= dict.fromkeys(found)
-        results.append(DeletedAcls(acls=[binding_of(acl) for acl in found.values()]))
+        results.append(DeletedAcls(acls=[AclBinding(**in_messages(acl)) for acl in found.values()]))
     records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
     return Decision(records, DeleteAclsResponse(results=results))
 
@@ -220,33 +220,13 @@ def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> Describ
         found = _found(image.acls, request.filter or AclFilter())
     except Refusal as refusal:
         return DescribeAclsResponse(error_code=refusal.error, error_message=refusal.message)
-    return DescribeAclsResponse(acls=[binding_of(acl) for acl in found.values()])
-
-
-def binding_of(acl: Acl) -> AclBinding:
-    return AclBinding(
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
+    return DescribeAclsResponse(acls=[AclBinding(**in_messages(acl)) for acl in found.values()])
 
 
 def _acl(binding: AclBinding) -> Acl:
     """Raises `Refusal` for what could never match, or is no ACL of this version."""
     try:
-        acl = Acl(
-            ResourceType(binding.resource_type),
-            binding.resource_name,
-            PatternType(binding.pattern_type),
-            binding.principal,
-            binding.host,
-            Operation(binding.operation),
-            Permission(binding.permission_type),
-        )
+        acl = acl_of(binding)
     except ValueError as error:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"no ACL: {error}") from None
     operations = OPERATIONS.get(acl.resource_type, ())

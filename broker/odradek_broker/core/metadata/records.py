@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from odradek_proto.messages import DecodeError
-from odradek_proto.security.acl_words import Operation, PatternType, Permission, ResourceType
-from odradek_proto.security.acls import Acl
+from odradek_proto.security.acls import acl_of
 from odradek_proto.security.quota_words import KEYS
 from odradek_proto.security.quotas import QuotaEntity
 from odradek_proto.security.scram import HASHES, Credential
@@ -232,15 +231,7 @@ def _acl(image: MetadataImage, entry: messages.AccessControlEntryRecord, offset:
     if entry.id in image.acls:
         raise CorruptMetadata(f"the ACL {entry.id.hex()} exists already")
     try:
-        acl = Acl(
-            ResourceType(entry.resource_type),
-            entry.resource_name,
-            PatternType(entry.pattern_type),
-            entry.principal,
-            entry.host,
-            Operation(entry.operation),
-            Permission(entry.permission_type),
-        )
+        acl = acl_of(entry)
     except ValueError as error:
         raise CorruptMetadata(f"no ACL of this version: {error}") from None
     image.acls = image.acls | {entry.id: acl}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from odradek_proto.security.acls import Acl
+from odradek_proto.security.acls import Acl, in_messages
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import (
     AccessControlEntryRecord,
@@ -77,16 +77,7 @@ def _security(image: MetadataImage) -> Iterator[MetadataRecord]:
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> MetadataRecord:
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
+    return AccessControlEntryRecord(id=acl_id, **in_messages(acl))
 
 
 def _broker(registration: BrokerRegistration) -> MetadataRecord:
