@@ -215,7 +215,6 @@ class OffsetFetch(Value, frozen=True):
     topic_partitions: tuple[TopicPartition, ...] | None  # None: all that are committed
     member_id: str | None = None  # v9+
     member_epoch: int = NO_EPOCH
-    require_stable: bool = False
 
 
 class FetchedOffset(Value, frozen=True):

@@ -1,7 +1,8 @@
-"""What all of Kafka's admin APIs need: the way to the controller, and an answer when there is none."""
+"""What all of Kafka's admin APIs need: the way to the controller, an answer when there is none, and rows by topic."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
@@ -39,6 +40,16 @@ class Admin:
             return await self._requests.call(request.context, method, message, max(1, min(timeout_ms, MOST_TIMEOUT_MS)))
         except ControllerUnavailable as error:
             raise NoController(f"no active controller: {error}") from None
+
+
+def by_topic(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], name: str = "name", partitions: str = "partitions"
+) -> list[dict[str, Any]]:
+    """Rows of partitions, each with its topic, as rows of topics; `name` and `partitions` are their fields."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for topic, row in rows:
+        found.setdefault(topic, []).append(row)
+    return [{name: topic, partitions: of_topic} for topic, of_topic in found.items()]
 
 
 def failed(code: int, message: str) -> dict[str, object]:

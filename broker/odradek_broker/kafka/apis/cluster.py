@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, failed, told
+from odradek_broker.kafka.apis.admin import Admin, NoController, by_topic, failed, told
 from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_brokers
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import MetadataRequests
@@ -97,8 +97,8 @@ class ClusterApi:
         if asked["topic_partitions"] is not None and not wanted.partitions:
             return request.answered({})
         answer = await self._admin.call(request, "ElectLeaders", wanted, asked["timeout_ms"])
-        results = _by_topic((each.topic, {"partition_id": each.partition, **told(each)}) for each in answer.partitions)
-        rows = [{"topic": topic, "partition_result": partitions} for topic, partitions in results.items()]
+        results = ((each.topic, {"partition_id": each.partition, **told(each)}) for each in answer.partitions)
+        rows = by_topic(results, "topic", "partition_result")
         return request.answered({"error_code": answer.error_code, "replica_election_results": rows})
 
     async def alter_reassignments(self, request: Request) -> Body:
@@ -128,8 +128,7 @@ class ClusterApi:
         except NoController as nobody:
             return request.answered(failed(nobody.error, str(nobody)))
         done = [(each.topic, {"partition_index": each.partition, **told(each)}) for each in answer.partitions]
-        results = _by_topic([*done, *refused])
-        rows = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
+        rows = by_topic([*done, *refused])
         return request.answered({**told(answer), "allow_replication_factor_change": may_change, "responses": rows})
 
     async def list_reassignments(self, request: Request) -> Body:
@@ -143,7 +142,7 @@ class ClusterApi:
         if asked["topics"] is not None and not wanted.partitions:
             return request.answered({})
         answer = await self._admin.call(request, "ListPartitionReassignments", wanted, asked["timeout_ms"])
-        found = _by_topic(
+        rows = by_topic(
             (
                 each.topic,
                 {
@@ -155,7 +154,6 @@ class ClusterApi:
             )
             for each in answer.partitions
         )
-        rows = [{"name": topic, "partitions": partitions} for topic, partitions in found.items()]
         return request.answered({**told(answer), "topics": rows})
 
 
@@ -174,13 +172,6 @@ def _without_quorum(topic: Mapping[str, Any]) -> dict[str, Any]:
         for each in topic["partitions"]
     ]
     return {"topic_name": topic["topic_name"], "partitions": partitions}
-
-
-def _by_topic(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for topic, row in rows:
-        found.setdefault(topic, []).append(row)
-    return found
 
 
 def _quorum_replica(replica: admin_messages.QuorumReplica, wall_ms: int) -> dict[str, int]:

@@ -11,7 +11,6 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.groups.messages import (
     NO_EPOCH,
-    NO_OFFSET,
     FetchedOffset,
     OffsetCommit,
     OffsetCommitAnswer,
@@ -21,6 +20,7 @@ from odradek_broker.core.groups.messages import (
     OffsetFetchAnswer,
     OffsetToCommit,
 )
+from odradek_broker.kafka.apis.admin import by_topic
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.groups import GroupRequests
 
@@ -67,27 +67,25 @@ class GroupOffsetsApi:
 
     async def fetch(self, request: Request) -> Body:
         asked, version = request.read(), request.version
-        stable = asked.get("require_stable", False)
         if version < MANY_GROUPS_FROM:
-            told = await self._fetch(request, asked, stable)
+            told = await self._fetch(request, asked)
             if told.error and version < GROUP_ERROR_FROM:
                 failed = [FetchedOffset(tp, error=told.error) for tp in _named(asked["topics"])]
                 return request.answered({"topics": _fetched(failed)})
             return request.answered({"topics": _fetched(told.offsets), "error_code": told.error})
-        answers = await asyncio.gather(*[self._fetch(request, group, stable) for group in asked["groups"]])
+        answers = await asyncio.gather(*[self._fetch(request, group) for group in asked["groups"]])
         groups = [
             {"group_id": group["group_id"], "topics": _fetched(told.offsets), "error_code": told.error}
             for group, told in zip(asked["groups"], answers, strict=True)
         ]
         return request.answered({"groups": groups})
 
-    async def _fetch(self, request: Request, group: Mapping[str, Any], stable: bool) -> OffsetFetchAnswer:
+    async def _fetch(self, request: Request, group: Mapping[str, Any]) -> OffsetFetchAnswer:
         wanted = OffsetFetch(
             group["group_id"],
             None if group["topics"] is None else tuple(_named(group["topics"])),
             group.get("member_id"),
             group.get("member_epoch", NO_EPOCH),
-            stable,
         )
         return await self._groups.call(request.context, wanted, OffsetFetchAnswer)
 
@@ -125,16 +123,16 @@ def _outcomes(
 
 
 def _fetched(offsets: Iterable[FetchedOffset]) -> list[Row]:
-    topics: dict[str, list[Row]] = {}
-    for each in offsets:
-        failed = each.error is not ErrorCode.NONE
-        topics.setdefault(each.topic_partition.topic, []).append(
-            {
-                "partition_index": each.topic_partition.partition,
-                "committed_offset": NO_OFFSET if failed else each.offset,
-                "committed_leader_epoch": NO_EPOCH if failed else each.leader_epoch,
-                "metadata": "" if failed else each.metadata,
-                "error_code": each.error,
-            }
-        )
-    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return by_topic((each.topic_partition.topic, _offset_row(each)) for each in offsets)
+
+
+def _offset_row(fetched: FetchedOffset) -> Row:
+    if fetched.error:
+        fetched = FetchedOffset(fetched.topic_partition, error=fetched.error)
+    return {
+        "partition_index": fetched.topic_partition.partition,
+        "committed_offset": fetched.offset,
+        "committed_leader_epoch": fetched.leader_epoch,
+        "metadata": fetched.metadata,
+        "error_code": fetched.error,
+    }

@@ -7,7 +7,7 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.apis.admin import MOST_TIMEOUT_MS
+from odradek_broker.kafka.apis.admin import MOST_TIMEOUT_MS, by_topic
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.records import DeleteRecords, RecordRequests
 
@@ -98,19 +98,14 @@ class RecordsApi:
         wanted = None
         if asked["topics"] is not None:
             wanted = {(topic["topic"], index) for topic in asked["topics"] for index in topic["partitions"]}
-        topics: dict[str, list[dict[str, Any]]] = {}
         described = self._requests.describe_replicas(request.context)
         if described.error:
             return request.answered({"error_code": described.error, "results": []})
+        rows = []
         for replica in described.replicas:
             tp = replica.topic_partition
             if wanted is None or (tp.topic, tp.partition) in wanted:
                 lag = 0 if replica.role == "leader" else max(0, replica.high_watermark - replica.log_end_offset)
-                topics.setdefault(tp.topic, []).append(
-                    {"partition_index": tp.partition, "partition_size": replica.size_bytes, "offset_lag": lag}
-                )
-        result = {
-            "log_dir": self._log_directory,
-            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-        }
-        return request.answered({"results": [result]})
+                row = {"partition_index": tp.partition, "partition_size": replica.size_bytes, "offset_lag": lag}
+                rows.append((tp.topic, row))
+        return request.answered({"results": [{"log_dir": self._log_directory, "topics": by_topic(rows)}]})
