@@ -16,8 +16,6 @@ from odradek_proto.records import encode_batch
 
 from tests.cluster.hostile import (
     BYTES_PER_CONNECTION,
-    CONNECTIONS,
-    CONNECTIONS_OF_EACH_KIND,
     MIB,
     TOPIC,
     Abuses,
@@ -26,6 +24,7 @@ from tests.cluster.hostile import (
     most_of,
     rise_under,
 )
+from tests.cluster.test_hostile_clients import attacks
 from tests.kafka.raw import FETCH, METADATA, PRODUCE, framed, header, string
 
 __all__ = ["broker"]
@@ -101,15 +100,9 @@ ABUSES: Abuses = {
 }  # fmt: skip
 
 
-def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
-    """Some connections of each kind, all standing at the same time, cost little each, and writes go on."""
-    most = most_of(CONNECTIONS_OF_EACH_KIND * len(ABUSES))
-    assert rise_under(broker, broker.kafka_bootstrap, ABUSES, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
-
-
-@pytest.mark.parametrize("abuse", ABUSES)
-def test_many_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
-    """Hundreds of connections that do the same harm cost less than 256 KiB each, or 1 MiB, and writes go on."""
-    rise = rise_under(broker, broker.kafka_bootstrap, ABUSES, [abuse], CONNECTIONS)
-    print(f"\n{abuse}: {rise // CONNECTIONS // 1024} KiB")
-    assert rise < most_of(CONNECTIONS, LARGER.get(abuse, BYTES_PER_CONNECTION))
+@pytest.mark.parametrize(("kinds", "count"), attacks(ABUSES))
+def test_hostile_clients_stay_small(broker: Broker, kinds: list[str], count: int) -> None:
+    """Hundreds of connections that mean harm cost less than 256 KiB each, or 1 MiB, and writes go on."""
+    rise = rise_under(broker, broker.kafka_bootstrap, ABUSES, kinds, count)
+    print(f"\n{', '.join(kinds)}: {rise // (count * len(kinds)) // 1024} KiB")
+    assert rise < most_of(0) + count * sum(LARGER.get(kind, BYTES_PER_CONNECTION) for kind in kinds)
