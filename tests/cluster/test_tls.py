@@ -25,7 +25,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 START_S = 60
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 90_000  # of a machine on which a broker gets no turn for a while
 VALUES = [f"book {number}".encode() for number in range(20)]
 
 
@@ -95,18 +95,19 @@ def test_records_go_through_tls_from_one_protocol_to_the_other(secured: LocalClu
 
 
 def test_who_speaks_no_tls_or_trusts_nobody_is_told(secured: LocalCluster) -> None:
-    """A sentence that names what to set, and not "unreachable" alone."""
+    """A sentence that names what to set, and not "unreachable" alone, unless the broker had no turn in that second."""
 
     async def ask(**settings: Any) -> None:
         async with Admin(secured.bootstrap.split(",")[0], bootstrap_timeout_ms=1_000, **settings):
             pass
 
-    with pytest.raises(OdradekError) as plain:
-        asyncio.run(ask())
-    assert "security_protocol" in str(plain.value.hint)
-    with pytest.raises(OdradekError) as strange:
-        asyncio.run(ask(security_protocol="SSL"))
-    assert "ssl_truststore_location" in str(strange.value.hint)
+    def hint(**settings: Any) -> str:
+        with pytest.raises(OdradekError) as refused:
+            asyncio.run(ask(**settings))
+        return str(refused.value.hint)
+
+    until(hint, lambda seen: "security_protocol" in seen)
+    until(lambda: hint(security_protocol="SSL"), lambda seen: "ssl_truststore_location" in seen)
 
 
 def test_a_node_speaks_for_itself_alone_and_a_client_for_none(secured: LocalCluster) -> None:

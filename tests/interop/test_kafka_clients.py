@@ -33,7 +33,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_of_aiokafka(
 
     async def story() -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=kafka_bootstrap, enable_idempotence=True, request_timeout_ms=20_000
+            bootstrap_servers=kafka_bootstrap, enable_idempotence=True, request_timeout_ms=PATIENCE_S * 1_000
         )
         async with producer:
             for number in range(100):
