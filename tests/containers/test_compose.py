@@ -1,6 +1,6 @@
 """docker-compose.yml as an operator uses it: brought up, written to from the host, struck, audited, taken down.
 
-All of it in the clear, and the ways that go elsewhere with TLS, SASL and ACLs (ops/docker/secure.yml) once more so.
+All of it in the clear, and what goes another way with TLS, SASL and ACLs (ops/docker/secure.yml) once more so.
 The tests stand in the order in which they run: they share one cluster, and the last one stops it. Each writes to a
 topic of its own.
 """
@@ -37,6 +37,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 in_the_clear = pytest.mark.parametrize("project", ["open"], indirect=True, scope="module")  # TLS adds nothing to it
+secured = pytest.mark.parametrize("project", ["secured"], indirect=True, scope="module")
 
 FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built, on a machine at rest
 AT_REST_S = 1.0  # what such a machine takes for one container with Python in it, from its start to its end
@@ -145,6 +146,7 @@ def test_a_host_that_says_localhost_is_served(project: Project, world: ComposeWo
     asyncio.run(create_and_write(f"localhost:{project.ports[0]}", "by-name"))
 
 
+@in_the_clear
 def test_nothing_is_lost_when_containers_are_killed(world: ComposeWorld) -> None:
     """A leader, a follower and the controller are killed while they are written to from the host; each comes back."""
     outcome = play(world, Plan(rounds=3, seed=7, topic="killed"))
@@ -208,6 +210,7 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
     return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
 
 
+@in_the_clear
 @pytest.mark.parametrize(
     ("topic", "steps"), [("replaced", [SERVICES] * REPLACED), ("upgraded", [(service,) for service in SERVICES])]
 )
@@ -220,10 +223,10 @@ def test_another_image_writes_nothing_twice(
     assert found.acknowledged > 2 * WRITTEN
 
 
-@pytest.mark.parametrize("target", ["all", "rolling"])
-def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: ComposeWorld, target: str) -> None:
-    """All at once, or one after the other, as in an upgrade; no record fails."""
-    outcome = play(world, Plan(rounds=1, seed=7, targets=(target,), fault="stop", topic=f"stopped-{target}"))
+@secured
+def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: ComposeWorld) -> None:
+    """One after the other; no record fails. All at once: `test_another_image_writes_nothing_twice`."""
+    outcome = play(world, Plan(rounds=1, seed=7, targets=("rolling",), fault="stop", topic="stopped"))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.failed == 0
 
@@ -258,8 +261,8 @@ def test_the_command_strikes_a_broker_by_its_role(project: Project, world: Compo
     assert chaos(project, "resume") == []
 
 
-def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWorld, tmp_path: Path) -> None:
-    """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
+def test_brokers_stop_in_peace_behind_a_workload(project: Project, world: ComposeWorld) -> None:
+    """The workload keeps a ledger in its volume; each broker's end is a controlled one."""
     until_healthy(world)  # or compose does not start what depends on them
     project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
     until_converged(world, lambda health: health.is_at_rest("ledger"))
@@ -267,6 +270,11 @@ def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWo
     for node_id in world.nodes:
         assert world.exit_status(node_id) == 0
         assert any(f"node {node_id} has stopped" in line for line in world.last_lines(node_id))
+
+
+@in_the_clear
+def test_the_volumes_of_stopped_brokers_agree(project: Project, tmp_path: Path) -> None:
+    """The workload's ledger and all that the tests before wrote: Spark finds nothing."""
     began = time.monotonic()
     said = project(
         "run", "--name", f"{project.name}-audit", "audit",
