@@ -145,17 +145,16 @@ class Daemon:
 
 
 @contextmanager
-def standalone_cluster(home: Path, environment: dict[str, str]) -> Iterator[tuple[str, list[Daemon]]]:
-    """A master and two workers of Spark, each a process: the master's address, and the workers."""
+def standalone_cluster(home: Path, environment: dict[str, str]) -> Iterator[tuple[str, Daemon]]:
+    """A master and a worker of Spark, each a process: the master's address, and the worker."""
     listen = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     started = [Daemon("master.Master", *listen, environment=environment)]
     try:
         address = started[0].said(r"Starting Spark master at (spark://\S+)")
-        for number in (1, 2):
-            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(home / f"work{number}"))
-            started.append(Daemon("worker.Worker", *listen, *limits, address, environment=environment))
-            started[-1].said("(Successfully registered)")
-        yield address, started[1:]
+        limits = ("--cores", "2", "--memory", "1g", "--work-dir", str(home / "work"))
+        started.append(Daemon("worker.Worker", *listen, *limits, address, environment=environment))
+        started[1].said("(Successfully registered)")
+        yield address, started[1]
     finally:
         for daemon in reversed(started):
             daemon.end()
@@ -166,12 +165,14 @@ def standalone_cluster(home: Path, environment: dict[str, str]) -> Iterator[tupl
 def test_a_standalone_cluster_reads_and_writes_a_bucket(
     bare_python: Path, write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
 ) -> None:
-    """A master, two workers with only pyspark, copies and results in S3: the archive brings pyarrow."""
+    """A master, a worker with only pyspark, copies and results in S3: the archive brings pyarrow.
+
+    Two executors share the work in the test above."""
     pytest.importorskip("pyarrow")
     replicas = write_cluster(log, log, log)
     plant("change-record", replicas["2"], TopicPartition("t", 0), random.Random(3))
     given = environment(bare_python, **CREDENTIALS)
-    with s3_server("backups") as bucket, standalone_cluster(tmp_path, given) as (master, workers):
+    with s3_server("backups") as bucket, standalone_cluster(tmp_path, given) as (master, worker):
         for name, path in replicas.items():
             bucket.put(path, f"monday/broker-{name}")
         options = f"endpoint_override={bucket.endpoint}&region=us-east-1"
@@ -185,7 +186,7 @@ def test_a_standalone_cluster_reads_and_writes_a_bucket(
         summary = json.loads(bucket.get("audits/monday/summary.json"))
     assert summary["findings_by_check"] == {"log-matching": 1}
     assert len(summary["partitions"][0]["replicas"]) == 3
-    assert [any("Asked to launch executor" in line for line in worker.lines) for worker in workers] == [True, True]
+    assert any("Asked to launch executor" in line for line in worker.lines)
 
 
 @pytest.fixture(scope="module")
