@@ -1,3 +1,5 @@
+//go:build franz
+
 package main
 
 import (
@@ -13,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+func init() { play, code = franz, franzCode }
 
 func franzCode(err error) (int, bool) {
 	var known *kerr.Error

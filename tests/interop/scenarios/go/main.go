@@ -1,6 +1,8 @@
-// Command scenarios runs one Go client of Kafka through all that it can ask a cluster, and prints what it was told.
+// Command scenarios runs one Go client of Kafka through all that it can ask a cluster, and prints what it was told. The
+// client is that of the build's tag, or all of them would be compiled for one.
 //
-//	scenarios CLIENT BOOTSTRAP PREFIX PHASE
+//	go build -tags franz
+//	scenarios BOOTSTRAP PREFIX PHASE
 //
 // The output is a JSON object: a result for each scenario, an error as # and its number where it is one of Kafka's.
 package main
@@ -26,6 +28,12 @@ var (
 	results   = map[string]any{}
 )
 
+// What the file of a client sets: all its scenarios, and the number of an error of Kafka's.
+var (
+	play func(phase string)
+	code func(err error) (int, bool)
+)
+
 func topic(name string) string { return prefix + "-" + name }
 
 // tell runs a scenario; an error is its result.
@@ -42,10 +50,8 @@ func tell(scenario string, act func() (any, error)) {
 
 // word is Kafka's number of an error behind a #, or what the client calls it.
 func word(err error) string {
-	for _, known := range []func(error) (int, bool){franzCode, saramaCode, segmentioCode} {
-		if code, is := known(err); is {
-			return fmt.Sprint("#", code)
-		}
+	if number, is := code(err); is {
+		return fmt.Sprint("#", number)
 	}
 	return strings.ReplaceAll(err.Error(), prefix, "")
 }
@@ -71,9 +77,8 @@ func outcome(err error) string {
 }
 
 func main() {
-	clients := map[string]func(phase string){"franz-go": franz, "sarama": saramas, "segmentio": segmentio}
-	bootstrap, prefix = strings.Split(os.Args[2], ","), os.Args[3]
-	clients[os.Args[1]](os.Args[4])
+	bootstrap, prefix = strings.Split(os.Args[1], ","), os.Args[2]
+	play(os.Args[3])
 	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
 		panic(err)
 	}

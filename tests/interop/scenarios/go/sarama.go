@@ -1,3 +1,5 @@
+//go:build sarama
+
 package main
 
 import (
@@ -13,6 +15,8 @@ import (
 
 	"github.com/IBM/sarama"
 )
+
+func init() { play, code = saramas, saramaCode }
 
 func saramaCode(err error) (int, bool) {
 	var known sarama.KError

@@ -1,3 +1,5 @@
+//go:build segmentio
+
 package main
 
 import (
@@ -9,6 +11,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 )
+
+func init() { play, code = segmentio, segmentioCode }
 
 func segmentioCode(err error) (int, bool) {
 	var known kafka.Error
