@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import sys
 
+from odradek_audit.spark.launch import JAVA_OPTIONS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -62,17 +62,10 @@ def classpath_of(artifacts: Sequence[str] = PROGRAMS) -> str:
     with tempfile.TemporaryDirectory(dir=listed.parent) as directory:
         written, fresh = Path(directory) / "pom.xml", Path(directory) / "classpath.txt"
         written.write_text(pom)
-        command = [
-            "mvn",
-            "--batch-mode",
-            "--quiet",
-            "-f",
-            str(written),
-            DEPENDENCY_PLUGIN,
-            f"-Dmdep.outputFile={fresh}",
-        ]
+        options = ["--batch-mode", "--quiet", "-f", str(written), f"-Dmdep.outputFile={fresh}"]
+        command, soon = ["mvn", *options, DEPENDENCY_PLUGIN], {"MAVEN_OPTS": " ".join(SMALL), **os.environ}
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, env=soon)
         except subprocess.SubprocessError as error:
             words = [line for line in str(getattr(error, "stdout", "") or error).splitlines() if line.strip()]
             raise NoKafka(f"Maven could not fetch {artifacts[0]}: {words[0] if words else error}") from error
