@@ -146,7 +146,7 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
     """All stories with some disks at many moments, with segments of other sizes, and a real run; `make torture` has
     every moment."""
     total = Exploration()
-    points, per_point, recoveries = unless_torture((30, 2, 0.002), (None, 6, 0.0005))
+    points, per_point, recoveries = unless_torture((12, 2, 0.004), (None, 6, 0.0005))
     for name in STORIES:
         for settings in MODES.values():
             lose_power(name, settings, per_point=per_point, points=points, inside=recoveries, result=total)
