@@ -27,35 +27,42 @@ SETTINGS = {"log.segment.bytes": "1048576"}
 LARGE = 100_000
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three brokers; all have all records of `orders`, which broker 1 leads."""
-    made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings=SETTINGS)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers, which each test leaves running."""
+    made = LocalCluster.create(tmp_path_factory.mktemp("meddled") / "cluster", brokers=3, settings=SETTINGS)
     try:
         made.start_all()
-        asyncio.run(filled(made))
+        asyncio.run(wait_until_ready(made, timeout_s=PATIENCE_S))
         yield made
     finally:
         made.kill_all()
 
 
-async def filled(cluster: LocalCluster) -> None:
-    await wait_until_ready(cluster, timeout_s=PATIENCE_S)
-    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap, acks="all") as producer:
-        await admin.create_topics([NewTopic("orders", assignments={0: [1, 2, 3]})])
-        await asyncio.gather(*[producer.send("orders", record) for record in RECORDS])
+@pytest.fixture
+def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
+    """Of a test's own; all brokers have all its records, and broker 1 leads it."""
+    name = re.sub(r"\W", "-", request.node.name)
+
+    async def fill() -> None:
+        async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap, acks="all") as producer:
+            await admin.create_topics([NewTopic(name, assignments={0: [1, 2, 3]})])
+            await asyncio.gather(*[producer.send(name, record) for record in RECORDS])
+
+    asyncio.run(fill())
+    return name
 
 
-def whole(cluster: LocalCluster, records: Sequence[bytes] = RECORDS) -> None:
+def whole(cluster: LocalCluster, topic: str, records: Sequence[bytes] = RECORDS) -> None:
     """Every replica is in the ISR, and a reader gets every record."""
 
     async def isr() -> list[int]:
         async with Admin(cluster.bootstrap) as admin:
-            (topic,) = await admin.describe_topics(["orders"])
-            return sorted(topic.partitions[0].isr)
+            (described,) = await admin.describe_topics([topic])
+            return sorted(described.partitions[0].isr)
 
     async def read() -> list[bytes | None]:
-        async with Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer:
+        async with Consumer(cluster.bootstrap, topic, auto_offset_reset="earliest") as consumer:
             read = aiter(consumer)
             return [(await anext(read)).value for _ in records]
 
@@ -83,26 +90,28 @@ def said(cluster: LocalCluster, broker_id: int) -> str:
     return cluster.log_file(broker_id).read_text()
 
 
-def partition(cluster: LocalCluster, broker_id: int) -> Path:
-    return Path(cluster.nodes[broker_id].log_directory) / "orders-0"
+def partition(cluster: LocalCluster, broker_id: int, topic: str) -> Path:
+    return Path(cluster.nodes[broker_id].log_directory) / f"{topic}-0"
 
 
-def test_a_tail_that_was_cut_and_a_partition_that_was_removed_are_copied_again(cluster: LocalCluster) -> None:
+def test_a_tail_that_was_cut_and_a_partition_that_was_removed_are_copied_again(
+    cluster: LocalCluster, topic: str
+) -> None:
     """By kill -9, a byte and a directory; broker 2 knows that it had more, and says when it has it again (R-146)."""
     for broker_id in MEDDLED:
         cluster.kill(broker_id)
-    segment = max(partition(cluster, 2).glob("*.log"))
+    segment = max(partition(cluster, 2, topic).glob("*.log"))
     os.truncate(segment, segment.stat().st_size - 1)
-    shutil.rmtree(partition(cluster, 3))
+    shutil.rmtree(partition(cluster, 3, topic))
     begin = len(said(cluster, 3))
     start_well(cluster)
-    whole(cluster)
-    for sentence in ("orders-0: log cut at", "orders-0: no records are missing here any more"):
+    whole(cluster, topic)
+    for sentence in (f"{topic}-0: log cut at", f"{topic}-0: no records are missing here any more"):
         until(partial(said, cluster, 2), partial(contains, sentence), PATIENCE_S)
-    assert re.search(r"orders-0: follows broker \d+ in leader epoch \d+ from offset 0 on", said(cluster, 3)[begin:])
+    assert re.search(rf"{topic}-0: follows broker \d+ in leader epoch \d+ from offset 0 on", said(cluster, 3)[begin:])
 
 
-def test_directories_that_changed_places_are_refused(cluster: LocalCluster) -> None:
+def test_directories_that_changed_places_are_refused(cluster: LocalCluster, topic: str) -> None:
     """Each broker says whose directory it has, and ends; put right they come back."""
     one, other = (Path(cluster.nodes[broker_id].log_directory) for broker_id in MEDDLED)
 
@@ -122,14 +131,14 @@ def test_directories_that_changed_places_are_refused(cluster: LocalCluster) -> N
     assert "belongs to node 2, not to node 3" in said(cluster, 3)
     swap()
     start_well(cluster)
-    whole(cluster)
+    whole(cluster, topic)
 
 
-def lose_directory(cluster: LocalCluster, broker_id: int) -> None:
-    shutil.rmtree(partition(cluster, broker_id))
+def lose_directory(cluster: LocalCluster, broker_id: int, topic: str) -> None:
+    shutil.rmtree(partition(cluster, broker_id, topic))
 
 
-def lose_memory(cluster: LocalCluster, broker_id: int) -> None:
+def lose_memory(cluster: LocalCluster, broker_id: int, topic: str) -> None:
     """It gets no more than it has."""
     pid = cluster.nodes[broker_id].pid
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmSize"))
@@ -138,18 +147,20 @@ def lose_memory(cluster: LocalCluster, broker_id: int) -> None:
 
 
 @pytest.mark.parametrize("strike", [lose_directory, lose_memory])
-def test_a_leader_ends_that_cannot_go_on(cluster: LocalCluster, strike: Callable[[LocalCluster, int], None]) -> None:
+def test_a_leader_ends_that_cannot_go_on(
+    cluster: LocalCluster, topic: str, strike: Callable[[LocalCluster, int, str], None]
+) -> None:
     """At its next segment, or when it asks for memory; others lead, and started again it has everything."""
-    strike(cluster, 1)
+    strike(cluster, 1, topic)
 
     async def write() -> list[bytes]:
         written: list[bytes] = []
         async with asyncio.timeout(PATIENCE_S), Producer(cluster.bootstrap, acks="all") as producer:
             while cluster.running(1):
                 written.append(b"%d" % len(written) + bytes(LARGE))
-                await producer.send("orders", written[-1])
+                await producer.send(topic, written[-1])
         return written
 
     written = asyncio.run(write())
     cluster.start(1)
-    whole(cluster, [*RECORDS, *written])
+    whole(cluster, topic, [*RECORDS, *written])
