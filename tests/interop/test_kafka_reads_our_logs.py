@@ -26,7 +26,7 @@ from tests.seeds import unless_torture
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]  # its programs are fetched once
 
 PARTITION = TopicPartition("story", 0)
-KILL_ROUNDS = unless_torture(2, 6)  # four made 300 segments on one core with much other work
+KILL_ROUNDS = unless_torture(1, 6)  # four made 300 segments on one core with much other work
 SEGMENT_BYTES = 16_384
 
 
