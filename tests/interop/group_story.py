@@ -1,4 +1,4 @@
-"""One story, told to a cluster by every client of Kafka that has groups: share partitions, commit, come back.
+"""One story, told to a cluster by clients on librdkafka: share partitions, commit, come back.
 
 Two members of a group read four partitions, each its half. They close, which commits; records are added; one member
 comes, and is given those alone, from where the group left off.
@@ -6,7 +6,6 @@ comes, and is given those alone, from where the group left off.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -74,73 +73,6 @@ def confluent(bootstrap: str, topic: str, group: str, **settings: Any) -> None:
     third.close()
 
 
-def aiokafka(bootstrap: str, topic: str, group: str) -> None:
-    """JoinGroup 5, OffsetCommit 3: nothing flexible."""
-    from aiokafka import AIOKafkaConsumer
-
-    def consumer() -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=500
-        )
-
-    async def read(consumers: Sequence[AIOKafkaConsumer], wanted: int) -> list[bytes]:
-        found: set[bytes] = set()
-        while len(found) < wanted:
-            for each in consumers:
-                for records in (await each.getmany(timeout_ms=100)).values():
-                    found |= {record.value for record in records}
-        return sorted(found)
-
-    async def story() -> None:
-        await asyncio.to_thread(produce, bootstrap, topic, range(FIRST))
-        both = [consumer(), consumer()]
-        await asyncio.gather(*[each.start() for each in both])
-        assert await read(both, FIRST) == values(range(FIRST))
-        while not shared(both):
-            await read(both, 0)
-            await both[0].getmany(timeout_ms=100)
-        for each in both:
-            await each.stop()
-        await asyncio.to_thread(produce, bootstrap, topic, range(FIRST, FIRST + MORE))
-        async with consumer() as third:
-            assert await read([third], MORE) == values(range(FIRST, FIRST + MORE))
-
-    asyncio.run(asyncio.wait_for(story(), PATIENCE_S * 2))
-
-
-def kafka_python(bootstrap: str, topic: str, group: str) -> None:
-    """Two consumers in one thread: one joins while the other polls."""
-    from kafka import KafkaConsumer
-
-    def consumer() -> KafkaConsumer:
-        return KafkaConsumer(
-            topic,
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            heartbeat_interval_ms=500,
-        )
-
-    def read(consumers: Sequence[KafkaConsumer], done: Callable[[set[bytes]], bool]) -> list[bytes]:
-        found: set[bytes] = set()
-        while not done(found):
-            for each in consumers:
-                for records in each.poll(timeout_ms=200).values():
-                    found |= {record.value for record in records}
-        return sorted(found)
-
-    produce(bootstrap, topic, range(FIRST))
-    both = [consumer(), consumer()]
-
-    assert read(both, lambda found: len(found) == FIRST and shared(both)) == values(range(FIRST))
-    for each in both:
-        each.close()
-    produce(bootstrap, topic, range(FIRST, FIRST + MORE))
-    third = consumer()
-    assert read([third], lambda found: len(found) == MORE) == values(range(FIRST, FIRST + MORE))
-    third.close()
-
-
 def kcat(bootstrap: str, topic: str, group: str) -> None:
     """librdkafka 2.0 of Debian: one member after the other, each until the ends of all partitions."""
 
@@ -154,4 +86,4 @@ def kcat(bootstrap: str, topic: str, group: str) -> None:
     assert read() == values(range(FIRST, FIRST + MORE))
 
 
-STORIES: dict[str, Story] = {"confluent": confluent, "aiokafka": aiokafka, "kafka-python": kafka_python, "kcat": kcat}
+STORIES: dict[str, Story] = {"confluent": confluent, "kcat": kcat}

@@ -1,11 +1,13 @@
-"""One story, told to a cluster by every client of Kafka: produce in all ways, read back, ask for offsets."""
+"""One story, told to a cluster by clients on librdkafka: produce in all ways, read back, ask for offsets.
+
+Others tell it in the scenarios (`tests/interop/scenarios`), whose results are compared with Kafka's.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -13,33 +15,6 @@ PATIENCE_S = 60.0
 VALUES = [f"value-{number}".encode() * 9 for number in range(20)]
 
 Story = Callable[[str, str], None]  # bootstrap, topic
-
-
-def aiokafka(bootstrap: str, topic: str) -> None:
-    """An old client: nothing flexible, FindCoordinator never."""
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-
-    async def story() -> None:
-        expected: list[bytes] = []
-        ways: list[dict[str, Any]] = [{"acks": acks} for acks in (0, 1, "all")]
-        ways += [{"enable_idempotence": True}, *({"compression_type": codec} for codec in CODECS)]
-        for settings in ways:
-            async with AIOKafkaProducer(bootstrap_servers=bootstrap, **settings) as producer:
-                sent = [await producer.send(topic, value, partition=0) for value in VALUES]
-                for each in sent:
-                    await each
-            expected += VALUES
-        partition = TopicPartition(topic, 0)
-        async with AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False) as consumer:
-            consumer.assign([partition])
-            await consumer.seek_to_beginning(partition)
-            found = [(await consumer.getone()).value for _ in expected]
-            assert found == expected
-            assert await consumer.beginning_offsets([partition]) == {partition: 0}
-            assert await consumer.end_offsets([partition]) == {partition: len(expected)}
-            assert (await consumer.offsets_for_times({partition: 1}))[partition].offset == 0
-
-    asyncio.run(asyncio.wait_for(story(), PATIENCE_S * 2))
 
 
 def confluent(bootstrap: str, topic: str) -> None:
@@ -73,33 +48,6 @@ def confluent(bootstrap: str, topic: str) -> None:
     assert found == expected
 
 
-def kafka_python(bootstrap: str, topic: str) -> None:
-    """Idempotent by default since version 3."""
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
-    expected: list[bytes] = []
-    ways: list[dict[str, Any]] = [{"acks": acks, "enable_idempotence": False} for acks in (0, 1, "all")]
-    ways += [{}, *({"compression_type": codec} for codec in CODECS if codec != "snappy")]  # which wants python-snappy
-    for settings in ways:
-        producer = KafkaProducer(bootstrap_servers=bootstrap, **settings)
-        sent = [producer.send(topic, value, partition=0) for value in VALUES]
-        for each in sent:
-            each.get(PATIENCE_S)
-        producer.close()
-        expected += VALUES
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=PATIENCE_S * 1000
-    )
-    partition = TopicPartition(topic, 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
-    found = [next(consumer).value for _ in expected]
-    assert found == expected
-    assert consumer.end_offsets([partition]) == {partition: len(expected)}
-    assert consumer.offsets_for_times({partition: 1})[partition].offset == 0
-    consumer.close()
-
-
 def kcat(bootstrap: str, topic: str) -> None:
     """librdkafka 2.0 of Debian."""
     expected = ""
@@ -129,13 +77,9 @@ def run_kcat(bootstrap: str, *arguments: str, said: str = "") -> str:
     return done.stdout
 
 
-STORIES: dict[str, Story] = {"aiokafka": aiokafka, "confluent": confluent, "kafka-python": kafka_python, "kcat": kcat}
+STORIES: dict[str, Story] = {"confluent": confluent, "kcat": kcat}
 
 
 def missing(name: str) -> str:
     """What this client needs and this machine does not have; empty when it is there."""
     return "kcat is not installed" if name == "kcat" and shutil.which("kcat") is None else ""
-
-
-def names() -> Sequence[str]:
-    return list(STORIES)

@@ -17,7 +17,7 @@ from tests.interop import kafka_story
 PATIENCE_S = 60
 
 
-@pytest.mark.parametrize("client", kafka_story.names())
+@pytest.mark.parametrize("client", list(kafka_story.STORIES))
 def test_a_client_produces_in_all_ways_and_reads_it_back(client: str, kafka_bootstrap: str, odradek_topic: str) -> None:
     """acks 0, 1 and all, idempotent, four codecs; then assign, seek, offsets by time and at both ends."""
     if reason := kafka_story.missing(client):
