@@ -92,20 +92,22 @@ def test_restarts_in_turn_keep_high_watermark_and_records(kept: Cluster) -> None
 
 @pytest.mark.slow
 def test_epochs_are_the_same_in_every_cache_after_bounces(kept: Cluster) -> None:
-    """Each leader that wrote has its entry, on every replica, and the batches carry it (SY-02)."""
+    """Each leader that wrote has its entry, on every replica, and the batches carry it (SY-02); five changes in a row
+    lose nothing: the log end offset is the number of records each time (SY-05)."""
     kept.create_topic("orders")
     write(kept, "first")
-    for number in range(3):
+    for number in range(5):
         leader = kept.leader_of("orders")
         kept.kill(leader)
         write(kept, f"after {number}")
         kept.start(leader)
         kept.wait_until_in_sync("orders")
+        assert {each.log_end_offset for each in described(kept).values()} == {number + 2}
     caches = {
         broker: [(each.epoch, each.start_offset) for each in found.epochs] for broker, found in described(kept).items()
     }
     assert len({tuple(cache) for cache in caches.values()}) == 1, caches
-    assert [offset for _, offset in caches[1]] == [0, 1, 2, 3]
+    assert [offset for _, offset in caches[1]] == [0, 1, 2, 3, 4, 5]
     with Consumer(kept.bootstrap, "orders", auto_offset_reset="earliest") as consumer:
         read = [(record.leader_epoch, record.offset) for record in consumer.records(until="end")]
     assert read == caches[1]
