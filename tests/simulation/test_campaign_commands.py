@@ -84,7 +84,7 @@ def test_seeds_from_the_larger_to_the_smaller_are_refused(capsys: Capture, comma
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--truncation", "foo"), "there are fetch, epoch-request, epoch-single-round, high-watermark"),
+        (("--truncation", "foo"), "fetch, epoch-request, epoch-single-round or high-watermark"),
         (("--fsync", "foo"), "never or before-ack"),
         (("--acks", "2"), "all, 1 or 0"),
     ],

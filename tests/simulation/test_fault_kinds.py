@@ -14,7 +14,8 @@ from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.damage import Damage
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
 from odradek_chaos.worlds.simulated.plan.buggify import POINTS
-from odradek_chaos.worlds.simulated.plan.options import Expectations, Options
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.plan import Expectations
 from odradek_chaos.worlds.simulated.run.expansion import expectations_of
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World

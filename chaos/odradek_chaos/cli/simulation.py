@@ -10,20 +10,19 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from odradek.cli.terminal.options import Json, Output, Quiet, seconds
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.options import CHOICES, Options, option_of
 
 FOUND = 3  # exit code of a run with findings
 MOST_JOBS = 256
 SEEDS_HINT = "1..100, or a single seed: 7"
-FAULTS_S = 8.0
+FAULTS_S = Options().faults_ms / 1000
 
 Seeds = Annotated[
     str,
@@ -35,72 +34,44 @@ ShrinkTo = Annotated[
 ]
 
 
-def _option(kind: Any, default: object, *names: str, metavar: str | None = None, text: str, **more: Any) -> Any:
-    return Annotated[kind, typer.Option(*names, metavar=metavar, help=text, **more)], default
+def _option(name: str, text: str, metavar: str | None = None, *, taken_back: bool = False, **bounds: Any) -> Any:
+    """A field of `Options`. One that can be `taken_back` has a word beside a script that has set it."""
+    option, usual = option_of(name), getattr(Options(), name)
+    if isinstance(usual, tuple):
+        return name, (Annotated[str | None, typer.Option(option, metavar="NAME,...", help=text)], None)
+    if taken_back:
+        option += f"/--no-{option.removeprefix('--')}"
+    metavar = metavar or "|".join(CHOICES.get(name, ())) or None
+    return name, (Annotated[type(usual), typer.Option(option, metavar=metavar, help=text, **bounds)], usual)
 
 
-def _word(name: str, default: str, choices: str, text: str) -> Any:
-    return _option(str, default, name, metavar=choices, text=text)
-
-
-OPTIONS: dict[str, tuple[Any, object]] = {  # fields of Options, each with its option and what it is left out
-    "faults_ms": (
-        Annotated[float, seconds("--faults", "How long there are faults, in virtual seconds.", least=0.1)],
-        FAULTS_S,
-    ),
-    "nemeses": _option(
-        str | None,
-        None,
-        "--nemeses",
-        metavar="NAME,...",
-        text="Which nemeses strike. Default: each seed takes three, and kills.",
-    ),
-    "truncation_mode": _word("--truncation", "fetch", "MODE", "odradek.truncation.mode of the brokers."),
-    "fsync": _word("--fsync", "never", "WHEN", "odradek.fsync of the brokers."),
-    "min_insync_replicas": _option(int, 2, "--min-isr", text="min.insync.replicas of the brokers.", min=1, max=3),
-    "acks": _word("--acks", "all", "all|1|0", "What the writers wait for."),
-    "chance": _word("--chance", "drawn", "drawn|all|none", "Which chance points of the product fire."),
-    "core": _word(
-        "--core", "drawn", "drawn|always|never", "Whether one machine stays broken and the others must be well."
-    ),
-    "metadata_snapshots": _word(
-        "--metadata-snapshots", "drawn", "drawn|small|never", "Whether nodes are sent snapshots of the metadata."
-    ),
-    "elr": _word("--elr", "drawn", "drawn|on|off", "Eligible leader replicas (KIP-966)."),
-    "shape": _word(
-        "--shape",
-        "drawn",
-        "drawn|combined|observers|controllers",
-        "Three nodes with both roles, two more brokers that do not vote, or controllers apart.",
-    ),
-    "compaction": _option(
-        bool, False, "--compaction/--no-compaction", text="A compacted topic beside, whose cleaners are busy."
-    ),
-    "partitions": _option(int, 3, "--partitions", text="Of the topic that is written to.", min=1, max=100),
-    "writers": _option(int, 2, "--writers", text="How many clients write.", min=1, max=100),
-    "members": _option(
-        int,
-        0,
-        "--members",
-        text="Of a classic consumer group on Kafka's listener, and as many of one of KIP-848.",
-        min=0,
-        max=100,
-    ),
-    "strict": _option(bool, False, "--strict", text="Report what is not owed under the faults, too."),
-    "checks": _option(
-        str | None,
-        None,
-        "--checks",
-        metavar="NAME,...",
-        text="Only these checks count, and end a run: names, or the specification's, as W-1. Default: all.",
-    ),
-    "fast_restart_keeps_isr": _option(
-        bool,
-        False,
-        "--fast-restart-keeps-isr/--no-fast-restart-keeps-isr",
-        text="odradek.legacy.fast.restart.keeps.isr of the brokers.",
-    ),
-}
+FAULTS = seconds("--faults", "How long there are faults, in virtual seconds.", least=0.1)
+OPTIONS: dict[str, tuple[Any, object]] = dict(  # fields of `Options`, each with its option and what it is left out
+    [
+        ("faults_ms", (Annotated[float, FAULTS], FAULTS_S)),
+        _option("nemeses", "Which nemeses strike. Default: each seed takes three, and kills."),
+        _option("truncation_mode", "odradek.truncation.mode of the brokers.", "MODE"),
+        _option("fsync", "odradek.fsync of the brokers.", "WHEN"),
+        _option("min_insync_replicas", "min.insync.replicas of the brokers.", min=1, max=3),
+        _option("acks", "What the writers wait for."),
+        _option("chance", "Which chance points of the product fire."),
+        _option("core", "Whether one machine stays broken and the others must be well."),
+        _option("metadata_snapshots", "Whether nodes are sent snapshots of the metadata."),
+        _option("elr", "Eligible leader replicas (KIP-966)."),
+        _option("shape", "Three nodes with both roles, two more brokers that do not vote, or controllers apart."),
+        _option("compaction", "A compacted topic beside, whose cleaners are busy.", taken_back=True),
+        _option("partitions", "Of the topic that is written to.", min=1, max=100),
+        _option("writers", "How many clients write.", min=1, max=100),
+        _option(
+            "members", "Of a classic consumer group on Kafka's listener, and as many of one of KIP-848.", min=0, max=100
+        ),
+        _option("strict", "Report what is not owed under the faults, too."),
+        _option(
+            "checks", "Only these checks count, and end a run: names, or the specification's, as W-1. Default: all."
+        ),
+        _option("fast_restart_keeps_isr", "odradek.legacy.fast.restart.keeps.isr of the brokers.", taken_back=True),
+    ]
+)
 SCREEN: dict[str, tuple[Any, object]] = {
     "output": (Output, OutputFormat.TABLE),
     "as_json": (Json, False),
@@ -110,7 +81,7 @@ SCREEN: dict[str, tuple[Any, object]] = {
 
 def simulates(command: Callable[..., None], *, faults_s: float = FAULTS_S) -> Callable[..., None]:
     """What typer makes a command of. `faults_s` is how long there are faults by default."""
-    hints = get_type_hints(command, include_extras=True, localns={"Options": object})
+    hints = get_type_hints(command, include_extras=True, localns={"Options": Options})
     parameters: list[inspect.Parameter] = []
 
     def add(name: str, kind: Any, default: object) -> None:
@@ -137,7 +108,6 @@ def simulates(command: Callable[..., None], *, faults_s: float = FAULTS_S) -> Ca
 def options_of(given: dict[str, Any]) -> Options:
     """From what a command line says of them, by field. Raises `CommandFailed` for what there is not."""
     from odradek_chaos.worlds.simulated.checks.names import checks_for
-    from odradek_chaos.worlds.simulated.plan.options import Options
     from odradek_chaos.worlds.simulated.run.expansion import check
 
     nemeses, checks = given["nemeses"], given["checks"]

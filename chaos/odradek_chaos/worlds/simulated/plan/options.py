@@ -1,15 +1,12 @@
-"""What is decided before a run: the options that are given, and the plan that a seed makes of them (`expansion`)."""
+"""The options of a run. Nothing of the product is imported: command lines are made of them."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, fields
-
-from odradek_broker.config.settings import FIELDS, BrokerSettings
-from odradek_broker.core.partition.messages import TruncationMode
+from dataclasses import dataclass, fields
 
 OTHER_NAMES = {"truncation_mode": "--truncation", "min_insync_replicas": "--min-isr"}  # in `odradek chaos`
 CHOICES = {  # of options that are words
+    "truncation_mode": ("fetch", "epoch-request", "epoch-single-round", "high-watermark"),
     "fsync": ("never", "before-ack"),
     "acks": ("all", "1", "0"),
     "chance": ("drawn", "all", "none"),
@@ -18,14 +15,6 @@ CHOICES = {  # of options that are words
     "shape": ("drawn", "combined", "observers", "controllers"),
     "elr": ("drawn", "on", "off"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Expectations:
-    """What a run is held to. The rest of the checks holds always."""
-
-    keeps_records: bool = True  # nothing below a high watermark goes, nothing acknowledged by acks=all
-    recovers: bool = True  # all is well again in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +41,6 @@ class Options:
     compaction: bool = False  # in any case a compacted topic beside, whose cleaners are busy; else where it is drawn
 
     def __post_init__(self) -> None:
-        modes = tuple(mode.value for mode in TruncationMode)
-        if self.truncation_mode not in modes:
-            raise ValueError(f"no truncation mode is called {self.truncation_mode!r}; there are {', '.join(modes)}")
         for name, choices in CHOICES.items():
             if (given := getattr(self, name)) not in choices:
                 there = f"{', '.join(choices[:-1])} or {choices[-1]}"
@@ -74,58 +60,12 @@ class Options:
         return [_words_of(i.name, given[i.name]) for i in fields(self)[1:] if given[i.name] != i.default]
 
 
+def option_of(name: str) -> str:
+    """What a field is called on a command line."""
+    return OTHER_NAMES.get(name, "--" + name.replace("_", "-"))
+
+
 def _words_of(name: str, value: object) -> str:
-    """An option on a command line."""
-    option = OTHER_NAMES.get(name, "--" + name.replace("_", "-"))
     if isinstance(value, bool):
-        return option
-    return f"{option} {','.join(value) if isinstance(value, tuple) else value}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that one run does by choice. Paces are mean milliseconds between two injections."""
-
-    options: Options
-    expectations: Expectations
-    settings: BrokerSettings
-    paces_ms: dict[str, float]
-    link_ms: tuple[float, float]
-    write_pause_ms: float
-    in_flight: int
-    wave_ms: float  # the load comes in waves of this length: idle replicas have faults of their own
-    wave_share: float  # of a wave in which there is writing
-    core: bool  # liveness L3: one machine stays broken for ever while the others must be well
-    batch_bytes: int  # batch.size of the writers
-    shape: str = "combined"  # of the cluster, one of `SHAPES`
-    compaction: bool = False  # a compacted topic beside, whose cleaners are busy
-
-    def pause_ms(self, now_us: int) -> float:
-        """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
-        passed_ms = now_us / 1000 % self.wave_ms
-        if passed_ms + self.write_pause_ms < self.wave_ms * self.wave_share:
-            return self.write_pause_ms
-        return math.ceil((self.wave_ms - passed_ms) * 1000) / 1000  # a microsecond too few would end in the same lull
-
-    def describe(self) -> dict[str, object]:
-        """All of it in one flat mapping; of the broker's settings those that are not the default."""
-        usual = BrokerSettings()
-        changed = {
-            item.name: getattr(self.settings, item.name)
-            for item in FIELDS
-            if getattr(self.settings, item.name) != getattr(usual, item.name)
-        }
-        return {
-            **asdict(self.options),
-            "core": self.core,
-            "shape": self.shape,
-            "compaction": self.compaction,
-            "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
-            "link_ms": tuple(round(each, 3) for each in self.link_ms),
-            "write_pause_ms": round(self.write_pause_ms, 1),
-            "in_flight": self.in_flight,
-            "batch_bytes": self.batch_bytes,
-            "wave_ms": round(self.wave_ms),
-            "wave_share": round(self.wave_share, 2),
-            "settings": changed,
-        }
+        return option_of(name)
+    return f"{option_of(name)} {','.join(value) if isinstance(value, tuple) else value}"

@@ -15,7 +15,8 @@ from odradek_proto.values import replace
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.faults.catalogue import BESIDE, CLASSES, SAFE_NEMESES, TABLE, kind_of
 from odradek_chaos.worlds.simulated.faults.nemesis import Owed
-from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, Plan
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.plan import Expectations, Plan
 from odradek_chaos.worlds.simulated.run.members import settings_for_members
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
-from odradek_chaos.worlds.simulated.plan.options import Plan
+from odradek_chaos.worlds.simulated.plan.plan import Plan
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
 from odradek_chaos.worlds.simulated.world.board import Board
 from odradek_chaos.worlds.simulated.world.findings import Finding

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from odradek_chaos.worlds.simulated.checks.names import LOSSES
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
-from odradek_chaos.worlds.simulated.plan.options import Plan
+from odradek_chaos.worlds.simulated.plan.plan import Plan
 from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
 
 MOST_KEPT = 20

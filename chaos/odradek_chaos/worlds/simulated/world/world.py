@@ -13,7 +13,7 @@ from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_chaos.worlds.simulated.plan.buggify import Buggify
-from odradek_chaos.worlds.simulated.plan.options import Plan
+from odradek_chaos.worlds.simulated.plan.plan import Plan
 from odradek_chaos.worlds.simulated.world.administered import AdministeredTopics, partitions_in
 from odradek_chaos.worlds.simulated.world.board import Board
 from odradek_chaos.worlds.simulated.world.copies import Copies
