@@ -26,7 +26,7 @@ from odradek_proto.transport.background import background_loop
 from tests.broker.metrics_pages import LISTENER, LISTENER_ALONE, eventually, get, parse, scrape
 
 QUICK_HEARTBEATS = {"broker.heartbeat.interval.ms": 100}
-PATIENT = ["--timeout", "30"]  # of a question whose answer comes, however slow this machine is
+PATIENT = ["--timeout", "90"]  # of a question whose answer comes, however slow this machine is
 CLIENT_SERVICES = ("", "odradek.v1.Broker", "odradek.v1.Admin")
 NODE_ALONE = ["-X", "node.id=1", "-X", "odradek.metrics.listener=HTTP://127.0.0.1:0", "-X"]
 NODE_ALONE += [
@@ -52,7 +52,7 @@ def grpc_health(cluster: Cluster, service: str) -> int:
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
-        return int(check(health_pb2.HealthCheckRequest(service=service), timeout=10).status)
+        return int(check(health_pb2.HealthCheckRequest(service=service), timeout=90).status)
 
 
 @pytest.fixture
