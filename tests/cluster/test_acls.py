@@ -32,7 +32,7 @@ from odradek_proto.topics import TopicPartition
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export nothing
-START_S = 60
+START_S = 180
 USERS = ("admin", "alice", "bob")
 SETTINGS = {
     "listener.security.protocol.map": "GRPC:GRPC_SASL_PLAINTEXT,KAFKA:SASL_PLAINTEXT,REPLICATION:GRPC,CONTROLLER:GRPC",

@@ -43,7 +43,7 @@ kafka_admin: Any = import_module("confluent_kafka.admin")  # its types export no
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-START_S = 60
+START_S = 180
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = "GRPC:GRPC_SASL_SSL,KAFKA:SASL_SSL,REPLICATION:GRPC_SSL,CONTROLLER:GRPC_SSL"
 PASSWORD = "it's a, secret = ü"  # what SCRAM, files and command lines have to get right

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-TIMEOUT_S = 90
+TIMEOUT_S = 300
 
 
 def test_a_secure_cluster_is_used_as_any_other(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-START_S = 60
+START_S = 180
 PATIENCE_MS = 90_000  # of a machine on which a broker gets no turn for a while
 VALUES = [b"book %d" % number for number in range(20)]
 # The metadata log stays as it is while nobody is missed; an open cluster heals when its voters miss their leader.

@@ -24,7 +24,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-START_S = 60
+START_S = 180
 TIMEOUT_MS = 90_000  # of a machine on which a broker gets no turn for a while
 VALUES = [f"book {number}".encode() for number in range(20)]
 

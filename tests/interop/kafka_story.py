@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 VALUES = [f"value-{number}".encode() * 9 for number in range(20)]
 
 Story = Callable[[str, str], None]  # bootstrap, topic

@@ -14,7 +14,7 @@ from odradek_broker.testing import Cluster
 
 from tests.interop import kafka_story
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 @pytest.mark.parametrize("client", list(kafka_story.STORIES))
@@ -48,7 +48,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_of_aiokafka(
             assert [int((await consumer.getone()).value) for _ in range(100)] == list(range(100))
             assert await consumer.end_offsets([partition]) == {partition: 100}
 
-    asyncio.run(asyncio.wait_for(story(), 120))
+    asyncio.run(asyncio.wait_for(story(), 2 * PATIENCE_S))
 
 
 def test_a_killed_leader_loses_no_acknowledged_record_of_librdkafka(
