@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from odradek_audit.engine.local import Closely, check_closely
+from odradek_audit.engine.local import BatchCheckInputs, check_closely
 from odradek_audit.engine.parts import part_tasks
 from odradek_audit.engine.proof import prove_part
 from odradek_audit.inputs.disk import LocalDisk
@@ -58,7 +58,7 @@ def first_pass(layout: Layout) -> None:
 
 def second_pass(layout: Layout) -> None:
     for partition in layout.partitions:
-        assert not check_closely(LocalDisk(), Closely(partition, None, False, False)).findings
+        assert not check_closely(LocalDisk(), BatchCheckInputs(partition, None, False, False)).findings
 
 
 def passes(quick: bool) -> list[Figure]:

@@ -17,7 +17,7 @@ from functools import partial
 
 from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.runtime.offloading import finish
-from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.cleaning.round import CleanedSegment, CleaningRound
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import Codec, encode_batch, read_header
@@ -52,7 +52,7 @@ async def clean(files: OsFiles, log: Log) -> None:
     work = CleaningRound(files, log, first_dirty_offset=0, end_offset=end, wall_ms=0, map_bytes=1 << 30)
     steps = work.steps()
     while (step := await finish(files, partial(next, steps, steps))) is not steps:
-        if isinstance(step, Written):
+        if isinstance(step, CleanedSegment):
             replacement = log.replace(step.old, step.new)
             for act in (replacement.begin, replacement.exchange, replacement.finish):
                 act()

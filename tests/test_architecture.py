@@ -258,6 +258,21 @@ def test_no_function_takes_more_than_eight_parameters() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    """Two things never share a word. A message may be named as what it carries, the answer as what the client makes of
+    it, and the blocking client as the one it wraps."""
+    places: dict[str, list[str]] = {}
+    for package, folder in PACKAGES.items():
+        for path in sources(folder):
+            name = module_name(path, package)
+            if name.startswith(("odradek_proto.v1", "odradek_broker.requests", "odradek.sync")):
+                continue
+            for node in next(iter(nodes(path))).body:  # type: ignore[attr-defined]
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 # --- rooms -------------------------------------------------------------------------------------------------------
 
 

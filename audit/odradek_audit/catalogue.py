@@ -8,11 +8,11 @@ misleads.
 from __future__ import annotations
 
 from odradek_audit import wording
-from odradek_audit.findings import Check, Finding, Kind, Severity
+from odradek_audit.findings import Check, CheckKind, Finding, Severity
 
 ACKNOWLEDGED_LOST = Check(
     "acknowledged-lost",
-    Kind.LOST,
+    CheckKind.LOST,
     Severity.CRITICAL,
     "an acknowledged acks=all record is not in the log",
     ("S-2", "S-3", "D1", "D4", "I-12"),
@@ -22,7 +22,7 @@ ACKNOWLEDGED_LOST = Check(
 )
 DELIVERED_LOST = Check(
     "delivered-lost",
-    Kind.LOST,
+    CheckKind.LOST,
     Severity.CRITICAL,
     "a record that a consumer was given is not in the log",
     ("S-4",),
@@ -32,7 +32,7 @@ DELIVERED_LOST = Check(
 )
 METADATA_ELECTION = Check(
     "metadata-election",
-    Kind.METADATA,
+    CheckKind.METADATA,
     Severity.CRITICAL,
     "a leader was elected from outside of the ISR, and nothing says that the election was unclean",
     ("C3",),
@@ -40,7 +40,7 @@ METADATA_ELECTION = Check(
 )
 METADATA_LEADER_EPOCH = Check(
     "metadata-leader-epoch",
-    Kind.METADATA,
+    CheckKind.METADATA,
     Severity.CRITICAL,
     "a leader was elected in a leader epoch that another one had, or wrote in one that nobody was given",
     ("C1", "C2"),
@@ -48,7 +48,7 @@ METADATA_LEADER_EPOCH = Check(
 )
 METADATA_ISR = Check(
     "metadata-isr",
-    Kind.METADATA,
+    CheckKind.METADATA,
     Severity.CRITICAL,
     "an ISR holds who may not be in it",
     ("C4",),
@@ -57,7 +57,7 @@ METADATA_ISR = Check(
 )
 METADATA_SNAPSHOT = Check(
     "metadata-snapshot",
-    Kind.METADATA,
+    CheckKind.METADATA,
     Severity.CRITICAL,
     "a snapshot of the metadata says something else than the metadata log",
     ("C4",),
@@ -65,7 +65,7 @@ METADATA_SNAPSHOT = Check(
 )
 LOG_MATCHING = Check(
     "log-matching",
-    Kind.AGREEMENT,
+    CheckKind.AGREEMENT,
     Severity.CRITICAL,
     "two replicas differ where they must agree",
     ("I-1", "I-3", "B1", "B5"),
@@ -74,7 +74,7 @@ LOG_MATCHING = Check(
 )
 COMPACTION_MISMATCH = Check(
     "compaction-mismatch",
-    Kind.AGREEMENT,
+    CheckKind.AGREEMENT,
     Severity.CRITICAL,
     "replicas of a compacted log hold other records, or other newest values of a key",
     ("B1", "K-89"),
@@ -82,7 +82,7 @@ COMPACTION_MISMATCH = Check(
 )
 EPOCH_FORK = Check(
     "epoch-fork",
-    Kind.AGREEMENT,
+    CheckKind.AGREEMENT,
     Severity.CRITICAL,
     "one (offset, epoch) holds different bytes on two replicas",
     ("I-2", "S-8", "B2"),
@@ -91,7 +91,7 @@ EPOCH_FORK = Check(
 )
 CRC_MISMATCH = Check(
     "crc-mismatch",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "a batch's bytes do not have the CRC-32C that its header names",
     ("I-9", "A1"),
@@ -100,7 +100,7 @@ CRC_MISMATCH = Check(
 )
 BATCH_UNREADABLE = Check(
     "batch-unreadable",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "bytes where a batch should begin are no batch",
     ("A1",),
@@ -109,7 +109,7 @@ BATCH_UNREADABLE = Check(
 )
 TORN_TAIL = Check(
     "torn-tail",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "an incomplete batch stands where no crash can have left it",
     ("A7",),
@@ -118,7 +118,7 @@ TORN_TAIL = Check(
 )
 OFFSET_GAP = Check(
     "offset-gap",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "offsets are missing between two batches",
     ("I-6", "A2"),
@@ -127,7 +127,7 @@ OFFSET_GAP = Check(
 )
 OFFSET_NOT_INCREASING = Check(
     "offset-not-increasing",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "a batch begins at or below the last offset before it",
     ("I-5", "A2"),
@@ -136,7 +136,7 @@ OFFSET_NOT_INCREASING = Check(
 )
 EPOCH_NOT_MONOTONIC = Check(
     "epoch-not-monotonic",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "a batch has a leader epoch that does not fit between those around it",
     ("I-4", "A3"),
@@ -145,7 +145,7 @@ EPOCH_NOT_MONOTONIC = Check(
 )
 DUPLICATED = Check(
     "duplicated",
-    Kind.TOLD,
+    CheckKind.TOLD,
     Severity.CRITICAL,
     "an idempotent producer's record is in the log more than once",
     ("I-12", "D5"),
@@ -155,7 +155,7 @@ DUPLICATED = Check(
 )
 PHANTOM = Check(
     "phantom",
-    Kind.TOLD,
+    CheckKind.TOLD,
     Severity.CRITICAL,
     "the log holds a record that nobody sent",
     ("D2",),
@@ -164,7 +164,7 @@ PHANTOM = Check(
 )
 FAILED_PRESENT = Check(
     "failed-present",
-    Kind.TOLD,
+    CheckKind.TOLD,
     Severity.CRITICAL,
     "a record whose send definitely failed is in the log",
     ("D3",),
@@ -173,7 +173,7 @@ FAILED_PRESENT = Check(
 )
 REORDERED = Check(
     "reordered",
-    Kind.TOLD,
+    CheckKind.TOLD,
     Severity.CRITICAL,
     "a producer's later record has a smaller offset",
     ("S-5", "D6"),
@@ -181,7 +181,7 @@ REORDERED = Check(
 )
 ABORTED_DELIVERED = Check(
     "aborted-delivered",
-    Kind.TOLD,
+    CheckKind.TOLD,
     Severity.CRITICAL,
     "a consumer that reads committed records was given one of an aborted transaction",
     ("D2",),
@@ -191,7 +191,7 @@ ABORTED_DELIVERED = Check(
 )
 RECORD_COUNT_MISMATCH = Check(
     "record-count-mismatch",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.CRITICAL,
     "a batch has not as many records as offsets",
     ("I-6", "A1"),
@@ -199,7 +199,7 @@ RECORD_COUNT_MISMATCH = Check(
 )
 HEADER_MISMATCH = Check(
     "header-mismatch",
-    Kind.STRUCTURE,
+    CheckKind.STRUCTURE,
     Severity.ERROR,
     "a batch's header, or a marker, says what no broker writes or its records contradict",
     ("A1",),
@@ -207,7 +207,7 @@ HEADER_MISMATCH = Check(
 )
 TRANSACTION_MISMATCH = Check(
     "transaction-mismatch",
-    Kind.LOG,
+    CheckKind.LOG,
     Severity.CRITICAL,
     "markers in the log and the transaction index disagree",
     ("C6",),
@@ -216,7 +216,7 @@ TRANSACTION_MISMATCH = Check(
 )
 PRODUCER_EPOCH_NOT_MONOTONIC = Check(
     "producer-epoch-not-monotonic",
-    Kind.LOG,
+    CheckKind.LOG,
     Severity.CRITICAL,
     "a producer's batch has an older producer epoch than one before it",
     ("I-11", "C5"),
@@ -224,7 +224,7 @@ PRODUCER_EPOCH_NOT_MONOTONIC = Check(
 )
 REPLICA_BEHIND = Check(
     "replica-behind",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "a replica lacks the end of what is replicated, although it had time to fetch it",
     ("B4",),
@@ -232,7 +232,7 @@ REPLICA_BEHIND = Check(
 )
 GROUP_OFFSET_BEYOND = Check(
     "group-offset-beyond-log",
-    Kind.GROUP,
+    CheckKind.GROUP,
     Severity.ERROR,
     "a consumer group has committed an offset behind the log's end",
     ("C7",),
@@ -240,7 +240,7 @@ GROUP_OFFSET_BEYOND = Check(
 )
 IDENTITY_MISMATCH = Check(
     "identity-mismatch",
-    Kind.IDENTITY,
+    CheckKind.IDENTITY,
     Severity.ERROR,
     "replicas belong to different clusters or topics, or are one",
     ("A8",),
@@ -248,7 +248,7 @@ IDENTITY_MISMATCH = Check(
 )
 CHECKPOINT_ORDER = Check(
     "checkpoint-order",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "log start offset, high watermark, recovery point, log end are out of order",
     ("I-8", "A6"),
@@ -257,7 +257,7 @@ CHECKPOINT_ORDER = Check(
 )
 EPOCH_CACHE_MISMATCH = Check(
     "epoch-cache-mismatch",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "the leader epoch file does not say what the batches say",
     ("I-7", "A5"),
@@ -266,7 +266,7 @@ EPOCH_CACHE_MISMATCH = Check(
 )
 FILE_CORRUPT = Check(
     "file-corrupt",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "a checkpoint or metadata file cannot be read",
     ("A5", "A6"),
@@ -275,7 +275,7 @@ FILE_CORRUPT = Check(
 )
 INDEX_UNSOUND = Check(
     "index-unsound",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "an index entry would lead a reader to the wrong place",
     ("I-10", "A4"),
@@ -284,7 +284,7 @@ INDEX_UNSOUND = Check(
 )
 PRODUCER_SNAPSHOT_MISMATCH = Check(
     "producer-snapshot-mismatch",
-    Kind.FILE,
+    CheckKind.FILE,
     Severity.ERROR,
     "a producer snapshot does not say what the batches say",
     ("I-11", "C5"),
@@ -293,7 +293,7 @@ PRODUCER_SNAPSHOT_MISMATCH = Check(
 )
 SEQUENCE_GAP = Check(
     "sequence-gap",
-    Kind.LOG,
+    CheckKind.LOG,
     Severity.ERROR,
     "an idempotent producer's sequence numbers jump or repeat",
     ("I-11", "C5"),

@@ -98,7 +98,7 @@ class BatchView:
 
 
 @dataclass(frozen=True)
-class Side:
+class ExcerptSide:
     """One replica at the place of the finding. `absent` says why there is no batch; `raw` are bytes of another file."""
 
     replica: str
@@ -110,7 +110,7 @@ class Side:
     raw: Bytes | None = None
 
 
-class Lacked(NamedTuple):
+class MissingRange(NamedTuple):
     """What the reference has where records are missing, up to an offset (exclusive)."""
 
     batches: int
@@ -132,20 +132,20 @@ class Excerpt:
     first_difference: int
     differing_bytes: int
     agreeing: tuple[str, ...]
-    sides: tuple[Side, ...]
+    sides: tuple[ExcerptSide, ...]
     differing_in_records: int = 0
-    lacked: Lacked | None = None
+    lacked: MissingRange | None = None
 
-    def counterpart(self, side: Side) -> Side | None:
+    def counterpart(self, side: ExcerptSide) -> ExcerptSide | None:
         """What a side is compared with: the reference; and the reference with the accused."""
         return self.side(ACCUSED if side.role == REFERENCE else REFERENCE)
 
-    def side(self, role: str) -> Side | None:
+    def side(self, role: str) -> ExcerptSide | None:
         """The first side with a role."""
         return next((side for side in self.sides if side.role == role), None)
 
 
-def batch_words(side: Side, where: str = "") -> str:
+def batch_words(side: ExcerptSide, where: str = "") -> str:
     """A batch as a noun: its records, where it is, its offsets; empty without one."""
     if side.batch is None:
         return ""

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from odradek_audit.excerpt import BatchView, Excerpt, Side
+from odradek_audit.excerpt import BatchView, Excerpt, ExcerptSide
 from odradek_audit.words import plain
 
 FINDINGS_PER_CHECK = 50
@@ -39,7 +39,7 @@ class Severity(StrEnum):
     ERROR = "error"  # a file says what is not so; the records themselves may be fine
 
 
-class Kind(StrEnum):
+class CheckKind(StrEnum):
     """What a check looks at; what is done about a finding hangs on it."""
 
     STRUCTURE = "structure"  # the batches of one replica's own log
@@ -63,7 +63,7 @@ class Check:
     """
 
     name: str
-    kind: Kind
+    kind: CheckKind
     severity: Severity
     title: str
     rules: tuple[str, ...]
@@ -75,7 +75,7 @@ class Check:
     @property
     def in_the_log(self) -> bool:
         """Whether a finding says that the replica's own copy is damaged."""
-        return self.kind in (Kind.STRUCTURE, Kind.LOG)
+        return self.kind in (CheckKind.STRUCTURE, CheckKind.LOG)
 
     def explained(self, finding: Finding) -> Finding:
         """The finding with its suspected cause."""
@@ -138,7 +138,7 @@ class Finding:
         """One past its last offset, also where it names one offset alone."""
         return max(self.end_offset, self.offset + 1)
 
-    def side(self, role: str) -> Side | None:
+    def side(self, role: str) -> ExcerptSide | None:
         """The first replica with a role in its excerpt."""
         return self.excerpt.side(role) if self.excerpt is not None else None
 

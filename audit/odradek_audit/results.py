@@ -107,7 +107,7 @@ class PartitionSummary:
         return sorted((replica.log_end for replica in self.replicas), reverse=True)
 
 
-class CommittedOffset(NamedTuple):
+class GroupOffset(NamedTuple):
     """The next offset that a consumer group reads of a partition."""
 
     group: str
@@ -116,7 +116,7 @@ class CommittedOffset(NamedTuple):
     offset: int
 
 
-class Elected(NamedTuple):
+class LeaderEpochs(NamedTuple):
     """What the metadata log says of a partition's leader epochs: the newest one, and who led in those that it names
     (-1: nobody)."""
 
@@ -130,7 +130,7 @@ class Replayed:
     """What the metadata log says of leader epochs, by topic id in place of a name, and of brokers that ever registered,
     none where the log does not begin with the cluster."""
 
-    elected: Mapping[TopicPartition, Elected] = field(default_factory=dict)
+    elected: Mapping[TopicPartition, LeaderEpochs] = field(default_factory=dict)
     brokers: frozenset[int] = frozenset()
     topics: Mapping[str, str] = field(default_factory=dict)
     """The id of each topic that there is at the end."""
@@ -147,7 +147,7 @@ class PartitionResult:
     findings: list[Finding]
     notes: list[Note]
     summary: PartitionSummary
-    committed: tuple[CommittedOffset, ...] = ()
+    committed: tuple[GroupOffset, ...] = ()
     """What a partition of `__consumer_offsets` says of consumer groups."""
     replayed: Replayed = field(default_factory=Replayed)
     """What the metadata log says, where it was replayed to its end."""

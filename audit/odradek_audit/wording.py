@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, Side, batch_words, wrong_offsets
+from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt, ExcerptSide, batch_words, wrong_offsets
 from odradek_audit.findings import ON_ALL, Finding
 from odradek_audit.words import capital, count, noun, offsets, plural, replicas_have
 
@@ -216,7 +216,7 @@ def headline_of_difference(finding: Finding, where: str) -> str:
     return f"Replica {finding.replica} holds another record than {others} at offset {finding.offset}{where}{more}."
 
 
-def _silent(finding: Finding) -> Side | None:
+def _silent(finding: Finding) -> ExcerptSide | None:
     """The accused replica, if it has a batch at the place and no record of it can be shown."""
     side = finding.side(ACCUSED)
     trouble = side is not None and side.batch is not None and side.batch.trouble and not side.batch.records

@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         loaded = config.load(options.config, environment=os.environ, overrides=options.overrides)
         return run(loaded, while_stdin_is_open=options.while_stdin_is_open)
-    except config.ConfigError as error:
+    except config.SettingError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return USAGE_ERROR
 

@@ -56,7 +56,7 @@ class CorruptFile(ValueError):
     """A file that does not hold what its name says."""
 
 
-class EpochStart(NamedTuple):
+class LeaderEpochEntry(NamedTuple):
     """One line of the leader epoch file: an epoch and the offset of its first record."""
 
     epoch: int
@@ -101,7 +101,7 @@ def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
-def decode_leader_epochs(data: bytes) -> list[EpochStart]:
+def decode_leader_epochs(data: bytes) -> list[LeaderEpochEntry]:
     """Undo `encode_leader_epochs`, in the file's order: whether it rises is for the reader to judge.
 
     Raises `CorruptFile`.
@@ -111,7 +111,7 @@ def decode_leader_epochs(data: bytes) -> list[EpochStart]:
         words = line.split()
         if len(words) != 2:
             raise CorruptFile(f"not 'epoch start-offset': {line!r}")
-        entries.append(EpochStart(_number(words[0], -0x80000000, 0x7FFFFFFF), _number(words[1])))
+        entries.append(LeaderEpochEntry(_number(words[0], -0x80000000, 0x7FFFFFFF), _number(words[1])))
     return entries
 
 

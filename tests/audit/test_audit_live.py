@@ -19,10 +19,10 @@ from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding, FindingSink, Severity
 from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.metrics import metrics_of
-from odradek_audit.live.partition import Compared, Stream, compare, judge_epochs, judge_memory
-from odradek_audit.live.run import Request, audit_cluster
-from odradek_audit.live.security import BadSettings, Security, security_from
-from odradek_audit.live.wire import Answer, Connection, WireError
+from odradek_audit.live.partition import PartitionComparison, ReplicaStream, compare, judge_epochs, judge_memory
+from odradek_audit.live.run import LiveRequest, audit_cluster
+from odradek_audit.live.security import BadSettings, LiveSecurity, security_from
+from odradek_audit.live.wire import AnswerReader, Connection, WireError
 from odradek_audit.report import Report
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
@@ -65,7 +65,7 @@ def live(bootstrap: str, topic: str, *options: str) -> tuple[int, dict[str, Any]
 def replicated(bootstrap: str, topic: str, records: int) -> None:
     """Return once both followers know that so many records are committed: they hear of it with their next fetch."""
     addresses = (each.rpartition(":") for each in bootstrap.split(","))
-    asked = Request([(host, int(port)) for host, _, port in addresses], [topic])
+    asked = LiveRequest([(host, int(port)) for host, _, port in addresses], [topic])
     until(lambda: audit_cluster(asked, lambda _: None)[0].compared_records, lambda seen: seen == 2 * records)
 
 
@@ -263,9 +263,9 @@ def copy(log: SampleLog, **changes: Any) -> Copy:
     return Copy(list(log.batches), **{"high_watermark": log.next_offset, **changes})
 
 
-def compared(leader: Copy, *others: Copy, compacted: bool = False) -> tuple[Compared, FindingSink]:
+def compared(leader: Copy, *others: Copy, compacted: bool = False) -> tuple[PartitionComparison, FindingSink]:
     sink = FindingSink("t", 0)
-    streams = [Stream(str(number), each) for number, each in enumerate((leader, *others), start=1)]
+    streams = [ReplicaStream(str(number), each) for number, each in enumerate((leader, *others), start=1)]
     result = (compare_compacted if compacted else compare)(streams[0], streams[1:], leader.start, sink)
     judge_epochs(streams[0], result, sink)
     return result, sink
@@ -323,7 +323,7 @@ def test_what_was_there_before_is_missed(log: SampleLog) -> None:
     long = SampleLog().fill(1100, epoch=2)
     before, _ = compared(copy(long), copy(long))
     assert sorted(before.blocks) == [0, 1, 2, 3]
-    leader = Stream("1", copy(long, ends={2: (0, 2, 4000)}))
+    leader = ReplicaStream("1", copy(long, ends={2: (0, 2, 4000)}))
     sink = FindingSink("t", 0)
     judge_memory(leader, 2, 4000, before.blocks, before, sink)
     assert told(sink) == []
@@ -353,13 +353,13 @@ def test_any_bytes_are_an_answer_or_an_error() -> None:
     """A stranger's lengths are never believed."""
     chance = random.Random(3)
     for _ in range(500):
-        answer = Answer(chance.randbytes(chance.randrange(40)))
+        answer = AnswerReader(chance.randbytes(chance.randrange(40)))
         try:
             answer.array(lambda answer=answer: (answer.string(), answer.blob(), answer.number(8)))  # type: ignore[misc]
         except WireError:
             continue
     with pytest.raises(WireError, match="claims 2147483647 entries"):
-        Answer(b"\x7f\xff\xff\xff" + bytes(8)).array(lambda: None)
+        AnswerReader(b"\x7f\xff\xff\xff" + bytes(8)).array(lambda: None)
 
 
 # --- Two logs of a compacted topic ------------------------------------------------------------------------------------
@@ -465,9 +465,9 @@ def test_settings_are_kafkas(tmp_path: Path) -> None:
         f"sasl.jaas.config={JAAS}",
         "client.id=somebody else's",
     )
-    expected = Security("SASL_SSL", str(tmp_path / "ca.pem"), "", False, "SCRAM-SHA-256", 'al"ice', "a;b = \\c")
+    expected = LiveSecurity("SASL_SSL", str(tmp_path / "ca.pem"), "", False, "SCRAM-SHA-256", 'al"ice', "a;b = \\c")
     assert security_from(path) == expected
-    assert security_from(written(tmp_path, "retries=1")) == Security(mechanism="SCRAM-SHA-512")
+    assert security_from(written(tmp_path, "retries=1")) == LiveSecurity(mechanism="SCRAM-SHA-512")
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ def test_a_listener_without_tls_is_told(tmp_path: Path) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(WireError, match="no TLS: "):
-            Connection("127.0.0.1", listener.getsockname()[1], 10.0, lambda size: None, Security("SSL"))
+            Connection("127.0.0.1", listener.getsockname()[1], 10.0, lambda size: None, LiveSecurity("SSL"))
         thread.join()
 
 

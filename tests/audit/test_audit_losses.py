@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_audit.checks.losses import Told, summed
+from odradek_audit.checks.losses import Acknowledgement, summed
 from odradek_audit.cli.commands import app
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.history import (
@@ -203,7 +203,7 @@ def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster:
 @pytest.mark.parametrize("order", [1, -1])
 def test_record_that_a_loss_names_does_not_depend_on_their_order(order: int) -> None:
     """Of values that were acknowledged at one offset, which no log can hold together, it is always the same one."""
-    gone = [Told("1", 7, value) for value in VALUES]
+    gone = [Acknowledgement("1", 7, value) for value in VALUES]
     history = PartitionHistory("t", 0, labels={value: value.decode() for value in VALUES})
     assert summed(history, gone[::order]) == [Loss("t", 0, "1", 5, 7, 8, values=("a", "a"))]
 
@@ -211,7 +211,11 @@ def test_record_that_a_loss_names_does_not_depend_on_their_order(order: int) -> 
 def test_records_of_both_acks_at_one_offset_keep_their_values_and_times() -> None:
     """The offset of a lost acks=1 record was given to another one, with acks=all, and both are gone."""
     history = PartitionHistory("t", 0, labels={value: value.decode() for value in VALUES})
-    gone = [Told(ACKS_ALL, 7, b"b", 900), Told(str(ACKS_LEADER), 7, b"a", 100), Told(ACKS_ALL, 90, b"c", 950)]
+    gone = [
+        Acknowledgement(ACKS_ALL, 7, b"b", 900),
+        Acknowledgement(str(ACKS_LEADER), 7, b"a", 100),
+        Acknowledgement(ACKS_ALL, 90, b"c", 950),
+    ]
     assert summed(history, gone) == [
         Loss("t", 0, ACKS_ALL, 1, 7, 8, (900, 900), ("b", "b")),
         Loss("t", 0, ACKS_ALL, 1, 90, 91, (950, 950), ("c", "c")),

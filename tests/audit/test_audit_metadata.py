@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.metadata_records import (
-    Configured,
+    BrokerRegistered,
+    ConfigChange,
     CorruptMetadataRecord,
     PartitionChange,
-    Registered,
     decode_change,
 )
 from odradek_audit.report import Report
@@ -451,12 +451,12 @@ def test_values_are_read_with_every_field() -> None:
     for made in (odradek, kafka):
         change = decode_change(made.change(isr=[1, 2], leader=-1, eligible=[3], recovering=True))
         assert change == PartitionChange(TOPIC, 0, False, None, (1, 2), (3,), -1, 1, True)
-        assert decode_change(made.register(2, 7)) == Registered(2, bytes([7]) * 16, True)
+        assert decode_change(made.register(2, 7)) == BrokerRegistered(2, bytes([7]) * 16, True)
         assert decode_change(made.partition([1, 2], [2], 2)) == PartitionChange(
             TOPIC, 0, True, (1, 2), (2,), (), 2, 4, False
         )
         for value in ("compact", None):
-            assert decode_change(made.config("topic", "t", "cleanup.policy", value)) == Configured(
+            assert decode_change(made.config("topic", "t", "cleanup.policy", value)) == ConfigChange(
                 "topic", "t", "cleanup.policy", value
             )
     assert decode_change(kafka.config("group", "g", "a", "b")) is None

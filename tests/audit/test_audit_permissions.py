@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.cli.commands import app
-from odradek_audit.engine.local import Closely, audit, audit_disk, history_of
+from odradek_audit.engine.local import BatchCheckInputs, audit, audit_disk, history_of
 from odradek_audit.engine.parts import part_tasks
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.disk import LocalDisk
@@ -50,7 +50,9 @@ def by_spark(replicas: Mapping[str, Path], history: History | None) -> list[str]
     layout = read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, ["t"])
     (inputs,) = layout.partitions
     pieces = [packed for task in part_tasks(LocalDisk(), [inputs]) for _, packed in spark.pack_part(LocalDisk(), task)]
-    result = Closely(inputs, history_of(history, inputs), False, False).check(spark.unpacked(pieces), LocalDisk())
+    result = BatchCheckInputs(inputs, history_of(history, inputs), False, False).check(
+        spark.unpacked(pieces), LocalDisk()
+    )
     return sentences(result.findings, result.notes)
 
 

@@ -166,7 +166,7 @@ def test_a_log_without_a_sound_batch_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / "2/t-0" / f"{0:020d}.log").write_bytes(b"nonsense" * 30)
     (inputs,) = read_layout(LocalDisk(), replicas).partitions
     packed = [piece for task in part_tasks(LocalDisk(), [inputs]) for _, piece in spark.pack_part(LocalDisk(), task)]
-    result = local.Closely(inputs, None, False, False).check(spark.unpacked(packed), LocalDisk())
+    result = local.BatchCheckInputs(inputs, None, False, False).check(spark.unpacked(packed), LocalDisk())
     expected = local.audit_disk(LocalDisk(), replicas)
     assert (result.findings, [result.summary]) == (expected.findings, expected.partitions)
     assert "torn-tail" in {finding.check for finding in result.findings}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from odradek_audit.engine import local
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, part_tasks
-from odradek_audit.engine.two_passes import Passes
+from odradek_audit.engine.two_passes import PassProgress
 from odradek_audit.engine.workers import workers
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
@@ -57,7 +57,7 @@ def unproven(replicas: Mapping[str, Path], split_bytes: int = SMALLEST_SPLIT_BYT
     """Topics that the first pass leaves to the second."""
     disk = LocalDisk()
     layout = read_layout(disk, {name: str(path) for name, path in replicas.items()})
-    passes = Passes(disk, {(each.topic, each.partition): each for each in layout.partitions}, {})
+    passes = PassProgress(disk, {(each.topic, each.partition): each for each in layout.partitions}, {})
     passes.add(local.prove_group(disk, list(part_tasks(disk, passes.tried, split_bytes))))
     return {topic for topic, _ in passes.conclude()[1]}
 
@@ -213,7 +213,7 @@ def test_progress_goes_to_the_end(write_cluster: WriteCluster, log: SampleLog) -
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
     last = max((replicas["2"] / "t-0").glob("*.log"))
     last.write_bytes(last.read_bytes()[:-9])
-    told: list[local.Progress] = []
+    told: list[local.AuditProgress] = []
     local.audit(replicas, progress=told.append)
     done = [progress.done_bytes for progress in told]
     assert done == sorted(done)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from odradek_audit.engine.local import audit
-from odradek_audit.evidence.run import SHOWN_MOMENTS, Moment, shown_of
+from odradek_audit.evidence.run import SHOWN_MOMENTS, TimelineEntry, shown_of
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE, read_broker_events
 from odradek_audit.inputs.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History
@@ -341,7 +341,7 @@ def test_faults_and_silences_stand_among_what_brokers_wrote(write_cluster: Write
 
 def test_of_many_moments_those_before_the_loss_are_shown() -> None:
     """The cut itself always; what came before it tells why."""
-    moments = [Moment(NOON + number, "1", f"moment {number}") for number in range(1000)]
+    moments = [TimelineEntry(NOON + number, "1", f"moment {number}") for number in range(1000)]
     moments[500] = moments[500]._replace(lost=True)
     shown = shown_of(moments)
     assert len(shown) == SHOWN_MOMENTS

@@ -20,7 +20,7 @@ from odradek_audit.report import Report
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import rows_for
 from odradek_audit.report.headlines import headline, verdict_sentences
-from odradek_audit.report.markup import Safe, shown, tag
+from odradek_audit.report.markup import SafeMarkup, shown, tag
 from odradek_audit.report.page import page
 from odradek_audit.words import plain
 from odradek_proto.compression import Codec
@@ -441,7 +441,7 @@ def test_only_our_own_markup_goes_in_as_it_is() -> None:
     made = tag("p", "<b>", tag("code", "&"), title='"<>', hidden=None, open=True, class_="x")
     assert made == '<p title="&quot;&lt;&gt;" open class="x">&lt;b&gt;<code>&amp;</code></p>'
     assert shown(made) is made
-    assert isinstance(made, Safe)
+    assert isinstance(made, SafeMarkup)
 
 
 # --- Size -------------------------------------------------------------------------------------------------------------

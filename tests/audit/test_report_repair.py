@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from odradek_audit.catalogue import CHECKS
-from odradek_audit.checks.references import Copies, choose_reference
+from odradek_audit.checks.references import AgreeingReplicas, choose_reference
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.events import EVENTS_FILE
@@ -300,7 +300,7 @@ def test_reference_is_chosen_by_damage_then_votes_then_epoch(
 ) -> None:
     """Replica 1 is the reference replica throughout."""
     scores = {name: damage.get(name, 0) for names, _ in copies for name in names}
-    chosen = choose_reference("1", [Copies(*each) for each in copies], scores)
+    chosen = choose_reference("1", [AgreeingReplicas(*each) for each in copies], scores)
     assert chosen.replica == expected
     assert reason in chosen.reason
 

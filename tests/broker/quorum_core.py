@@ -14,12 +14,12 @@ from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     Effect,
     Fetch,
-    FetchAnswer,
     QuorumConfig,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
-    Reply,
     ReplyRecords,
-    Send,
+    SendRequest,
     Vote,
     VoteAnswer,
 )
@@ -54,7 +54,7 @@ def leader_with(
     """Node 1, just elected in `epoch`; nothing of its epoch is flushed yet."""
     state = QuorumState(epoch, voted_id=1)
     core = core_with(state, voters=voters, epochs=epochs, log_end_offset=log_end_offset)
-    asked = of(core.start(NOW), Send)
+    asked = of(core.start(NOW), SendRequest)
     for send in asked[: voters // 2]:
         core.on_answer(send, VoteAnswer(ErrorCode.NONE, -1, epoch, granted=True), NOW)
     assert core.leader_id == 1, core.role
@@ -69,7 +69,7 @@ def of(effects: Iterable[Effect], kind: type[E]) -> list[E]:
 def vote(core: QuorumCore, epoch: int, candidate: int, *, last: tuple[int, int], pre: bool = False) -> VoteAnswer:
     """The answer to a vote; `last` is (last epoch, log end offset) of the candidate."""
     effects = core.on_request(Vote(epoch, candidate, last[0], last[1], pre), "vote", NOW)
-    answer = of(effects, Reply)[-1].answer
+    answer = of(effects, QuorumReply)[-1].answer
     assert isinstance(answer, VoteAnswer)
     return answer
 
@@ -90,15 +90,15 @@ def fetch(
     return core.on_request(asked, f"fetch of {replica} at {offset}, {now_ms}", now_ms)
 
 
-def fetched(effects: Iterable[Effect]) -> FetchAnswer | None:
+def fetched(effects: Iterable[Effect]) -> QuorumFetchAnswer | None:
     """The answer to a fetch, None while it waits."""
     for effect in effects:
-        if isinstance(effect, Reply | ReplyRecords) and isinstance(effect.answer, FetchAnswer):
+        if isinstance(effect, QuorumReply | ReplyRecords) and isinstance(effect.answer, QuorumFetchAnswer):
             return effect.answer
     return None
 
 
-def answered(effects: Iterable[Effect]) -> FetchAnswer:
+def answered(effects: Iterable[Effect]) -> QuorumFetchAnswer:
     """The answer to a fetch, which is not to wait."""
     answer = fetched(effects)
     assert answer is not None

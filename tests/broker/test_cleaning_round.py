@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.cleaning import Cleanable, CompactionSettings, SegmentFacts, assess, dirtiest, groups
 from odradek_broker.runtime.replicas.cleaner import LogCleaner
-from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.cleaning.round import CleanedSegment, CleaningRound
 from odradek_broker.storage.opening import KnownLog
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.checksum import crc32c
@@ -79,13 +79,13 @@ def clean(made: LogBench, *, wall_ms: int = START_MS, map_bytes: int = 1 << 20, 
         made.files, log, first_dirty_offset=first_dirty, end_offset=end, wall_ms=wall_ms, map_bytes=map_bytes
     )
     for step in work.steps():
-        if isinstance(step, Written):
+        if isinstance(step, CleanedSegment):
             put_in(made, step)
     made.cold()
     return work
 
 
-def put_in(made: LogBench, step: Written) -> None:
+def put_in(made: LogBench, step: CleanedSegment) -> None:
     replacement = made.log.replace(step.old, step.new)
     assert replacement.begin()
     replacement.exchange()
@@ -244,7 +244,7 @@ def test_a_round_that_was_cut_off_begins_anew(first_dirty: int | None, left: lis
     work = CleaningRound(
         made.files, made.log, first_dirty_offset=0, end_offset=end, wall_ms=START_MS, map_bytes=1 << 20
     )
-    put_in(made, next(step for step in work.steps() if isinstance(step, Written)))
+    put_in(made, next(step for step in work.steps() if isinstance(step, CleanedSegment)))
     work.drop_unfinished()
     made.cold()
     for day in (1, 3, 5):

@@ -19,7 +19,7 @@ from odradek_broker.config.listeners import (
 from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.ranges import RANGES, check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, BrokerSettings
-from odradek_broker.config.sources import ConfigError, load, parse_number
+from odradek_broker.config.sources import SettingError, load, parse_number
 from odradek_broker.config.startup_topics import StartupTopic, parse_topics
 from odradek_broker.config.startup_users import AUTHORIZER
 from odradek_broker.core.metadata.config_sources import (
@@ -187,14 +187,14 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -> None:
     """The error says which setting, what is wrong with it, and what would be right."""
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SettingError, match=message):
         load(overrides=["node.id=1", override])
 
 
 def test_a_voter_is_a_controller() -> None:
     """Its quorum would wait for it for ever."""
     voters = "controller.quorum.voters=1@a:1,2@b:1,3@c:1"
-    with pytest.raises(ConfigError, match="a voter is a controller, too; node"):
+    with pytest.raises(SettingError, match="a voter is a controller, too; node"):
         load(overrides=["node.id=1", "process.roles=broker", voters])
     load(overrides=["node.id=4", "process.roles=broker", voters])
 
@@ -204,7 +204,7 @@ def test_a_voter_is_a_controller() -> None:
 )
 def test_a_voter_has_a_listener_for_the_others(override: str) -> None:
     """As in Kafka: nobody could ask for its vote. One that is alone is asked by nobody."""
-    with pytest.raises(ConfigError, match=r"is not one of the listeners GRPC, REPLICATION.*add it to listeners"):
+    with pytest.raises(SettingError, match=r"is not one of the listeners GRPC, REPLICATION.*add it to listeners"):
         load(overrides=["node.id=1", "controller.quorum.voters=1@a:1,2@b:1,3@c:1", override])
     load(overrides=["node.id=1", "controller.quorum.voters=1@a:1", override])
 
@@ -225,13 +225,15 @@ def test_settings_of_kafka_that_are_not_used_are_reported_and_not_refused() -> N
 
 def test_several_log_directories_are_refused_with_the_setting_to_give() -> None:
     """Kafka's images take `KAFKA_LOG_DIRS=/a,/b`."""
-    with pytest.raises(ConfigError, match=r"one log directory.* log\.dirs=/a \(in the environment KAFKA_LOG_DIRS=/a\)"):
+    with pytest.raises(
+        SettingError, match=r"one log directory.* log\.dirs=/a \(in the environment KAFKA_LOG_DIRS=/a\)"
+    ):
         load(environment={"KAFKA_NODE_ID": "1", "KAFKA_LOG_DIRS": "/a,/b"})
 
 
 def test_a_node_needs_its_id() -> None:
     """Without node.id nothing starts, and the message says how to give one."""
-    with pytest.raises(ConfigError, match=r"-X node\.id=1"):
+    with pytest.raises(SettingError, match=r"-X node\.id=1"):
         load()
 
 
@@ -307,7 +309,7 @@ def test_what_is_set_and_by_whom_is_told(tmp_path: Path) -> None:
 
 def test_a_wrong_value_in_the_environment_names_its_variable() -> None:
     """Whoever wrote it must find it."""
-    with pytest.raises(ConfigError, match=r"environment KAFKA_NUM_PARTITIONS: num\.partitions must be a whole number"):
+    with pytest.raises(SettingError, match=r"environment KAFKA_NUM_PARTITIONS: num\.partitions must be a whole number"):
         load(environment={"KAFKA_NODE_ID": "1", "KAFKA_NUM_PARTITIONS": "three"})
 
 
@@ -422,7 +424,7 @@ def test_numbers_listeners_and_voters() -> None:
     assert parse_voters("1@a:1, 2@b:2") == {1: "a:1", 2: "b:2"}
     with pytest.raises(ValueError, match="12x"):
         parse_number("12x", "a.ms")
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(SettingError, match="named twice"):
         parse_listeners("GRPC://a:1,GRPC://b:2")
 
 

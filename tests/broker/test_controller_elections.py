@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, balance_leaders, elect_leaders
-from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
+from odradek_broker.core.controller.elections import ElectionKind, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
@@ -24,7 +24,7 @@ def change(
     current: PartitionRegistration,
     *,
     alive: Sequence[int],
-    election: Election = Election.ONLINE,
+    election: ElectionKind = ElectionKind.ONLINE,
     isr: Sequence[int] | None = None,
     replicas: Sequence[int] | None = None,
     elr: bool = False,
@@ -56,24 +56,32 @@ def change(
 @pytest.mark.parametrize(
     ("election", "replicas", "isr", "leader", "alive", "elected", "unclean"),
     [
-        (Election.PREFERRED, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),  # the first is not in sync: who leads, leads
-        (Election.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 2, 3], 2, False),
-        (Election.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 3], 1, False),
-        (Election.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2, 3], 3, False),
-        (Election.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2], NO_LEADER, False),  # CO-05: never unclean
-        (Election.ONLINE, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
-        (Election.ONLINE, [2, 1, 3], [1, 3], 1, [2, 3], 3, False),
-        (Election.ONLINE, [2, 1, 3], [3, 1], NO_LEADER, [1, 2, 3], 1, False),  # list order, not ISR order
-        (Election.ONLINE, [2, 1, 3], [3], 3, [1, 2], NO_LEADER, False),
-        (Election.UNCLEAN, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
-        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1, 2, 3], 3, False),  # clean comes before unclean
-        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1, 2], 2, True),
-        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1], 1, True),
-        (Election.UNCLEAN, [2, 1, 3], [3], 3, [], NO_LEADER, False),
+        (
+            ElectionKind.PREFERRED,
+            [2, 1, 3],
+            [1, 3],
+            1,
+            [1, 2, 3],
+            1,
+            False,
+        ),  # the first is not in sync: who leads, leads
+        (ElectionKind.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 2, 3], 2, False),
+        (ElectionKind.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 3], 1, False),
+        (ElectionKind.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2, 3], 3, False),
+        (ElectionKind.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2], NO_LEADER, False),  # CO-05: never unclean
+        (ElectionKind.ONLINE, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
+        (ElectionKind.ONLINE, [2, 1, 3], [1, 3], 1, [2, 3], 3, False),
+        (ElectionKind.ONLINE, [2, 1, 3], [3, 1], NO_LEADER, [1, 2, 3], 1, False),  # list order, not ISR order
+        (ElectionKind.ONLINE, [2, 1, 3], [3], 3, [1, 2], NO_LEADER, False),
+        (ElectionKind.UNCLEAN, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
+        (ElectionKind.UNCLEAN, [2, 1, 3], [3], 3, [1, 2, 3], 3, False),  # clean comes before unclean
+        (ElectionKind.UNCLEAN, [2, 1, 3], [3], 3, [1, 2], 2, True),
+        (ElectionKind.UNCLEAN, [2, 1, 3], [3], 3, [1], 1, True),
+        (ElectionKind.UNCLEAN, [2, 1, 3], [3], 3, [], NO_LEADER, False),
     ],
 )
 def test_who_is_elected(
-    election: Election,
+    election: ElectionKind,
     replicas: list[int],
     isr: list[int],
     leader: int,
@@ -224,7 +232,7 @@ def test_only_the_last_known_leader_leads_when_nobody_is_eligible(alive: list[in
 def test_a_preferred_election_does_not_elect_the_last_known_leader() -> None:
     """R-137: it never elects uncleanly."""
     before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
-    assert change(before, alive=[1, 2, 3], election=Election.PREFERRED, elr=True, min_isr=2) is None
+    assert change(before, alive=[1, 2, 3], election=ElectionKind.PREFERRED, elr=True, min_isr=2) is None
 
 
 def test_the_last_known_leader_waits_for_who_is_eligible() -> None:
@@ -232,7 +240,7 @@ def test_the_last_known_leader_waits_for_who_is_eligible() -> None:
     election is to be had at any price."""
     before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2], last_known=[3])
     assert change(before, alive=[1, 3], elr=True, min_isr=2) is None
-    after = change(before, alive=[1, 3], election=Election.UNCLEAN, elr=True, min_isr=2)
+    after = change(before, alive=[1, 3], election=ElectionKind.UNCLEAN, elr=True, min_isr=2)
     assert after is not None
     assert (after.leader, after.isr, after.eligible) == (3, (3,), ())
 
@@ -270,10 +278,10 @@ def test_an_empty_isr_is_still_filled_when_eligible_leader_replicas_are_off() ->
 def test_the_last_known_leader_comes_before_others_in_an_unclean_election() -> None:
     """R-132, R-140: with nobody in sync and nobody eligible."""
     before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
-    after = change(before, alive=[1, 3], election=Election.UNCLEAN, elr=True, min_isr=2)
+    after = change(before, alive=[1, 3], election=ElectionKind.UNCLEAN, elr=True, min_isr=2)
     assert after is not None
     assert (after.leader, after.isr, after.recovering) == (3, (3,), True)
-    other = change(before, alive=[1], election=Election.UNCLEAN, elr=True, min_isr=2)
+    other = change(before, alive=[1], election=ElectionKind.UNCLEAN, elr=True, min_isr=2)
     assert other is not None
     assert other.leader == 1
 
@@ -311,7 +319,7 @@ def test_an_election_can_complete_a_reassignment() -> None:
 @pytest.mark.parametrize(
     ("current", "target", "unclean"),
     [
-        (partition_of([1, 2], [1]), PartitionTarget(acceptable=lambda i: i == 2, election=Election.UNCLEAN), True),
+        (partition_of([1, 2], [1]), PartitionTarget(acceptable=lambda i: i == 2, election=ElectionKind.UNCLEAN), True),
         (
             partition_of([1, 2], [], NO_LEADER, last_known=[2]),
             PartitionTarget(acceptable=lambda i: i == 2, elr_enable=True),
@@ -322,7 +330,7 @@ def test_an_election_can_complete_a_reassignment() -> None:
             PartitionTarget(lambda i: i == 2, replicas=(2,), isr=(2,), reassignment=Reassignment(), unclean=True),
             True,
         ),
-        (partition_of([1, 2]), PartitionTarget(acceptable=lambda i: i == 2, election=Election.UNCLEAN), False),
+        (partition_of([1, 2]), PartitionTarget(acceptable=lambda i: i == 2, election=ElectionKind.UNCLEAN), False),
     ],
     ids=["unclean", "last known leader", "reassigned to nobody in sync", "clean"],
 )

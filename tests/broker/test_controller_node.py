@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.controller import balance
-from odradek_broker.process.node import QuorumListener
+from odradek_broker.process.node import NodeQuorumListener
 from odradek_broker.rpc.services import merge
 from odradek_broker.runtime.controller import node as controller_node
 from odradek_broker.runtime.controller.service import ControllerService
@@ -393,7 +393,7 @@ def test_the_same_seed_tells_the_same_story(seed: int) -> None:
 class QuorumCluster(Cluster):
     async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
         feed = MetadataFeed()
-        listener = QuorumListener(feed)
+        listener = NodeQuorumListener(feed)
         settings = QuorumSettings(node_id=node_id, cluster_id=CLUSTER_ID, voters=self.voters)
         ports.files.makedirs("/data")
         quorum = QuorumNode(

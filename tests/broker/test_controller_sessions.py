@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.sessions import (
-    Dial,
+    DialBroker,
     Fence,
     FenceReason,
     SessionEffect,
@@ -58,14 +58,14 @@ class Watch:
         write(self.image, fence_broker(self.image, self.settings, broker_id).records)
 
     def dialled(self, broker_id: int, refused: bool) -> list[SessionEffect]:
-        return self.table.dial_answered(self.image, Dial(broker_id, incarnation(broker_id)), refused, self.now_ms)
+        return self.table.dial_answered(self.image, DialBroker(broker_id, incarnation(broker_id)), refused, self.now_ms)
 
     def beat(self, broker_id: int) -> None:
         self.table.heartbeat(broker_id, 0, self.now_ms)
 
 
-def dial(broker_id: int) -> Dial:
-    return Dial(broker_id, incarnation(broker_id))
+def dial(broker_id: int) -> DialBroker:
+    return DialBroker(broker_id, incarnation(broker_id))
 
 
 def test_the_broker_that_was_silent_longest_is_fenced_first_and_alone() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.requests.access import Access
-from odradek_broker.storage.cache import RecentBatches, Tail
+from odradek_broker.storage.cache import LogTail, RecentBatches
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Buffer, iter_batches
@@ -76,20 +76,20 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = self.calls = 0
-        read, count = Tail.read, Tail.count
+        read, count = LogTail.read, LogTail.count
 
-        def counted_read(tail: Tail, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> list[Buffer]:
+        def counted_read(tail: LogTail, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> list[Buffer]:
             found = read(tail, offset, max_bytes, limit, at_least_one)
             self.bytes, self.calls = self.bytes + sum(map(len, found)), self.calls + 1
             return found
 
-        def counted_count(tail: Tail, offset: int, limit: int, enough: int) -> tuple[int, int]:
+        def counted_count(tail: LogTail, offset: int, limit: int, enough: int) -> tuple[int, int]:
             found = count(tail, offset, limit, enough)
             self.bytes, self.calls = self.bytes + found[0], self.calls + 1
             return found
 
-        monkeypatch.setattr(Tail, "read", counted_read)
-        monkeypatch.setattr(Tail, "count", counted_count)
+        monkeypatch.setattr(LogTail, "read", counted_read)
+        monkeypatch.setattr(LogTail, "count", counted_count)
 
 
 class Consumer(Reader):

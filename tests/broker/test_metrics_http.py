@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 from odradek_broker.metrics import http
-from odradek_broker.metrics.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer, Request, Response
+from odradek_broker.metrics.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpRequest, HttpResponse, HttpServer
 
 from tests.playing import plays
 
@@ -19,12 +19,12 @@ SHORT_S = 0.2
 LARGE = 64 << 20  # more than the sockets of both sides hold
 
 
-async def echo(request: Request) -> Response:
+async def echo(request: HttpRequest) -> HttpResponse:
     if request.path == "/large":
-        return Response(200, "text/plain", bytes(LARGE))
+        return HttpResponse(200, "text/plain", bytes(LARGE))
     if request.path == "/fails":
         raise RuntimeError("on purpose")
-    return Response(200, "text/plain", f"{request.path} {request.query} {request.accept}".encode())
+    return HttpResponse(200, "text/plain", f"{request.path} {request.query} {request.accept}".encode())
 
 
 def run(story: Callable[[HttpServer], Awaitable[None]], *, patience_s: float = WAIT_S) -> list[BaseException]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower import FIRST_DELAY_MS, Phase
+from odradek_broker.core.partition.follower import FIRST_DELAY_MS, FetchPhase
 from odradek_broker.core.partition.messages import (
     AdvanceLogStart,
     AppendBatches,
@@ -294,7 +294,7 @@ def test_divergence_cuts_step_by_step_and_moves_no_bound() -> None:
         assert events(effects) == ["truncated"]
         assert RequestReady() in partition.on_truncated(cut, 0)
         assert (partition.phase, partition.log.log_end_offset, partition.log.high_watermark) == (
-            Phase.FETCHING,
+            FetchPhase.FETCHING,
             cut,
             115,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower import Phase
+from odradek_broker.core.partition.follower import FetchPhase
 from odradek_broker.core.partition.messages import (
     EpochRequest,
     FetchAnswer,
@@ -68,7 +68,7 @@ def test_second_round_asks_for_the_epoch_that_is_left() -> None:
     assert second.leader_epoch == 3
     assert offsets([*partition.on_epoch_answer(second, ErrorCode.NONE, EpochEntry(3, 101), 0)]) == [101]
     partition.on_truncated(101, 0)
-    assert partition.phase is Phase.FETCHING
+    assert partition.phase is FetchPhase.FETCHING
 
 
 def test_answer_that_nobody_asked_for_is_ignored() -> None:

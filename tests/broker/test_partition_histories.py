@@ -12,8 +12,8 @@ import random
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import TruncationMode
-from odradek_chaos.stage.node import Node
-from odradek_chaos.stage.said import Answered
+from odradek_chaos.stage.node import StageNode
+from odradek_chaos.stage.said import BatchAnswered
 from odradek_chaos.stage.stage import Stage
 from odradek_proto.errors import ErrorCode
 
@@ -34,7 +34,7 @@ class History:
 
     def run(self, command: str) -> None:
         for said in self.stage.run(command):
-            if isinstance(said, Answered) and said.error is ErrorCode.NONE:
+            if isinstance(said, BatchAnswered) and said.error is ErrorCode.NONE:
                 self.acknowledged += said.values.split("+")
 
     def step(self, number: int) -> None:
@@ -58,7 +58,7 @@ class History:
         else:
             self.run(f"time {self.random.choice([100, 3_000, 12_000])}")
 
-    def exchange(self, node: Node) -> None:
+    def exchange(self, node: StageNode) -> None:
         """A follower asks, or the controller answers the leader; messages may be lost."""
         lost = self.random.random()
         if isinstance(node.role, LeaderPartition):

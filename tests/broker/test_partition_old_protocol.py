@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import (
-    FetchRequest,
+    FollowerFetchRequest,
     HighWatermarkAdvanced,
     OffsetsRequest,
     RestartLog,
@@ -77,7 +77,7 @@ def test_who_is_ahead_of_its_leader_cuts_at_the_leaders_end(
         partition.on_restarted(anew[0], 0)
     offset = (cut + anew)[0]
     request = partition.next_request(0)
-    assert isinstance(request, FetchRequest)
+    assert isinstance(request, FollowerFetchRequest)
     assert (request.fetch_offset, partition.log.high_watermark) == (offset, min(8, offset) if cut else offset)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odradek_broker.core.partition.epochs import UNDEFINED, EpochCache, EpochEntry
 from odradek_broker.core.partition.fencing import check_leader_epoch, decide_read
-from odradek_broker.core.partition.truncation import Cut, cut_for
+from odradek_broker.core.partition.truncation import TruncationStep, cut_for
 from odradek_proto.errors import ErrorCode
 
 from tests.scripts.roles import replica_log
@@ -84,22 +84,27 @@ def test_leader_epoch_fences(requested: int, error: ErrorCode) -> None:
 @pytest.mark.parametrize(
     ("own", "log_end_offset", "answer", "cut"),
     [
-        (((3, 0), (4, 120)), 200, (4, 155), Cut(155, True)),
-        (((3, 101), (5, 120)), 200, (4, 155), Cut(120, False)),  # FE-14, first round: epoch 4 is unknown here
-        (((3, 0), (5, 120)), 200, (3, 101), Cut(101, True)),  # FE-14, second round
-        (((3, 0), (5, 100)), 200, (3, 150), Cut(100, True)),  # our 3 ended earlier than the leader's
-        (((4, 120),), 200, (4, 140), Cut(140, True)),  # FE-15
-        (((1, 100), (2, 119), (4, 129)), 140, (3, 130), Cut(129, False)),  # FE-15, second answer
-        (((1, 100), (4, 119)), 129, (2, 120), Cut(119, False)),  # FE-15, third answer
-        ((), 200, (4, 156), Cut(156, True)),  # FE-16: no epochs here
-        (((3, 0),), 200, (4, 250), Cut(200, True)),  # FE-16: never beyond the own end
-        (((4, 0),), 200, (-1, 190), Cut(190, True)),  # FE-17: an answer without an epoch
-        (((4, 0),), 180, (-1, 190), Cut(180, True)),
-        (((4, 0),), 200, (-1, -1), Cut(77, True)),  # FE-05: the leader knows nothing
+        (((3, 0), (4, 120)), 200, (4, 155), TruncationStep(155, True)),
+        (
+            ((3, 101), (5, 120)),
+            200,
+            (4, 155),
+            TruncationStep(120, False),
+        ),  # FE-14, first round: epoch 4 is unknown here
+        (((3, 0), (5, 120)), 200, (3, 101), TruncationStep(101, True)),  # FE-14, second round
+        (((3, 0), (5, 100)), 200, (3, 150), TruncationStep(100, True)),  # our 3 ended earlier than the leader's
+        (((4, 120),), 200, (4, 140), TruncationStep(140, True)),  # FE-15
+        (((1, 100), (2, 119), (4, 129)), 140, (3, 130), TruncationStep(129, False)),  # FE-15, second answer
+        (((1, 100), (4, 119)), 129, (2, 120), TruncationStep(119, False)),  # FE-15, third answer
+        ((), 200, (4, 156), TruncationStep(156, True)),  # FE-16: no epochs here
+        (((3, 0),), 200, (4, 250), TruncationStep(200, True)),  # FE-16: never beyond the own end
+        (((4, 0),), 200, (-1, 190), TruncationStep(190, True)),  # FE-17: an answer without an epoch
+        (((4, 0),), 180, (-1, 190), TruncationStep(180, True)),
+        (((4, 0),), 200, (-1, -1), TruncationStep(77, True)),  # FE-05: the leader knows nothing
     ],
 )
 def test_cut_follows_from_the_leaders_answer(
-    own: tuple[tuple[int, int], ...], log_end_offset: int, answer: tuple[int, int], cut: Cut
+    own: tuple[tuple[int, int], ...], log_end_offset: int, answer: tuple[int, int], cut: TruncationStep
 ) -> None:
     """The five cases of R-75; 77 is the high watermark. (FE-14, FE-15, FE-16, FE-17)"""
     cache = EpochCache(EpochEntry(*each) for each in own)

@@ -13,14 +13,14 @@ from odradek_broker.core.quorum.messages import (
     EndEpoch,
     EpochAnswer,
     Fetch,
-    FetchAnswer,
     FlushLog,
-    HighWatermarkAdvanced,
     LeadershipBegan,
     LeadershipEnded,
     NotLeader,
-    Reply,
-    Send,
+    QuorumFetchAnswer,
+    QuorumHighWatermarkAdvanced,
+    QuorumReply,
+    SendRequest,
 )
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
@@ -55,7 +55,7 @@ def test_there_is_no_high_watermark_before_a_record_of_the_epoch_is_on_a_majorit
     fetch(core, 2, 10, 1)
     assert leading(core).high_watermark is None, "offset 10 covers older epochs alone"
     effects = fetch(core, 2, 15, 5)
-    assert of(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 15)]
+    assert of(effects, QuorumHighWatermarkAdvanced) == [QuorumHighWatermarkAdvanced(0, 15)]
     assert of(effects, LeadershipBegan) == [LeadershipBegan(5)]
     fetch(core, 2, 10, 1)
     assert leading(core).high_watermark == 15
@@ -173,9 +173,9 @@ def test_a_waiting_fetch_hears_of_a_new_high_watermark() -> None:
     core = at_ten()
     assert fetched(fetch(core, 9, 11, 5, known=0)) is None
     core.on_flushed(11, NOW)
-    replies = of(fetch(core, 2, 11, 5, known=0), Reply)
+    replies = of(fetch(core, 2, 11, 5, known=0), QuorumReply)
     assert [reply.token for reply in replies] == [f"fetch of 9 at 11, {NOW}", f"fetch of 2 at 11, {NOW}"]
-    assert [reply.answer.high_watermark for reply in replies if isinstance(reply.answer, FetchAnswer)] == [11, 11]
+    assert [reply.answer.high_watermark for reply in replies if isinstance(reply.answer, QuorumFetchAnswer)] == [11, 11]
     assert fetched(fetch(core, 3, 11, 5, known=11)) is None, "who knows it already waits"
 
 
@@ -210,7 +210,7 @@ def test_observers_that_are_silent_for_a_fetch_timeout_make_room_when_there_is_n
     for forged in range(100, 100 + MAX_OBSERVERS):
         fetch(core, forged, 11, 5, wait_ms=NEVER_EARLY)
     assert answered(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS - 1))
-    assert len(of(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS), Reply)) == MAX_OBSERVERS
+    assert len(of(fetch(core, 9, 11, 5, now_ms=NOW + FETCH_TIMEOUT_MS), QuorumReply)) == MAX_OBSERVERS
     assert (list(leading(core).observers), len(leading(core).waiting)) == ([9], 1)
 
 
@@ -269,7 +269,7 @@ def test_voters_that_do_not_fetch_are_told_again_who_leads() -> None:
     """R-205: every half of a fetch timeout."""
     core = at_ten()
     fetch(core, 2, 11, 5, now_ms=NOW + 500)
-    told = of(core.on_time(NOW + 1_000), Send)
+    told = of(core.on_time(NOW + 1_000), SendRequest)
     assert [(send.peer_id, send.request) for send in told] == [(3, BeginEpoch(1, 5))]
 
 
@@ -278,7 +278,7 @@ def test_a_leader_that_resigns_names_the_one_with_the_longest_log_first() -> Non
     core = at_ten()
     fetch(core, 2, 10, 1)
     fetch(core, 3, 11, 5)
-    resignations = of(core.resign(NOW), Send)
+    resignations = of(core.resign(NOW), SendRequest)
     assert [send.request for send in resignations] == [EndEpoch(1, 5, (3, 2))] * 2
     assert core.end_epochs_pending
     for send in resignations:
@@ -289,11 +289,11 @@ def test_a_leader_that_resigns_names_the_one_with_the_longest_log_first() -> Non
 def test_a_voter_whose_quorum_does_not_run_yet_is_told_again_of_the_end() -> None:
     """R-212: its process answers, and nobody in it has heard that the leader resigned."""
     core = at_ten()
-    (first, second) = of(core.resign(NOW), Send)
+    (first, second) = of(core.resign(NOW), SendRequest)
     core.on_answer(first, EpochAnswer(ErrorCode.BROKER_NOT_AVAILABLE, -1, 5), NOW)
     core.on_answer(second, EpochAnswer(ErrorCode.NONE, -1, 5), NOW)
     assert core.end_epochs_pending
-    again = of(core.on_time(NOW + 20), Send)
+    again = of(core.on_time(NOW + 20), SendRequest)
     assert [(send.peer_id, send.request) for send in again] == [(first.peer_id, first.request)]
 
 
@@ -342,11 +342,11 @@ def doubtful(core: QuorumCore, replica: int, offset: int, *, voted: bool = False
     return core.on_request(asked, "doubtful", now_ms)
 
 
-def questions(effects: list[Effect]) -> list[Send]:
-    return [send for send in of(effects, Send) if isinstance(send.request, BeginEpoch)]
+def questions(effects: list[Effect]) -> list[SendRequest]:
+    return [send for send in of(effects, SendRequest) if isinstance(send.request, BeginEpoch)]
 
 
-def yes(core: QuorumCore, send: Send, epoch: int = 5) -> None:
+def yes(core: QuorumCore, send: SendRequest, epoch: int = 5) -> None:
     core.on_answer(send, EpochAnswer(ErrorCode.NONE, 1, epoch), NOW)
 
 
@@ -406,7 +406,7 @@ def test_a_voter_has_caught_up_once_the_others_know_no_newer_epoch() -> None:
     assert [send.peer_id for send in asked] == [2]
     fetch(core, 2, 11, 5)
     assert not caught_up(core)
-    yes(core, Send(2, asked[0].request))
+    yes(core, SendRequest(2, asked[0].request))
     assert not caught_up(core), "that answered another question"
     yes(core, asked[0])
     behind = answered(doubtful(core, 3, 10))

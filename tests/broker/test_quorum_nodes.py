@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from odradek_broker.core.quorum.messages import Fetch, QuorumState, Send, Vote
+from odradek_broker.core.quorum.messages import Fetch, QuorumState, SendRequest, Vote
 from odradek_broker.runtime.quorum.node import QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
 from odradek_broker.runtime.quorum.state_file import OtherVoters
@@ -182,11 +182,11 @@ def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
         return answer
 
     core = core_with(QuorumState(6, leader_id=2), epochs=[(6, 0)], log_end_offset=8)
-    (send,) = of(core.start(NOW), Send)
+    (send,) = of(core.start(NOW), SendRequest)
     answer = asyncio.run(told())
-    assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), Send) == []
+    assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), SendRequest) == []
     assert core.leader_id == 2
-    assert of(core.on_time(NOW + 100), Send) == [send]
+    assert of(core.on_time(NOW + 100), SendRequest) == [send]
 
 
 def test_a_request_that_waits_ends_with_its_sender_or_with_the_node() -> None:

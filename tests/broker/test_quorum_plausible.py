@@ -14,13 +14,13 @@ from odradek_broker.core.quorum.messages import (
     EpochAnswer,
     Fail,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     PersistState,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
-    Reply,
     Request,
-    Send,
+    SendRequest,
     SnapshotId,
     Vote,
     VoteAnswer,
@@ -41,7 +41,7 @@ KINDS = ["Vote", "PreVote", "BeginEpoch", "EndEpoch"]
 
 
 def say(core: QuorumCore, request: Request, now_ms: int = NOW) -> ErrorCode:
-    (*_, reply) = of(core.on_request(request, "said", now_ms), Reply)
+    (*_, reply) = of(core.on_request(request, "said", now_ms), QuorumReply)
     return reply.answer.error
 
 
@@ -90,9 +90,9 @@ def test_the_allowance_fills_up_again_and_no_further() -> None:
 def test_a_voter_that_was_away_for_long_comes_back_by_what_it_is_answered() -> None:
     """It refuses the vote of an epoch so far away, and hears of that epoch from the voters that it asks itself."""
     core = core_with(QuorumState(4, leader_id=2))
-    (asked,) = of(core.start(NOW), Send)
+    (asked,) = of(core.start(NOW), SendRequest)
     assert say(core, BeginEpoch(3, 500_000)) is ErrorCode.INVALID_REQUEST
-    core.on_answer(asked, FetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 500_000), NOW)
+    core.on_answer(asked, QuorumFetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 500_000), NOW)
     assert core.leader_id == 3
     assert core.state == QuorumState(500_000, leader_id=3)
 
@@ -101,7 +101,7 @@ def test_a_voter_that_was_away_for_long_comes_back_by_what_it_is_answered() -> N
 def test_no_answer_takes_more_than_half_of_the_epochs(epoch: int) -> None:
     """A peer whose state is wrong says so to everybody. It counts as one that did not answer."""
     core = leader_with(epoch=4)
-    begin = of(core.on_time(NOW + 1_000), Send)[0]
+    begin = of(core.on_time(NOW + 1_000), SendRequest)[0]
     effects = core.on_answer(begin, EpochAnswer(ErrorCode.FENCED_LEADER_EPOCH, -1, epoch), NOW + 1_000)
     assert not of(effects, PersistState)
     assert isinstance(core.role, Leader)
@@ -110,13 +110,15 @@ def test_no_answer_takes_more_than_half_of_the_epochs(epoch: int) -> None:
 def test_above_that_half_answers_have_the_allowance_of_requests() -> None:
     """A quorum that is there already still follows its own elections."""
     core = core_with(QuorumState(TRUSTED_EPOCH, leader_id=2))
-    (asked,) = of(core.start(NOW), Send)
-    fenced = FetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, TRUSTED_EPOCH + BURST)
+    (asked,) = of(core.start(NOW), SendRequest)
+    fenced = QuorumFetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, TRUSTED_EPOCH + BURST)
     core.on_answer(asked, fenced, NOW)
     assert core.leader_id == 3
     assert isinstance(core.role, Follower)
     assert core.role.in_flight is not None
-    core.on_answer(core.role.in_flight, FetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 2, TRUSTED_EPOCH + BURST + 1), NOW)
+    core.on_answer(
+        core.role.in_flight, QuorumFetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 2, TRUSTED_EPOCH + BURST + 1), NOW
+    )
     assert core.leader_id == 3
 
 
@@ -156,12 +158,12 @@ def test_what_no_sound_node_says_is_refused(request_of: Request) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        FetchAnswer(ErrorCode.NONE, 2, 4, high_watermark=-2),
-        FetchAnswer(ErrorCode.NONE, 2, 4, diverging=EpochEntry(-1, -1)),
-        FetchAnswer(ErrorCode.NONE, 2, 4, diverging=EpochEntry(5, 0)),
-        FetchAnswer(ErrorCode.NONE, 2, 4, snapshot=SnapshotId(0, 0)),
-        FetchAnswer(ErrorCode.NONE, 2, 4, snapshot=SnapshotId(9, 5)),
-        FetchAnswer(ErrorCode.NONE, 2, -4),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, 4, high_watermark=-2),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, 4, diverging=EpochEntry(-1, -1)),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, 4, diverging=EpochEntry(5, 0)),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, 4, snapshot=SnapshotId(0, 0)),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, 4, snapshot=SnapshotId(9, 5)),
+        QuorumFetchAnswer(ErrorCode.NONE, 2, -4),
     ],
     ids=repr,
 )
@@ -174,13 +176,13 @@ def test_an_answer_that_cannot_be_counts_as_none(answer: Answer) -> None:
     effects = core.on_answer(asked, answer, NOW)
     assert not of(effects, Fail)
     assert isinstance(core.role, Follower)
-    (again,) = of(core.on_time(NOW + 20), Send)
+    (again,) = of(core.on_time(NOW + 20), SendRequest)
     assert isinstance(again.request, Fetch)
 
 
 def test_a_granted_vote_of_an_epoch_that_cannot_be_is_no_vote() -> None:
     """It would be counted for the present one."""
     core = core_with(QuorumState(4, voted_id=1))
-    asked = of(core.start(NOW), Send)
+    asked = of(core.start(NOW), SendRequest)
     core.on_answer(asked[0], VoteAnswer(ErrorCode.NONE, -1, -1, granted=True), NOW)
     assert not isinstance(core.role, Leader)

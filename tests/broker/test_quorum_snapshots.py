@@ -15,17 +15,17 @@ from odradek_broker.core.quorum.messages import (
     Effect,
     Fail,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     InstallSnapshot,
     QuorumConfig,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
     ReceiveChunk,
-    Reply,
     ReplyChunk,
     SegmentSize,
-    Send,
+    SendRequest,
     Snapshot,
     SnapshotId,
     StartLogAt,
@@ -59,16 +59,16 @@ def core_of(
 def leader(**config: int) -> QuorumCore:
     """It leads epoch 6; its log starts at a snapshot and holds epochs 3 and 5: 10 to 29, of epoch 3 up to 24."""
     core = core_of(QuorumState(6, voted_id=1), epochs=[(3, 10), (5, 25)], log=(10, 20, 30), kept=KEPT, **config)
-    for send in of(core.start(NOW), Send)[:1]:
+    for send in of(core.start(NOW), SendRequest)[:1]:
         core.on_answer(send, VoteAnswer(ErrorCode.NONE, -1, 6, granted=True), NOW)
     assert core.leader_id == 1
     return core
 
 
-def follower(*, high_watermark: int = 4) -> tuple[QuorumCore, Send]:
+def follower(*, high_watermark: int = 4) -> tuple[QuorumCore, SendRequest]:
     """It follows node 2 in epoch 6, and has sent its first fetch."""
     core = core_of(QuorumState(6, leader_id=2), epochs=[(1, 0)], log=(0, high_watermark, 8))
-    (send,) = of(core.start(NOW), Send)
+    (send,) = of(core.start(NOW), SendRequest)
     return core, send
 
 
@@ -101,7 +101,7 @@ def test_a_divergence_above_the_log_start_is_told_as_such() -> None:
 def ask(core: QuorumCore, piece: FetchSnapshot) -> Effect:
     """The answer to a fetch of a piece, or the order to send it."""
     effects = core.on_request(piece, "piece", NOW)
-    return next(effect for effect in effects if isinstance(effect, Reply | ReplyChunk))
+    return next(effect for effect in effects if isinstance(effect, QuorumReply | ReplyChunk))
 
 
 PIECE = FetchSnapshot(2, 6, AT_20, 0, 100)
@@ -125,7 +125,7 @@ def test_what_a_leader_refuses_to_send(piece: FetchSnapshot, error: ErrorCode) -
     """Fenced epochs first, then what is asked for (KIP-630)."""
     assert isinstance(ask(leader(), PIECE), ReplyChunk)
     reply = ask(leader(), piece)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, QuorumReply)
     assert reply.answer.error is error
 
 
@@ -134,7 +134,7 @@ def test_a_follower_sends_nobody_a_snapshot() -> None:
     core = core_of(QuorumState(6, leader_id=2), epochs=[(3, 10)], log=(10, 20, 30), kept=KEPT)
     core.start(NOW)
     reply = ask(core, PIECE)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, QuorumReply)
     assert (reply.answer.error, reply.answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
 
@@ -163,19 +163,23 @@ def test_whoever_is_sent_for_a_snapshot_keeps_a_leader_in_office() -> None:
 def test_a_snapshot_is_put_together_checked_and_installed() -> None:
     """Piece by piece at the right place; nothing changes before it was read to its end."""
     core, send = follower()
-    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW)
+    effects = core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW)
     for position, data in ((0, b"ab"), (2, b"cd")):
-        (send,) = of(effects, Send)
+        (send,) = of(effects, SendRequest)
         assert send.request == FetchSnapshot(1, 6, AT_20, position, 1_048_576)
         effects = core.on_answer(send, FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_20, position, 4, data), NOW)
         assert of(effects, ReceiveChunk) == [ReceiveChunk(AT_20, position, data)]
     assert of(effects, CheckSnapshot) == [CheckSnapshot(AT_20)]
-    assert of(effects, Send) == []
+    assert of(effects, SendRequest) == []
     assert core.log.log_end_offset == 8
     assert core.on_time(NOW + 60_000) == [], "it is this node that keeps the leader waiting"
     effects = core.on_snapshot_checked(AT_20, Snapshot(AT_20, 4, 9_000), NOW + 60_000)
-    assert [type(effect) for effect in effects if not hasattr(effect, "facts")] == [InstallSnapshot, WriteEpochs, Send]
-    (send,) = of(effects, Send)
+    assert [type(effect) for effect in effects if not hasattr(effect, "facts")] == [
+        InstallSnapshot,
+        WriteEpochs,
+        SendRequest,
+    ]
+    (send,) = of(effects, SendRequest)
     assert isinstance(send.request, Fetch)
     assert (send.request.fetch_offset, send.request.last_epoch) == (20, 4)
     log = core.log
@@ -196,11 +200,13 @@ def test_a_snapshot_is_put_together_checked_and_installed() -> None:
 def test_a_piece_that_does_not_fit_is_asked_for_again(answer: FetchSnapshotAnswer) -> None:
     """Nothing of it is written, and the next request is for the same place."""
     core, send = follower()
-    (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), Send)
+    (send,) = of(
+        core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), SendRequest
+    )
     effects = core.on_answer(send, answer, NOW)
     assert of(effects, ReceiveChunk) == []
     assert of(effects, CheckSnapshot) == []
-    (again,) = of(core.on_time(NOW + 1_000), Send)
+    (again,) = of(core.on_time(NOW + 1_000), SendRequest)
     assert again.request == send.request
 
 
@@ -208,7 +214,7 @@ def test_a_snapshot_below_the_own_high_watermark_is_fatal() -> None:
     """It would take back what was promised (R-210)."""
     core, send = follower()
     core.log.high_watermark = 8
-    answer = FetchAnswer(ErrorCode.NONE, 2, 6, 30, 7, snapshot=SnapshotId(7, 1))
+    answer = QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 7, snapshot=SnapshotId(7, 1))
     assert of(core.on_answer(send, answer, NOW), Fail)
 
 
@@ -216,9 +222,11 @@ def test_a_snapshot_below_the_own_high_watermark_is_fatal() -> None:
 def test_a_snapshot_that_is_gone_is_asked_for_anew(error: ErrorCode) -> None:
     """The leader has a newer one by now: an ordinary fetch says which."""
     core, send = follower()
-    (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), Send)
+    (send,) = of(
+        core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), SendRequest
+    )
     core.on_answer(send, FetchSnapshotAnswer(error, 2, 6, AT_20, 0), NOW)
-    (send,) = of(core.on_time(NOW + 1_000), Send)
+    (send,) = of(core.on_time(NOW + 1_000), SendRequest)
     assert isinstance(send.request, Fetch)
     assert send.request.fetch_offset == 8
 
@@ -229,12 +237,14 @@ def test_a_snapshot_that_never_comes_whole_is_asked_for_more_and_more_seldom(err
     core, send = follower()
     now_ms, tries = NOW, 0
     while now_ms < NOW + 60_000:
-        (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), now_ms), Send)
+        (send,) = of(
+            core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), now_ms), SendRequest
+        )
         effects = core.on_answer(send, FetchSnapshotAnswer(error, 2, 6, AT_20, 0, 2, b"ab"), now_ms)
         if of(effects, CheckSnapshot):
             effects = core.on_snapshot_checked(AT_20, "its CRC is wrong", now_ms)
         tries += 1
-        while not (sends := of(effects, Send)):
+        while not (sends := of(effects, SendRequest)):
             now_ms = max(now_ms, core.next_deadline_ms() or 0)
             effects = core.on_time(now_ms)
         (send,) = sends
@@ -245,7 +255,9 @@ def test_a_snapshot_that_never_comes_whole_is_asked_for_more_and_more_seldom(err
 def test_what_was_checked_for_an_older_leader_is_not_installed() -> None:
     """Meanwhile the node follows somebody else, who may send records."""
     core, send = follower()
-    (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), Send)
+    (send,) = of(
+        core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), SendRequest
+    )
     core.on_answer(send, FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_20, 0, 2, b"ab"), NOW)
     core.on_request(FetchSnapshot(3, 9, AT_20, 0, 1), "of a later epoch", NOW)
     core.on_answer(send, FetchSnapshotAnswer(ErrorCode.NONE, 3, 9, AT_20, 0, 2, b"ab"), NOW)
@@ -317,9 +329,9 @@ def test_a_snapshot_goes_without_the_log_while_its_segment_holds_newer_records()
 def test_a_log_that_is_cut_back_to_its_snapshot_knows_the_epoch_below() -> None:
     """R-208, R-210: by that the leader sees that both agree there, and sends records and no snapshot again."""
     core = core_of(QuorumState(6, leader_id=2), epochs=[(4, 10)], log=(10, 10, 15), kept=KEPT[:1])
-    (send,) = of(core.start(NOW), Send)
-    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, -1, 0, EpochEntry(2, 10)), NOW)
+    (send,) = of(core.start(NOW), SendRequest)
+    effects = core.on_answer(send, QuorumFetchAnswer(ErrorCode.NONE, 2, 6, -1, 0, EpochEntry(2, 10)), NOW)
     assert of(effects, WriteEpochs) == [WriteEpochs((EpochEntry(2, 10),))]
-    (again,) = of(effects, Send)
+    (again,) = of(effects, SendRequest)
     assert isinstance(again.request, Fetch)
     assert (again.request.fetch_offset, again.request.last_epoch) == (10, 2)

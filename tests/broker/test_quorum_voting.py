@@ -14,12 +14,12 @@ from odradek_broker.core.quorum.messages import (
     EpochAnswer,
     Fail,
     Fetch,
-    FetchAnswer,
     LeaderChanged,
     PersistState,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
-    Reply,
-    Send,
+    SendRequest,
     Unanswered,
     Vote,
     VoteAnswer,
@@ -65,7 +65,7 @@ def test_the_role_after_a_restart_follows_from_what_is_on_the_disk(state: Quorum
 def test_a_leader_that_restarts_grants_no_vote_in_its_epoch() -> None:
     """RA-01: an offset of an epoch means one record for ever, so its leader neither leads nor elects in it again."""
     core = with_log(QuorumState(4, leader_id=1, voted_id=1))
-    resignations = of(core.start(NOW), Send)
+    resignations = of(core.start(NOW), SendRequest)
     assert [(send.peer_id, send.request) for send in resignations] == [(2, EndEpoch(1, 4, ())), (3, EndEpoch(1, 4, ()))]
     refused = vote(core, 4, 2, last=(3, 9))
     assert (refused.error, refused.granted) == (ErrorCode.NONE, False)
@@ -92,8 +92,8 @@ def test_a_vote_is_on_the_disk_before_it_is_said() -> None:
     """R-201: a voter that forgets its vote can vote twice."""
     core = with_log(QuorumState(3))
     effects = core.on_request(Vote(4, 2, 3, 9, pre_vote=False), "vote", NOW)
-    kinds = [type(effect) for effect in effects if isinstance(effect, PersistState | Reply)]
-    assert kinds == [PersistState, Reply]
+    kinds = [type(effect) for effect in effects if isinstance(effect, PersistState | QuorumReply)]
+    assert kinds == [PersistState, QuorumReply]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_leader_refuses_votes_of_its_epoch() -> None:
 def test_two_leaders_that_prove_it_in_one_epoch_are_fatal() -> None:
     """R-213: nothing that a node could do then would be right."""
     core = following(leader=2, epoch=4)
-    core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NONE, 2, 4, 9), NOW)
+    core.on_answer(_in_flight(core), QuorumFetchAnswer(ErrorCode.NONE, 2, 4, 9), NOW)
     core.on_unanswered(_in_flight(core), Unanswered.REFUSED, NOW)
-    asked = {send.peer_id: send for send in of(core.on_time(NOW + 150), Send)}
+    asked = {send.peer_id: send for send in of(core.on_time(NOW + 150), SendRequest)}
     assert of(core.on_answer(asked[3], VoteAnswer(ErrorCode.NONE, 3, 4), NOW + 150), Fail)
 
 
@@ -177,7 +177,7 @@ def test_a_leader_is_not_replaced_by_the_mere_word_of_somebody() -> None:
     """Nor does the node stop: whoever says that an epoch which has a leader begins may be anybody (R-205)."""
     core = following(leader=2, epoch=4)
     effects = core.on_request(BeginEpoch(3, 4), "begin", NOW)
-    (reply,) = of(effects, Reply)
+    (reply,) = of(effects, QuorumReply)
     assert isinstance(reply.answer, EpochAnswer)
     assert (reply.answer.error, reply.answer.leader_id) == (ErrorCode.INVALID_REQUEST, 2)
     assert not of(effects, Fail)
@@ -187,7 +187,7 @@ def test_a_leader_is_not_replaced_by_the_mere_word_of_somebody() -> None:
 def test_a_leader_that_never_led_gives_way_to_the_one_that_it_names() -> None:
     """Somebody said in its name that it leads. It is asked for records, and knows better."""
     core = following(leader=2, epoch=4)
-    effects = core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, 4), NOW)
+    effects = core.on_answer(_in_flight(core), QuorumFetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, 4), NOW)
     assert not of(effects, Fail)
     assert core.leader_id == 3
     assert core.state == QuorumState(4, leader_id=3)
@@ -196,7 +196,7 @@ def test_a_leader_that_never_led_gives_way_to_the_one_that_it_names() -> None:
 def test_what_a_third_one_says_of_a_leader_changes_nothing() -> None:
     """It may be deceived itself."""
     core = leader_with(voters=5, epoch=4)
-    begin = next(send for send in of(core.on_time(NOW + 1_000), Send) if send.peer_id == 2)
+    begin = next(send for send in of(core.on_time(NOW + 1_000), SendRequest) if send.peer_id == 2)
     assert not of(core.on_answer(begin, EpochAnswer(ErrorCode.NONE, 3, 4), NOW + 1_000), Fail)
     assert core.leader_id == 1
 
@@ -209,7 +209,7 @@ def test_a_refused_connection_ends_the_wait_for_a_leader() -> None:
     deadline_ms = core.next_deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms <= NOW + 150
-    asked = of(core.on_time(NOW + 150), Send)
+    asked = of(core.on_time(NOW + 150), SendRequest)
     assert isinstance(core.role, Prospective)
     assert [send.request for send in asked] == [Vote(4, 1, 3, 9, pre_vote=True)] * 2
 
@@ -221,7 +221,7 @@ def test_a_broken_connection_is_a_reason_to_look_and_no_proof() -> None:
     assert isinstance(core.role, Follower)
     core.on_dialled(2, False, NOW)
     assert isinstance(core.role, Follower)
-    (again,) = of(core.on_time(NOW + 20), Send)
+    (again,) = of(core.on_time(NOW + 20), SendRequest)
     core.on_unanswered(again, Unanswered.BROKEN, NOW + 20)
     core.on_dialled(2, True, NOW + 21)
     assert isinstance(core.role, Unattached)
@@ -230,7 +230,7 @@ def test_a_broken_connection_is_a_reason_to_look_and_no_proof() -> None:
 def test_a_leader_that_says_it_does_not_lead_is_believed() -> None:
     """A restarted leader has resigned from its epoch, and its followers hear that with their next fetch."""
     core = following()
-    core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 4), NOW)
+    core.on_answer(_in_flight(core), QuorumFetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 4), NOW)
     assert isinstance(core.role, Unattached)
     assert core.leader_id == -1
 
@@ -239,10 +239,10 @@ def test_proof_is_worth_more_than_the_word_of_another_voter() -> None:
     """Whoever has not noticed that the leader is gone is asked again, and not believed; the leader itself is."""
     core = following()
     core.on_unanswered(_in_flight(core), Unanswered.REFUSED, NOW)
-    (to_leader, to_other) = of(core.on_time(NOW + 150), Send)
+    (to_leader, to_other) = of(core.on_time(NOW + 150), SendRequest)
     refused = VoteAnswer(ErrorCode.NONE, 2, 4, granted=False)
     assert not of(core.on_answer(to_other, refused, NOW + 151), LeaderChanged)
-    assert [send.peer_id for send in of(core.on_time(NOW + 171), Send)] == [3]
+    assert [send.peer_id for send in of(core.on_time(NOW + 171), SendRequest)] == [3]
     core.on_answer(to_leader, refused, NOW + 172)
     assert isinstance(core.role, Follower)
     assert core.leader_id == 2
@@ -252,7 +252,7 @@ def test_a_leader_that_has_resigned_is_not_followed_again_in_its_epoch() -> None
     """R-212: it will never lead this epoch again, whatever a voter says that has not heard of it."""
     core = following()
     core.on_request(EndEpoch(2, 4, (3, 1)), "end", NOW)
-    (_, to_other) = of(core.on_time(NOW + 2 * 150), Send)
+    (_, to_other) = of(core.on_time(NOW + 2 * 150), SendRequest)
     core.on_answer(to_other, VoteAnswer(ErrorCode.NONE, 2, 4, granted=False), NOW + 301)
     assert isinstance(core.role, Prospective)
 
@@ -284,21 +284,21 @@ def test_an_epoch_opens_with_a_vote_for_oneself_on_the_disk() -> None:
     """R-204: a majority of pre-votes makes a candidate, a majority of votes a leader."""
     core = with_log(QuorumState(4))
     core.start(NOW)
-    asked = of(core.on_time(NOW + 150), Send)
+    asked = of(core.on_time(NOW + 150), SendRequest)
     effects = core.on_answer(asked[0], VoteAnswer(ErrorCode.NONE, -1, 4, granted=True), NOW + 151)
     assert of(effects, PersistState) == [PersistState(QuorumState(5, voted_id=1))]
-    asked = of(effects, Send)
+    asked = of(effects, SendRequest)
     assert [send.request for send in asked] == [Vote(5, 1, 3, 9, pre_vote=False)] * 2
     effects = core.on_answer(asked[1], VoteAnswer(ErrorCode.NONE, -1, 5, granted=True), NOW + 152)
     assert of(effects, PersistState) == [PersistState(QuorumState(5, leader_id=1, voted_id=1))]
-    assert [send.request for send in of(effects, Send)] == [BeginEpoch(1, 5)] * 2
+    assert [send.request for send in of(effects, SendRequest)] == [BeginEpoch(1, 5)] * 2
     assert isinstance(core.role, Leader)
 
 
 def test_a_lost_election_is_followed_by_a_random_pause() -> None:
     """R-204: two voters that stood at once must not stand at once for ever; a dead third one is not waited for."""
     core = with_log(QuorumState(4, voted_id=1))
-    asked = of(core.start(NOW), Send)
+    asked = of(core.start(NOW), SendRequest)
     core.on_answer(asked[0], VoteAnswer(ErrorCode.NONE, -1, 4), NOW)
     core.on_unanswered(asked[1], Unanswered.REFUSED, NOW)
     assert isinstance(core.role, Candidate)
@@ -312,11 +312,11 @@ def test_a_lost_election_is_followed_by_a_random_pause() -> None:
 def test_a_voter_that_is_not_there_yet_is_asked_again() -> None:
     """Its process answers, and its quorum does not take part: like one whom nobody reaches (R-204)."""
     core = with_log(QuorumState(4, voted_id=1))
-    asked = of(core.start(NOW), Send)
+    asked = of(core.start(NOW), SendRequest)
     core.on_answer(asked[0], VoteAnswer(ErrorCode.BROKER_NOT_AVAILABLE, -1, 4), NOW)
     deadline_ms = core.next_deadline_ms()
     assert deadline_ms is not None
-    assert of(core.on_time(deadline_ms), Send) == [asked[0]]
+    assert of(core.on_time(deadline_ms), SendRequest) == [asked[0]]
     assert isinstance(core.role, Candidate)
 
 
@@ -331,14 +331,14 @@ def test_a_single_voter_leads_at_once() -> None:
 def test_an_observer_neither_votes_nor_stands() -> None:
     """R-214: it asks one voter after the other who leads."""
     core = core_with(node_id=9)
-    (first,) = of(core.start(NOW), Send)
+    (first,) = of(core.start(NOW), SendRequest)
     assert vote(core, 5, 2, last=(0, 0)).error is ErrorCode.INCONSISTENT_VOTER_SET
     core.on_unanswered(first, Unanswered.REFUSED, NOW)
-    (second,) = of(core.on_time(NOW + 20), Send)
+    (second,) = of(core.on_time(NOW + 20), SendRequest)
     assert second.peer_id != first.peer_id
-    effects = core.on_answer(second, FetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 6), NOW + 20)
+    effects = core.on_answer(second, QuorumFetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 6), NOW + 20)
     assert core.leader_id == 3
-    assert [send.peer_id for send in of(effects, Send)] == [3]
+    assert [send.peer_id for send in of(effects, SendRequest)] == [3]
     core.on_time(NOW + 5_000)
     assert isinstance(core.role, Unattached)
 
@@ -365,12 +365,12 @@ def test_an_observer_does_not_succeed_a_leader_that_names_it(successors: tuple[i
     core = core_with(node_id=9)
     core.start(NOW)
     core.on_request(BeginEpoch(2, 4), "begin", NOW)
-    (*_, asked) = of(core.on_request(EndEpoch(2, 4, successors), "end", NOW), Send)
+    (*_, asked) = of(core.on_request(EndEpoch(2, 4, successors), "end", NOW), SendRequest)
     assert isinstance(core.role, Unattached)
     assert isinstance(asked.request, Fetch)
 
 
-def _in_flight(core: QuorumCore) -> Send:
+def _in_flight(core: QuorumCore) -> SendRequest:
     assert isinstance(core.role, Follower)
     assert core.role.in_flight is not None
     return core.role.in_flight
@@ -379,11 +379,11 @@ def _in_flight(core: QuorumCore) -> Send:
 def test_votes_from_before_a_provisional_one_are_asked_for_again() -> None:
     """R-217: their voters may have elected another one since, with the vote that is forgotten."""
     core = core_with(QuorumState(4, voted_id=1), voters=5, epochs=[(1, 0)], log_end_offset=9)
-    asked = {send.peer_id: send for send in of(core.start(NOW), Send)}
+    asked = {send.peer_id: send for send in of(core.start(NOW), SendRequest)}
     yes = VoteAnswer(ErrorCode.NONE, -1, 4, granted=True)
     core.on_answer(asked[2], yes, NOW)
     effects = core.on_answer(asked[3], VoteAnswer(ErrorCode.NONE, -1, 4, granted=True, provisional=True), NOW)
-    again = {send.peer_id: send for send in of(effects, Send)}
+    again = {send.peer_id: send for send in of(effects, SendRequest)}
     assert sorted(again) == [2, 4, 5]
     for voter in (4, 5):
         core.on_answer(asked[voter], yes, NOW)
@@ -419,7 +419,7 @@ def test_leaderships_that_cannot_be_neither_begin_nor_end(kind: str, leader: int
     """R-205, R-212, R-213: only a voter leads, and nobody tells a node that it leads itself."""
     core = following()
     said = BeginEpoch(leader, epoch) if kind == "begins" else EndEpoch(leader, epoch, (1,))
-    (reply,) = of(core.on_request(said, "said", NOW), Reply)
+    (reply,) = of(core.on_request(said, "said", NOW), QuorumReply)
     assert isinstance(reply.answer, EpochAnswer)
     assert (reply.answer.error, reply.answer.leader_id, reply.answer.epoch) == (error, 2, 4)
     assert core.state == QuorumState(4, leader_id=2)
@@ -433,7 +433,7 @@ def test_leaderships_that_cannot_be_neither_begin_nor_end(kind: str, leader: int
 def test_who_is_no_voter_any_more_searches_for_the_leader(state: QuorumState) -> None:
     """R-202, R-214: what it was among other voters says nothing; the epoch holds."""
     core = core_with(state, node_id=9)
-    asked = of(core.start(NOW), Send)
+    asked = of(core.start(NOW), SendRequest)
     assert isinstance(core.role, Unattached)
     assert core.state.epoch == 4
     assert [type(send.request) for send in asked] == [Fetch]
@@ -467,7 +467,7 @@ class Loser:
         self.core = with_log(QuorumState(4, voted_id=1))
         self.core._member.rng = LongestPauses(7)
         self.now = NOW
-        self.votes = of(self.core.start(NOW), Send)
+        self.votes = of(self.core.start(NOW), SendRequest)
 
     def lose(self) -> int:
         """Returns how long it waits then."""
@@ -479,9 +479,9 @@ class Loser:
 
     def stand(self, wait_ms: int) -> None:
         self.now += wait_ms
-        (asked, *_) = of(self.core.on_time(self.now), Send)
+        (asked, *_) = of(self.core.on_time(self.now), SendRequest)
         granted = VoteAnswer(ErrorCode.NONE, -1, self.core.state.epoch, granted=True)
-        self.votes = of(self.core.on_answer(asked, granted, self.now), Send)
+        self.votes = of(self.core.on_answer(asked, granted, self.now), SendRequest)
         assert isinstance(self.core.role, Candidate)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
-from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader
+from odradek_broker.requests.fetch_answers import FetchReader, PartitionAnswers, PendingFetch
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
@@ -177,7 +177,7 @@ async def test_a_log_start_that_moved_before_the_answer_is_out_of_range(world: W
     await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
     made = Leading(world)
     world.produce()
-    reader = Reader(follower=False)
+    reader = FetchReader(follower=False)
     wanted = PendingFetch(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
     wanted.decision = reader.ask(made.replica, wanted)
     assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek_chaos.cli.commands import Place, World, app
+from odradek_chaos.cli.commands import WorldChoice, WorldKind, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
 from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
@@ -35,12 +35,12 @@ def test_a_ledger_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "arguments"),
     [
-        (Place(World.PROCESSES, None, None), ""),
-        (Place(World.PROCESSES, "my data", None), " --data 'my data'"),
-        (Place(World.COMPOSE, None, "shop"), " --world compose --project shop"),
+        (WorldChoice(WorldKind.PROCESSES, None, None), ""),
+        (WorldChoice(WorldKind.PROCESSES, "my data", None), " --data 'my data'"),
+        (WorldChoice(WorldKind.COMPOSE, None, "shop"), " --world compose --project shop"),
     ],
 )
-def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) -> None:
+def test_a_hint_names_the_cluster_that_was_struck(place: WorldChoice, arguments: str) -> None:
     """Without --data or --project the hint would act on another cluster."""
     assert place.arguments() == arguments
 

@@ -11,11 +11,11 @@ from odradek import Admin, NewTopic
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.harness.cluster_health import (
     ClusterHealth,
+    HealthView,
     Leadership,
     NotConverged,
     PartitionView,
     ReplicaEnd,
-    View,
     agreed,
     check_view,
     look,
@@ -27,7 +27,7 @@ from odradek_proto.topics import TopicPartition
 PATIENCE_S = 120
 TP = TopicPartition("orders", 0)
 PARTITION = PartitionView(Leadership(1, 4), 7, replicas=(2, 1), isr=(1, 2))
-VIEW = View(2, {1: (11, False), 2: (12, False)}, {TP: PARTITION})
+VIEW = HealthView(2, {1: (11, False), 2: (12, False)}, {TP: PARTITION})
 
 
 def test_what_all_tell_is_agreed_and_has_all() -> None:
@@ -48,7 +48,7 @@ def test_what_all_tell_is_agreed_and_has_all() -> None:
         (replace(VIEW, partitions={}), "brokers 1 and 2 have not read the same metadata"),
     ],
 )
-def test_a_broker_that_knows_something_else_is_named(other: View, sentence: str) -> None:
+def test_a_broker_that_knows_something_else_is_named(other: HealthView, sentence: str) -> None:
     """One that was cut off still tells of the old controller, the old leader, or a broker's life before."""
     with pytest.raises(NotConverged, match=sentence):
         agreed({1: VIEW, 2: other})
@@ -63,7 +63,7 @@ def test_a_broker_that_knows_something_else_is_named(other: View, sentence: str)
         (replace(VIEW, partitions={TP: replace(PARTITION, isr=(1,))}), r"orders-0: leader 1, ISR \(1,\) of"),
     ],
 )
-def test_what_is_missing_is_named(view: View, sentence: str) -> None:
+def test_what_is_missing_is_named(view: HealthView, sentence: str) -> None:
     """A controller, a broker, a leader, a member of an ISR."""
     with pytest.raises(NotConverged, match=sentence):
         check_view(view)

@@ -11,10 +11,10 @@ from re import compile as pattern
 import pytest
 from odradek_chaos.lessons.catalogue import SHOWN, lesson
 from odradek_chaos.lessons.drawing import Space
-from odradek_chaos.lessons.lesson import Expected, Lesson, Played, Setting, World, play
+from odradek_chaos.lessons.lesson import ExpectedFinding, Lesson, LessonRun, LessonWorld, Setting, play
 from odradek_chaos.lessons.pages import pages
-from odradek_chaos.lessons.player import Key, keys_in, turn_pages
-from odradek_chaos.lessons.verdict import Verdict, judge
+from odradek_chaos.lessons.player import KeyPress, keys_in, turn_pages
+from odradek_chaos.lessons.verdict import LessonVerdict, judge
 
 pytestmark = pytest.mark.xdist_group("lessons")  # in one process, so that each is played once
 LESSONS = {name: lesson(name) for name in SHOWN}
@@ -28,7 +28,7 @@ SPACES = {"80x24": Space(80, 24, steady=True), "120x40": Space(120, 40, steady=T
 
 
 @cache
-def told(name: str) -> tuple[Played, Verdict]:
+def told(name: str) -> tuple[LessonRun, LessonVerdict]:
     """A lesson to its end."""
     story = play(LESSONS[name])
     return story, judge(story)
@@ -54,7 +54,9 @@ def test_a_lesson_ends_as_it_says(lesson: Lesson) -> None:
     verdict = told(lesson.name)[1]
     assert verdict.unmet == ()
     for setting, audited in zip(lesson.worlds, verdict.worlds, strict=True):
-        assert {Expected(each.check, each.offset, each.epoch) for each in audited.findings} >= set(setting.expected)
+        assert {ExpectedFinding(each.check, each.offset, each.epoch) for each in audited.findings} >= set(
+            setting.expected
+        )
         assert audited.lost == setting.lost
         assert audited.compared_records >= 2
 
@@ -78,7 +80,7 @@ def test_a_failure_of_today_is_no_good_end() -> None:
 def test_nothing_was_written_down_where_nothing_happened() -> None:
     """Who looks for evidence of what never was is told so."""
     with pytest.raises(LookupError, match="broker 2 wrote down no truncated"):
-        World(Setting("today"), "1,2").last(2, "truncated")
+        LessonWorld(Setting("today"), "1,2").last(2, "truncated")
 
 
 # --- What they show --------------------------------------------------------------------------------------------------
@@ -146,15 +148,15 @@ def test_names_are_not_broken_at_their_hyphens(lesson: Lesson) -> None:
 @pytest.mark.parametrize(
     ("keys", "shown"),
     [
-        ([Key.NEXT, Key.NEXT], [0, 1, 2]),
-        ([Key.NEXT, Key.BACK, Key.NEXT], [0, 1, 0, 1]),
-        ([Key.BACK], [0, 0]),
-        ([Key.NEXT, Key.QUIT, Key.NEXT], [0, 1]),
-        ([Key.NEXT, Key.REDRAW, Key.NEXT], [0, 1, 1, 2]),
-        ([Key.NEXT, Key.NEXT, Key.NEXT, Key.NEXT], [0, 1, 2]),
+        ([KeyPress.NEXT, KeyPress.NEXT], [0, 1, 2]),
+        ([KeyPress.NEXT, KeyPress.BACK, KeyPress.NEXT], [0, 1, 0, 1]),
+        ([KeyPress.BACK], [0, 0]),
+        ([KeyPress.NEXT, KeyPress.QUIT, KeyPress.NEXT], [0, 1]),
+        ([KeyPress.NEXT, KeyPress.REDRAW, KeyPress.NEXT], [0, 1, 1, 2]),
+        ([KeyPress.NEXT, KeyPress.NEXT, KeyPress.NEXT, KeyPress.NEXT], [0, 1, 2]),
     ],
 )
-def test_pages_turn_by_keys(keys: list[Key], shown: list[int]) -> None:
+def test_pages_turn_by_keys(keys: list[KeyPress], shown: list[int]) -> None:
     """Forward, back, away; going on behind the last page ends the lesson."""
     seen: list[int] = []
     assert turn_pages(3, seen.append, keys) == shown[-1]
@@ -164,16 +166,16 @@ def test_pages_turn_by_keys(keys: list[Key], shown: list[int]) -> None:
 @pytest.mark.parametrize(
     ("typed", "keys"),
     [
-        ("\r", [Key.NEXT]),
-        ("\n b", [Key.NEXT, Key.NEXT, Key.BACK]),
-        ("\x1b[C\x1b[D\x1b[6~", [Key.NEXT, Key.BACK, Key.NEXT]),
-        ("q", [Key.QUIT]),
-        ("\x1b", [Key.QUIT]),
+        ("\r", [KeyPress.NEXT]),
+        ("\n b", [KeyPress.NEXT, KeyPress.NEXT, KeyPress.BACK]),
+        ("\x1b[C\x1b[D\x1b[6~", [KeyPress.NEXT, KeyPress.BACK, KeyPress.NEXT]),
+        ("q", [KeyPress.QUIT]),
+        ("\x1b", [KeyPress.QUIT]),
         ("\x1b[15~", []),
         ("xyz", []),
         ("", []),
     ],
 )
-def test_what_is_typed_becomes_keys(typed: str, keys: list[Key]) -> None:
+def test_what_is_typed_becomes_keys(typed: str, keys: list[KeyPress]) -> None:
     """Letters, Enter and arrows, several at once; others mean nothing, and an unknown function key does not quit."""
     assert keys_in(typed) == keys

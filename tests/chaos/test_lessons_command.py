@@ -21,7 +21,7 @@ from odradek.cli.main import main
 from odradek_chaos.demo.commands import app
 from odradek_chaos.lessons.catalogue import SHOWN, lesson
 from odradek_chaos.lessons.drawing import Space
-from odradek_chaos.lessons.lesson import Expected, play
+from odradek_chaos.lessons.lesson import ExpectedFinding, play
 from odradek_chaos.lessons.pages import pages
 from odradek_chaos.lessons.stories import truncation
 from odradek_chaos.lessons.terminal import HINT, drawn, print_all
@@ -118,7 +118,9 @@ def test_a_directory_that_is_there_is_not_touched(tmp_path: Path, capfd: pytest.
 def test_a_lesson_that_ends_otherwise_fails(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, and the page of the audit says what did not come."""
     old, today = lesson("lost-write").worlds
-    other = replace(lesson("lost-write"), worlds=(replace(old, expected=(Expected("crc-mismatch", 0, 0),)), today))
+    other = replace(
+        lesson("lost-write"), worlds=(replace(old, expected=(ExpectedFinding("crc-mismatch", 0, 0),)), today)
+    )
     monkeypatch.setattr(truncation, "LESSONS", (other,))
     assert main(["demo", "lost-write"]) == 1
     assert "before Kafka 0.11: no crc-mismatch at offset 0, epoch 0" in capfd.readouterr().out

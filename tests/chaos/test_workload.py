@@ -16,7 +16,7 @@ from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import TELLING
 from odradek_audit.inputs.history import READ_COMMITTED, READ_UNCOMMITTED, read_events
 from odradek_chaos.cli.write import _run
-from odradek_chaos.harness.workload import Ledger, Pace, Writer
+from odradek_chaos.harness.workload import Ledger, Pace, WorkloadWriter
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import Clock
 
@@ -71,7 +71,7 @@ def test_who_is_impatient_at_the_end_cuts_no_ledger_short(tmp_path: Path) -> Non
         ledger = Ledger(clock, path, keep=False)
         producer = cast(Producer[bytes, bytes], ProducerThatIsSlowToClose())
         ledger.send("orders", 0, b"w1/0/0", "w1", "all")
-        return await _run(Writer(producer, ledger, clock, "orders", 1, "w1", limit=0), Screen())
+        return await _run(WorkloadWriter(producer, ledger, clock, "orders", 1, "w1", limit=0), Screen())
 
     assert asyncio.run(story()) is False
     assert [event.value for event in read_events(path)] == [b"w1/0/0"]

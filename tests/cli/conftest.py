@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from odradek.cli.main import main
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.cli.up import Up
+from odradek_chaos.cli.up import LocalRun
 
 PATIENCE_S = 600  # for one command on a busy machine; the demo is the longest
 
@@ -114,10 +114,10 @@ def deaf() -> Iterator[str]:
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cluster up` and `chaos restart` end when everything is written down, before the first broker."""
 
-    def end(self: Up, *, detach: bool) -> int:
+    def end(self: LocalRun, *, detach: bool) -> int:
         return 0
 
-    monkeypatch.setattr(Up, "run", end)
+    monkeypatch.setattr(LocalRun, "run", end)
     monkeypatch.setattr(LocalCluster, "start", lambda self, node_id: self.nodes[node_id])
 
 

@@ -25,7 +25,7 @@ from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
 from odradek_chaos.cli.places import find, remove_unless_named
 from odradek_chaos.cli.room import room_needed, without_room
-from odradek_chaos.cli.up import Up
+from odradek_chaos.cli.up import LocalRun
 from odradek_proto.command_line import FINE, UNREACHABLE, CommandFailed
 
 from tests.cli.conftest import Run
@@ -284,7 +284,7 @@ def test_a_port_that_somebody_takes_before_its_broker_does_is_given_up(
     chosen = cluster.nodes[1].replication
     host, _, port = chosen.rpartition(":")
     with socket.create_server((host, int(port))):
-        assert Up(cluster, Screen(), timeout_s=60).run(detach=True) == FINE
+        assert LocalRun(cluster, Screen(), timeout_s=60).run(detach=True) == FINE
     said = capfd.readouterr().err  # names every port that was taken, and others may have taken some, too
     assert re.search(rf"another process has taken .*{chosen}.*: once more, on other ports", said)
     assert LocalCluster.load(place).running(1)

@@ -99,7 +99,7 @@ def test_a_partition_is_read_as_soon_as_it_has_a_leader_again(
 
 def test_what_passes_by_itself_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
     """What stays is told once, with the error's own advice, and its end too."""
-    news = reading.News(Screen())
+    news = reading.WaitNotices(Screen())
     troubles = {TopicPartition("orders", 2): KafkaStorageError(where="orders-2")}
     for moment, found in ((100, troubles), (101, {}), (102, troubles), (103, troubles)):
         news.look(found, moment)

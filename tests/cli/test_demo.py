@@ -23,9 +23,9 @@ from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.cli.interrupting import listening
 from odradek_chaos.demo import auditing, commands
-from odradek_chaos.demo.state import Audited, DemoState
+from odradek_chaos.demo.state import AuditOutcome, DemoState
 from odradek_chaos.demo.story import Demo
-from odradek_chaos.demo.view import View
+from odradek_chaos.demo.view import DemoView
 from odradek_chaos.harness.verify import verify
 from rich.console import Console
 
@@ -34,10 +34,10 @@ from tests.cli.conftest import Run
 KILLED = re.compile(r"kill -9: broker (\d+)")
 VALUE = b"w1/0/0"
 HISTORY = [Event(SEND, "orders", 0, VALUE), Event(ACK, "orders", 0, VALUE, offset=0)]
-AGREE = Audited("spark", 0, 1.0, {"compared_records": 1, "replicas": {"1": "", "2": ""}})
+AGREE = AuditOutcome("spark", 0, 1.0, {"compared_records": 1, "replicas": {"1": "", "2": ""}})
 
 
-def state(records: list[tuple[str, int, int, bytes]], audited: Audited | None, history: list[Event]) -> DemoState:
+def state(records: list[tuple[str, int, int, bytes]], audited: AuditOutcome | None, history: list[Event]) -> DemoState:
     found = DemoState(seed=7, brokers=3)
     found.read_back, found.audited = verify(history, records), audited
     return found
@@ -52,11 +52,11 @@ def state_that_survived() -> DemoState:
     [
         (state_that_survived(), 0, "SURVIVED"),
         (state([], AGREE, HISTORY), 3, "lost: 1"),  # whatever the audit says
-        (state([("orders", 0, 0, VALUE)], Audited("spark", 3, 1.0, {"findings": 2, "replicas": {}}), HISTORY), 3,
+        (state([("orders", 0, 0, VALUE)], AuditOutcome("spark", 3, 1.0, {"findings": 2, "replicas": {}}), HISTORY), 3,
          "2 findings"),  # although every record could be read
         (state([("orders", 0, 0, VALUE)], None, HISTORY), 1, "INCONCLUSIVE"),
-        (state([("orders", 0, 0, VALUE)], Audited("spark", 1, 1.0, {}, "no Java"), HISTORY), 1, "INCONCLUSIVE"),
-        (state([("orders", 0, 0, VALUE)], Audited("spark", 2, 1.0, {}, "usage"), HISTORY), 1, "INCONCLUSIVE"),
+        (state([("orders", 0, 0, VALUE)], AuditOutcome("spark", 1, 1.0, {}, "no Java"), HISTORY), 1, "INCONCLUSIVE"),
+        (state([("orders", 0, 0, VALUE)], AuditOutcome("spark", 2, 1.0, {}, "usage"), HISTORY), 1, "INCONCLUSIVE"),
         (state([], AGREE, []), 1, "INCONCLUSIVE"),  # nothing acknowledged proves nothing
     ],
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
         found.tell(f"happening {number}")
     found.tell(f"happening 19, {'which is told at length, ' * 4}to its end")
     screen = io.StringIO()
-    Console(file=screen, width=80, height=24).print(View(found))
+    Console(file=screen, width=80, height=24).print(DemoView(found))
     text = screen.getvalue()
     for wanted in (
         "orders-5",
@@ -153,7 +153,7 @@ with open({begun!r}, "w") as fifo:
 while True:
     signal.pause()
 """
-Audit = Callable[[str], asyncio.Task[Audited]]
+Audit = Callable[[str], asyncio.Task[AuditOutcome]]
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def audit(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Audi
     for fifo in ("begun", "heard"):
         os.mkfifo(tmp_path / fifo)
 
-    def begin(on_sigint: str) -> asyncio.Task[Audited]:
+    def begin(on_sigint: str) -> asyncio.Task[AuditOutcome]:
         program = tmp_path / "audit"
         names = {name: str(tmp_path / name) for name in ("begun", "heard", "ended")}
         program.write_text(AUDIT.format(python=sys.executable, on_sigint=on_sigint, **names))
@@ -174,7 +174,7 @@ def audit(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Audi
     return begin
 
 
-async def cancelled_at_work(task: asyncio.Task[Audited], directory: Path, *, again: bool = False) -> None:
+async def cancelled_at_work(task: asyncio.Task[AuditOutcome], directory: Path, *, again: bool = False) -> None:
     """Cancel when the audit is in the middle of its work, and again when it has heard of that."""
     assert "odradek-spark-" in await asyncio.to_thread((directory / "begun").read_text)
     task.cancel()

@@ -17,8 +17,8 @@ from odradek.cli.checkup import cluster as of_cluster
 from odradek.cli.checkup import machine
 from odradek.cli.checkup.addresses import Addresses, advertised_in
 from odradek.cli.checkup.cluster import ClusterFacts
-from odradek.cli.checkup.dialling import Dialled, Outcome, dial
-from odradek.cli.checkup.finding import Finding, Level
+from odradek.cli.checkup.dialling import DialOutcome, DialReport, dial
+from odradek.cli.checkup.finding import CheckupFinding, Level
 from odradek.cli.clusters.current import remember
 from odradek_broker.commands import checks
 from odradek_broker.local.certificates import make_node
@@ -42,7 +42,7 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SILENT_MS = 3_000  # for whoever does not; what comes before the silence takes as long, at most
 
 
-async def dialled(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
+async def dialled(address: str, timeout_ms: float = ANSWERED_MS) -> DialOutcome:
     network = GrpcNetwork(GrpcOptions(connect_timeout_ms=600_000))
     try:
         return (await dial(network, address, timeout_ms)).outcome
@@ -50,11 +50,11 @@ async def dialled(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
         await network.close()
 
 
-def outcome_of(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
+def outcome_of(address: str, timeout_ms: float = ANSWERED_MS) -> DialOutcome:
     return asyncio.run(dialled(address, timeout_ms))
 
 
-async def outcome_of_server(answer: Answer, context: ssl.SSLContext | None = None) -> Outcome:
+async def outcome_of_server(answer: Answer, context: ssl.SSLContext | None = None) -> DialOutcome:
     """What is said of one that answers so, with TLS if there is a context."""
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
         return await dialled(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -62,16 +62,16 @@ async def outcome_of_server(answer: Answer, context: ssl.SSLContext | None = Non
 
 def test_addresses_that_nobody_answers_at(nobody: str) -> None:
     """A name that is none, a port that refuses, what is no address at all."""
-    assert outcome_of("no-such-host.invalid:50051", SILENT_MS) is Outcome.UNRESOLVED
+    assert outcome_of("no-such-host.invalid:50051", SILENT_MS) is DialOutcome.UNRESOLVED
     for address in (nobody, nobody.replace("127.0.0.1", "localhost")):
-        assert outcome_of(address) is Outcome.REFUSED
-    assert [outcome_of(text) for text in ("x", "x:y", ":1", "x:0", "x:70000", "")] == [Outcome.NO_ADDRESS] * 6
-    assert outcome_of("a..b:1", SILENT_MS) is Outcome.UNRESOLVED
+        assert outcome_of(address) is DialOutcome.REFUSED
+    assert [outcome_of(text) for text in ("x", "x:y", ":1", "x:0", "x:70000", "")] == [DialOutcome.NO_ADDRESS] * 6
+    assert outcome_of("a..b:1", SILENT_MS) is DialOutcome.UNRESOLVED
 
 
 def test_a_server_that_takes_connections_and_says_nothing_is_mute(deaf: str) -> None:
     """As a frozen process: its kernel accepts for it."""
-    assert outcome_of(deaf, SILENT_MS) is Outcome.MUTE
+    assert outcome_of(deaf, SILENT_MS) is DialOutcome.MUTE
 
 
 async def test_a_server_of_another_protocol_is_not_grpc() -> None:
@@ -82,14 +82,14 @@ async def test_a_server_of_another_protocol_is_not_grpc() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    assert await outcome_of_server(hang_up) is Outcome.NOT_GRPC
+    assert await outcome_of_server(hang_up) is DialOutcome.NOT_GRPC
 
 
 @pytest.mark.parametrize(
-    ("protocols", "outcome"), [([], Outcome.KAFKA), (["h2"], Outcome.NOT_LET_IN)], ids=["Kafka", "gRPC"]
+    ("protocols", "outcome"), [([], DialOutcome.KAFKA), (["h2"], DialOutcome.NOT_LET_IN)], ids=["Kafka", "gRPC"]
 )
 async def test_listeners_with_tls_are_told_by_what_they_speak(
-    tmp_path: Path, protocols: list[str], outcome: Outcome
+    tmp_path: Path, protocols: list[str], outcome: DialOutcome
 ) -> None:
     """Where this client's settings do not fit it is not said to be another port: one answers as Kafka does, one agrees
     to HTTP/2 and hangs up."""
@@ -116,13 +116,13 @@ async def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
 
     network = GrpcNetwork()
     for timeout_ms, handlers, outcome in (
-        (ANSWERED_MS, Handlers(services=["shop.v1.Cart"]), Outcome.STRANGER),
-        (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"]), Outcome.CONTROLLER),
-        (ANSWERED_MS, Handlers(services=["odradek.v1.Replication"]), Outcome.REPLICATION),
+        (ANSWERED_MS, Handlers(services=["shop.v1.Cart"]), DialOutcome.STRANGER),
+        (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"]), DialOutcome.CONTROLLER),
+        (ANSWERED_MS, Handlers(services=["odradek.v1.Replication"]), DialOutcome.REPLICATION),
         (
             SILENT_MS,
             Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"]),
-            Outcome.STARTING,
+            DialOutcome.STARTING,
         ),
     ):
         server = await network.serve("127.0.0.1:0", handlers)
@@ -270,11 +270,11 @@ def answer(broker: int, listener: str, *, fenced: Sequence[int] = (), cluster_id
     return found
 
 
-def broker(address: str, who: int, listener: str, *, clock_ms: int = 0, fenced: Sequence[int] = ()) -> Dialled:
-    return Dialled(address, Outcome.BROKER, 1.0, clock_ms, answer(who, listener, fenced=fenced))
+def broker(address: str, who: int, listener: str, *, clock_ms: int = 0, fenced: Sequence[int] = ()) -> DialReport:
+    return DialReport(address, DialOutcome.BROKER, 1.0, clock_ms, answer(who, listener, fenced=fenced))
 
 
-def seen(*bootstrap: str, **outcomes: Dialled | Outcome) -> Addresses:
+def seen(*bootstrap: str, **outcomes: DialReport | DialOutcome) -> Addresses:
     """Everything answers on the outer listener and nothing resolves on the inner one, unless it is said otherwise.
 
     The names of `outcomes` are `inner1`, `outer2`, ...
@@ -283,17 +283,17 @@ def seen(*bootstrap: str, **outcomes: Dialled | Outcome) -> Addresses:
     for each in (1, 2, 3):
         for name, at, usual in (
             (f"outer{each}", OUTER.format(each), broker(OUTER.format(each), each, "GRPC_HOST")),
-            (f"inner{each}", INNER.format(each), Dialled(INNER.format(each), Outcome.UNRESOLVED)),
+            (f"inner{each}", INNER.format(each), DialReport(INNER.format(each), DialOutcome.UNRESOLVED)),
         ):
             one = outcomes.get(name, usual)
-            found.dialled[at] = one if isinstance(one, Dialled) else Dialled(at, one)
+            found.dialled[at] = one if isinstance(one, DialReport) else DialReport(at, one)
     for at in found.bootstrap:
-        found.dialled.setdefault(at, Dialled(at, Outcome.REFUSED))
+        found.dialled.setdefault(at, DialReport(at, DialOutcome.REFUSED))
     found.advertised = advertised_in(found.answers)
     return found
 
 
-def problems(findings: Sequence[Finding]) -> list[Finding]:
+def problems(findings: Sequence[CheckupFinding]) -> list[CheckupFinding]:
     return [finding for finding in findings if finding.level is Level.PROBLEM]
 
 
@@ -318,31 +318,35 @@ def test_an_advertised_name_that_does_not_resolve_comes_with_the_address_to_use(
 
 def test_too_short_a_time_is_said_of_the_time() -> None:
     """Nothing speaks against the address."""
-    short = Addresses(("127.0.0.1:1",), {"127.0.0.1:1": Dialled("127.0.0.1:1", Outcome.TOO_SHORT)})
+    short = Addresses(("127.0.0.1:1",), {"127.0.0.1:1": DialReport("127.0.0.1:1", DialOutcome.TOO_SHORT)})
     first, *_ = problems(of_addresses.judge(short))
     assert "too short" in first.says
     assert "--timeout" in first.remedy
 
 
-def fenced_by(who: int, *fenced: int) -> Dialled:
+def fenced_by(who: int, *fenced: int) -> DialReport:
     return broker(OUTER.format(who), who, "GRPC_HOST", fenced=fenced)
 
 
-STRANGER = Dialled(OUTER.format(3), Outcome.BROKER, 1.0, 0, answer(3, "GRPC_HOST", cluster_id="other"))
+STRANGER = DialReport(OUTER.format(3), DialOutcome.BROKER, 1.0, 0, answer(3, "GRPC_HOST", cluster_id="other"))
 SWAPPED = broker(OUTER.format(2), 3, "GRPC_HOST")  # two published ports that lead to one container
 
 
 @pytest.mark.parametrize(
     ("outcomes", "check", "says"),
     [
-        ({1: fenced_by(1, 2), 3: fenced_by(3, 2), 2: Outcome.REFUSED}, "broker-down", "broker 2 is down: it is fenced"),
+        (
+            {1: fenced_by(1, 2), 3: fenced_by(3, 2), 2: DialOutcome.REFUSED},
+            "broker-down",
+            "broker 2 is down: it is fenced",
+        ),
         ({each: fenced_by(each, 2) for each in (1, 2, 3)}, "broker-fenced", "the controller does not hear it"),
         ({2: SWAPPED}, "wrong-broker", "broker 2 advertises GRPC_HOST://127.0.0.1:29052, and broker 3 answers there"),
         ({3: STRANGER}, "another-cluster", f"{OUTER.format(3)} belongs to cluster other"),
     ],
 )
 def test_what_is_wrong_at_an_outer_address_is_found(
-    outcomes: dict[int, Dialled | Outcome], check: str, says: str
+    outcomes: dict[int, DialReport | DialOutcome], check: str, says: str
 ) -> None:
     """Once, about that address: the address of a fenced broker is not to blame."""
     found = seen(**{f"outer{number}": outcome for number, outcome in outcomes.items()})
@@ -361,10 +365,10 @@ def test_a_clock_that_is_seconds_off_is_found(clock_ms: int) -> None:
     assert not problems(of_addresses.judge(seen(outer2=broker(OUTER.format(2), 2, "GRPC_HOST", clock_ms=2_000))))
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.BROKER])
-def test_every_outcome_of_a_bootstrap_address_has_a_sentence_and_a_remedy(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [outcome for outcome in DialOutcome if outcome is not DialOutcome.BROKER])
+def test_every_outcome_of_a_bootstrap_address_has_a_sentence_and_a_remedy(outcome: DialOutcome) -> None:
     """Whatever happened, somebody must know what to do."""
-    found = Addresses(["x:1"], {"x:1": Dialled("x:1", outcome)})
+    found = Addresses(["x:1"], {"x:1": DialReport("x:1", outcome)})
     (finding,) = of_addresses.judge(found)
     assert (finding.level, finding.check, finding.about) == (Level.PROBLEM, "bootstrap-address", "x:1")
     assert "x" in finding.says

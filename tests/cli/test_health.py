@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from odradek import Consumer, CorruptRecords, Producer
-from odradek.cli.clusters.health import Ahead, one_for_each_topic, problems_of, says_apart
+from odradek.cli.clusters.health import ClockOffset, one_for_each_topic, problems_of, says_apart
 from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.storage.errors import DiskFull
 from odradek_broker.testing import Cluster
@@ -181,14 +181,16 @@ def test_what_is_the_same_of_many_partitions_is_one_sentence() -> None:
     ("clocks", "said"),
     [
         ({}, ""),
-        ({1: Ahead(90_000, 1)}, ""),
-        ({1: Ahead(90_000, 1), 2: Ahead(90_400, 1)}, ""),
-        ({1: Ahead(0, 1), 2: Ahead(2_600, 400)}, "the clock of broker 2 is 2.6 s ahead of that of broker 1: "),
-        ({1: Ahead(0, 300), 2: Ahead(2_600, 400)}, ""),
-        ({1: Ahead(100, 1), 2: Ahead(-9_900, 1), 3: Ahead(0, 1)}, "the clock of broker 1 is 10.0 s ahead"),
+        ({1: ClockOffset(90_000, 1)}, ""),
+        ({1: ClockOffset(90_000, 1), 2: ClockOffset(90_400, 1)}, ""),
+        ({1: ClockOffset(0, 1), 2: ClockOffset(2_600, 400)},
+         "the clock of broker 2 is 2.6 s ahead of that of broker 1: "),
+        ({1: ClockOffset(0, 300), 2: ClockOffset(2_600, 400)}, ""),
+        ({1: ClockOffset(100, 1), 2: ClockOffset(-9_900, 1), 3: ClockOffset(0, 1)},
+         "the clock of broker 1 is 10.0 s ahead"),
     ],
 )  # fmt: skip
-def test_clocks_of_brokers_are_compared_with_each_other(clocks: dict[int, Ahead], said: str) -> None:
+def test_clocks_of_brokers_are_compared_with_each_other(clocks: dict[int, ClockOffset], said: str) -> None:
     """This machine's may be wrong; what round trips may explain is not said."""
     assert "".join(says_apart(clocks)).startswith(said)
     assert bool(says_apart(clocks)) is bool(said)

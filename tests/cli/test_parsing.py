@@ -23,7 +23,7 @@ from odradek.cli.records.outgoing import (
 )
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.parsing import (
-    Span,
+    ReadSpan,
     Start,
     parse_partition,
     parse_settings,
@@ -52,13 +52,13 @@ RECORD: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
         (parse_start, "@2025-01-01T00:00:00+00:00", Start("time", 1735689600000)),
         (parse_start, f"{(1 << 63) - 1}", Start("offset", (1 << 63) - 1)),
         (parse_start, f"@{(1 << 63) - 1}", Start("time", (1 << 63) - 1)),
-        (parse_span, "5", Span(Start("offset", 5))),
-        (parse_span, "5:10", Span(Start("offset", 5), Start("offset", 10))),
-        (parse_span, ":end", Span(Start("beginning"), Start("end"))),
-        (parse_span, "-10:-2", Span(Start("last", 10), Start("last", 2))),
-        (parse_span, "@5:@10", Span(Start("time", 5), Start("time", 10))),
-        (parse_span, "@1970-01-01T00:00+00:00:end", Span(Start("time", 0), Start("end"))),
-        (parse_span, "@1970-01-01T00:00+00:00:@1970-01-01T00:01Z", Span(Start("time", 0), Start("time", 60_000))),
+        (parse_span, "5", ReadSpan(Start("offset", 5))),
+        (parse_span, "5:10", ReadSpan(Start("offset", 5), Start("offset", 10))),
+        (parse_span, ":end", ReadSpan(Start("beginning"), Start("end"))),
+        (parse_span, "-10:-2", ReadSpan(Start("last", 10), Start("last", 2))),
+        (parse_span, "@5:@10", ReadSpan(Start("time", 5), Start("time", 10))),
+        (parse_span, "@1970-01-01T00:00+00:00:end", ReadSpan(Start("time", 0), Start("end"))),
+        (parse_span, "@1970-01-01T00:00+00:00:@1970-01-01T00:01Z", ReadSpan(Start("time", 0), Start("time", 60_000))),
         (parse_partition, "my-orders/12", TopicPartition("my-orders", 12)),  # as it is taken, too
         (parse_partition, "my-orders-12", TopicPartition("my-orders", 12)),  # as it is printed
         (parse_partition, "orders/2147483647", TopicPartition("orders", (1 << 31) - 1)),

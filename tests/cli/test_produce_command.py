@@ -16,7 +16,7 @@ import pytest
 from odradek import DeliveryTimeout, Producer
 from odradek.cli.records import produce
 from odradek.cli.records.outgoing import Portion
-from odradek.cli.records.sending import OnTheWay, Sending
+from odradek.cli.records.sending import InFlightBatch, Sending
 from odradek.cli.terminal.screen import Screen
 from odradek.shared.errors import UnknownTopic
 from odradek_proto.command_line import FAILED, CommandFailed
@@ -65,7 +65,7 @@ def test_the_others_are_not_looked_at_for_each_of_them() -> None:
     sending: Any = Sending(producer, "orders", Screen(quiet=True))
     delivery: Any = GivenUp()
     for number in range(RECORDS):  # each in a batch of its own
-        sending._on_way[number] = OnTheWay(delivery, array("d", [time.perf_counter()]), 1)
+        sending._on_way[number] = InFlightBatch(delivery, array("d", [time.perf_counter()]), 1)
     sending._count_done()
     assert sending.sent.failed == sending.sent.maybe_written == RECORDS
     assert sending._hopeless is not None

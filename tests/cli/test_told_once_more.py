@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import odradek as client
 import pytest
 from odradek.cli.terminal.stopping import TELLING
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.producing.delivery import Delivery
 from odradek_audit.inputs.history import ACK, ERROR, SEND, read_events
 from odradek_chaos.cli import write as writing_cli
@@ -70,7 +70,7 @@ class ProducerWithoutAnswers(Generic[K, V]):
         self.taken += 1
         if self.taken == 3:
             await ctrl_c()
-        return Delivery(Batch(cast(Any, None), self.taken, 0), 0)
+        return Delivery(ProducerBatch(cast(Any, None), self.taken, 0), 0)
 
     async def flush(self, timeout: float | None) -> None:
         await ctrl_c()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from odradek.core.batches import Batch, SendQueue
+from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.sender import Effect, Finished, Sender
 from odradek.shared.config import ProducerConfig, build
@@ -29,7 +29,7 @@ class Bench:
         self.now = 1_000
         self.leader_epoch = 0
         self.sender.sequences.on_producer_id(77, 0)
-        self.finished: list[Batch] = []
+        self.finished: list[ProducerBatch] = []
         self.other: list[Effect] = []
         self.lead(leader)
         self.queue: SendQueue = self.sender.queues.of(TP, self.view)
@@ -49,7 +49,7 @@ class Bench:
         self.finished += [effect.batch for effect in effects if isinstance(effect, Finished)]
         self.other += [effect for effect in effects if not isinstance(effect, Finished)]
 
-    def put(self, *values: str, full: bool = True) -> Batch:
+    def put(self, *values: str, full: bool = True) -> ProducerBatch:
         """Records as one batch, which is full unless said otherwise."""
         batch = None
         for value in values:
@@ -63,16 +63,16 @@ class Bench:
             batch.close()
         return batch
 
-    def drain(self, broker: int = 1, room: int = PLENTY, credit: int = PLENTY) -> list[Batch]:
+    def drain(self, broker: int = 1, room: int = PLENTY, credit: int = PLENTY) -> list[ProducerBatch]:
         batches, effects = self.sender.drain(broker, self.now, room, credit)
         self.take(effects)
         return batches
 
-    def drain_after(self, ms: int) -> list[Batch]:
+    def drain_after(self, ms: int) -> list[ProducerBatch]:
         self.wait(ms)
         return self.drain()
 
-    def sent(self, *values: str) -> list[Batch]:
+    def sent(self, *values: str) -> list[ProducerBatch]:
         """A full batch for each record, on the wire."""
         batches = [self.put(value) for value in values]
         self.drain()
@@ -82,7 +82,7 @@ class Bench:
         """Its answers are lost."""
         self.take(self.sender.on_stream_broken(1, self.now, BrokerUnreachable("gone")))
 
-    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> None:
+    def answer(self, batch: ProducerBatch, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> None:
         answer = pb.ProduceAnswer(error_code=code, **{"base_offset": 5, "log_append_time_ms": -1, **fields})
         self.take(self.sender.on_answer(batch, answer, self.now, self.view))
 
@@ -91,5 +91,5 @@ class Bench:
         self.take(self.sender.on_time(self.now))
 
 
-def sequences(batches: list[Batch]) -> list[int]:
+def sequences(batches: list[ProducerBatch]) -> list[int]:
     return [read_header(batch.encoded).base_sequence for batch in batches]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek.core.cluster_view import LeaderAndEpoch
-from odradek.core.fetch_state import EARLIEST, LATEST, Chunk, FetchState, Position, State
+from odradek.core.fetch_state import EARLIEST, LATEST, Chunk, FetchingState, FetchPosition, FetchState
 from odradek.shared.config import OffsetReset
 from odradek.shared.errors import LogTruncated, NoOffset
 from odradek_proto.records import Record
@@ -34,9 +34,9 @@ def state() -> FetchState:
 def test_a_new_partition_starts_where_the_policy_says(reset: OffsetReset, asked: int) -> None:
     """Without a position the leader is asked for the beginning or the end."""
     state = FetchState(TP, reset)
-    assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, asked)
+    assert (state.state, state.reset_to) == (FetchingState.NEEDS_OFFSET, asked)
     state.on_listed_offset(asked, 7)
-    assert (state.state, state.position.offset, state.fetch_offset) == (State.FETCHING, 7, 7)
+    assert (state.state, state.position.offset, state.fetch_offset) == (FetchingState.FETCHING, 7, 7)
 
 
 def test_without_a_policy_somebody_must_seek() -> None:
@@ -44,16 +44,16 @@ def test_without_a_policy_somebody_must_seek() -> None:
     state = FetchState(TP, "none")
     assert isinstance(state.error, NoOffset)
     state.seek(3)
-    assert state.state is State.FETCHING
+    assert state.state is FetchingState.FETCHING
 
 
 @pytest.mark.parametrize(
     ("reset", "epoch", "end", "then"),
     [
-        ("earliest", 4, 6, Position(6, 4)),  # not at the reset position, but where the logs part
-        ("earliest", 3, 6, Position(6, 3)),  # by the epoch of the record before the next leader is asked
-        ("earliest", 4, 10, Position(10, 4)),  # all that was read, and no more: nothing changes but the leader
-        ("none", 4, 10, Position(10, 4)),
+        ("earliest", 4, 6, FetchPosition(6, 4)),  # not at the reset position, but where the logs part
+        ("earliest", 3, 6, FetchPosition(6, 3)),  # by the epoch of the record before the next leader is asked
+        ("earliest", 4, 10, FetchPosition(10, 4)),  # all that was read, and no more: nothing changes but the leader
+        ("none", 4, 10, FetchPosition(10, 4)),
         ("earliest", -1, -1, EARLIEST),
         ("earliest", 4, -1, EARLIEST),  # nothing can be concluded from half an answer
         ("earliest", -1, 10, EARLIEST),
@@ -62,18 +62,18 @@ def test_without_a_policy_somebody_must_seek() -> None:
     ],
 )
 def test_a_position_is_validated_by_what_the_new_leader_says_of_its_epoch(
-    reset: OffsetReset, epoch: int, end: int, then: Position | int | tuple[int | None, int | None]
+    reset: OffsetReset, epoch: int, end: int, then: FetchPosition | int | tuple[int | None, int | None]
 ) -> None:
     """R-266, CL-01, CL-02, CL-03: it goes on, is reset by policy, or is told as truncated, with both places."""
     state = reading(reset=reset)
     state.on_leader(LeaderAndEpoch(2, 5))
-    assert state.state is State.VALIDATING
-    state.on_epoch_end(Position(10, 4), 5, epoch, end)
-    if isinstance(then, Position):
-        assert (state.state, state.position) == (State.FETCHING, then)
+    assert state.state is FetchingState.VALIDATING
+    state.on_epoch_end(FetchPosition(10, 4), 5, epoch, end)
+    if isinstance(then, FetchPosition):
+        assert (state.state, state.position) == (FetchingState.FETCHING, then)
         assert state.may_fetch_from(2, 0)
     elif isinstance(then, int):
-        assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, then)
+        assert (state.state, state.reset_to) == (FetchingState.NEEDS_OFFSET, then)
     else:
         assert isinstance(state.error, LogTruncated)
         assert (state.error.position, state.error.epoch) == (10, 4)
@@ -84,18 +84,18 @@ def test_a_validation_for_an_old_position_is_dropped(state: FetchState) -> None:
     """CL-04: the application sought meanwhile, or the leader changed once more."""
     state.on_leader(LeaderAndEpoch(2, 5))
     state.seek(20, 4)
-    state.on_epoch_end(Position(10, 4), 5, 4, 6)
-    assert (state.state, state.position) == (State.VALIDATING, Position(20, 4))
+    state.on_epoch_end(FetchPosition(10, 4), 5, 4, 6)
+    assert (state.state, state.position) == (FetchingState.VALIDATING, FetchPosition(20, 4))
     state.on_leader(LeaderAndEpoch(3, 6))
-    state.on_epoch_end(Position(20, 4), 5, 4, 6)
-    assert state.state is State.VALIDATING
+    state.on_epoch_end(FetchPosition(20, 4), 5, 4, 6)
+    assert state.state is FetchingState.VALIDATING
 
 
 def test_without_an_epoch_there_is_nothing_to_validate() -> None:
     """R-266: a position that came from the application or a reset has no epoch."""
     state = reading(epoch=-1)
     state.on_leader(LeaderAndEpoch(2, 5))
-    assert state.state is State.FETCHING
+    assert state.state is FetchingState.FETCHING
 
 
 def test_answers_for_another_position_or_epoch_are_old_news(state: FetchState) -> None:
@@ -135,10 +135,10 @@ def test_an_offset_that_was_asked_for_before_is_not_taken() -> None:
     state = FetchState(TP, "latest")
     state.seek_to(EARLIEST)
     state.on_listed_offset(LATEST, 7)
-    assert (state.state, state.position.offset) == (State.NEEDS_OFFSET, -1)
+    assert (state.state, state.position.offset) == (FetchingState.NEEDS_OFFSET, -1)
     state.seek(3)
     state.on_listed_offset(EARLIEST, 0)
-    assert (state.state, state.position.offset) == (State.FETCHING, 3)
+    assert (state.state, state.position.offset) == (FetchingState.FETCHING, 3)
 
 
 def test_a_topic_that_was_created_again_is_fetched_anew() -> None:
@@ -158,8 +158,8 @@ def test_a_new_leader_is_asked_at_once() -> None:
     assert state.may_fetch_from(2, 0)
 
 
-@pytest.mark.parametrize(("epoch", "then"), [(4, State.VALIDATING), (-1, State.FETCHING)])
-def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, then: State) -> None:
+@pytest.mark.parametrize(("epoch", "then"), [(4, FetchingState.VALIDATING), (-1, FetchingState.FETCHING)])
+def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, then: FetchingState) -> None:
     """R-266: it is of another log; and before anything else the position is looked at, if there is an epoch for it."""
     state = reading(epoch=epoch)
     answer = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4, high_watermark=30)
@@ -172,7 +172,7 @@ def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, t
 def test_records_that_are_put_back_keep_the_epoch_of_the_position(state: FetchState) -> None:
     """R-265: the position is before them again."""
     state.put_back([Record(8, 0, None, b"v", ())])
-    assert state.position == Position(8, 4)
+    assert state.position == FetchPosition(8, 4)
 
 
 def test_refusals_count_from_the_last_answer(state: FetchState) -> None:

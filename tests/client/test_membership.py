@@ -7,7 +7,15 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
-from odradek.core.membership import Assigned, Lost, MemberSettings, Membership, Revoked, State, Step
+from odradek.core.membership import (
+    ConsumerMembership,
+    MemberSettings,
+    MembershipState,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    Step,
+)
 from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.groups.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatAnswer
 from odradek_broker.requests.groups import GroupRequests
@@ -60,7 +68,7 @@ class Member:
         self.ids = 0
         self.name = name
         settings = MemberSettings("g", "client", instance_id, max_poll_interval_ms=MAX_POLL_MS)
-        self.membership = Membership(settings, self._new_id)
+        self.membership = ConsumerMembership(settings, self._new_id)
         self.membership.subscribe(topics, pattern, world.now_ms)
         self.step: Step | None = None
         self.told: list[Step] = []
@@ -118,12 +126,12 @@ def test_partitions_go_from_one_member_to_another_when_they_are_given_up() -> No
     """Until the first one is done with them the second one has none; a pattern finds the topics (K-59)."""
     world = World(orders=4)
     first, second = Member(world, "a", "orders"), Member(world, "b", pattern="ord.*")
-    assert first.settle() == [Assigned(tps("orders", 0, 1, 2, 3))]
+    assert first.settle() == [PartitionsAssigned(tps("orders", 0, 1, 2, 3))]
     assert second.settle() == []
     world.pass_time(5_000)
     first.beat()
     first.begin()
-    assert first.step == Revoked(tps("orders", 2, 3))
+    assert first.step == PartitionsRevoked(tps("orders", 2, 3))
     world.pass_time(5_000)
     first.beat()
     second.settle()
@@ -131,12 +139,12 @@ def test_partitions_go_from_one_member_to_another_when_they_are_given_up() -> No
     first.end()
     first.settle()
     world.pass_time(5_000)
-    assert second.settle() == [Assigned(tps("orders", 2, 3))]
+    assert second.settle() == [PartitionsAssigned(tps("orders", 2, 3))]
     second.membership.unsubscribe(world.now_ms)
-    assert second.settle() == [Revoked(tps("orders", 2, 3))]
-    assert second.membership.state is State.IDLE
+    assert second.settle() == [PartitionsRevoked(tps("orders", 2, 3))]
+    assert second.membership.state is MembershipState.IDLE
     world.pass_time(5_000)
-    assert first.settle() == [Assigned(tps("orders", 2, 3))]
+    assert first.settle() == [PartitionsAssigned(tps("orders", 2, 3))]
 
 
 def test_a_fenced_member_joins_again_when_its_application_was_told() -> None:
@@ -148,17 +156,17 @@ def test_a_fenced_member_joins_again_when_its_application_was_told() -> None:
     world.pass_time(5_000)
     first.beat()
     first.begin()
-    assert first.step == Revoked(tps("orders", 1))
+    assert first.step == PartitionsRevoked(tps("orders", 1))
     world.pass_time(50_000)  # more than a session
     first.beat()
     assert first.membership.epoch == 0
     assert first.owned == []
     first.end()
     first.begin()
-    assert first.told[-1] == Lost(tps("orders", 0))
+    assert first.told[-1] == PartitionsLost(tps("orders", 0))
     assert first.membership.heartbeat(world.now_ms) is None
     first.end()
-    assert [type(step) for step in first.settle()] == [Assigned]
+    assert [type(step) for step in first.settle()] == [PartitionsAssigned]
 
 
 def test_an_application_that_works_for_too_long_leaves_the_group() -> None:
@@ -179,7 +187,7 @@ def test_an_application_that_works_for_too_long_leaves_the_group() -> None:
     world.pass_time(100_000)
     assert member.membership.due_ms() is None
     assert member.membership.on_ask()
-    assert member.settle() == [Lost(tps("orders", 0)), Assigned(tps("orders", 0))]
+    assert member.settle() == [PartitionsLost(tps("orders", 0)), PartitionsAssigned(tps("orders", 0))]
     for _ in range(20):  # and one that waits for records is not silent
         world.pass_time(5_000)
         member.beat()
@@ -236,7 +244,7 @@ def test_a_member_that_the_coordinator_knows_from_an_earlier_life_takes_another_
     member.begin()
     member.end()
     member.lose(arrives=False)
-    assert member.membership.state is State.IDLE
+    assert member.membership.state is MembershipState.IDLE
     member.membership.subscribe(["orders"], "", world.now_ms)
     member.settle()
     assert member.membership.member_id == "a-2"
@@ -251,10 +259,10 @@ def test_an_answer_that_is_lost_costs_nothing() -> None:
     second.settle()
     world.pass_time(5_000)
     first.lose(arrives=True)
-    assert first.settle() == [Revoked(tps("orders", 2, 3))]
+    assert first.settle() == [PartitionsRevoked(tps("orders", 2, 3))]
     world.pass_time(5_000)
     second.lose(arrives=True)
-    assert second.settle() == [Assigned(tps("orders", 2, 3))]
+    assert second.settle() == [PartitionsAssigned(tps("orders", 2, 3))]
 
 
 class History:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from odradek import BootstrapError, BufferFull, Consumer, Producer, UnknownTopic
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_proto.records import encode_batch
 
@@ -70,7 +70,7 @@ async def test_a_call_of_a_producer_blocks_no_longer_than_max_block_ms(peers: An
 
 async def test_refreshes_come_at_growing_intervals_while_somebody_waits_for_one(peers: Any) -> None:
     """For a topic that there is not: up to retry.backoff.max.ms, and small again only after a quiet time."""
-    cluster = Cluster(Producer(peers.bootstrap)._base_config, peers.clock, peers.network)
+    cluster = ClusterClient(Producer(peers.bootstrap)._base_config, peers.clock, peers.network)
     await cluster.start()
     counts = []
     for timeout_ms in (10_000, 60_000, 10_000):

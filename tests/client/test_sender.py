@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.core.sender import DropStream, RefreshMetadata
 from odradek.core.sequences import Sequences
 from odradek.shared.errors import BootstrapError, BrokerError, DeliveryTimeout, RecordTooLarge
@@ -201,7 +201,7 @@ def test_a_duplicate_is_a_success_without_an_offset(bench: Bench) -> None:
     assert batch.metadata(0).offset == -1
 
 
-def sent_until_the_first_expires(bench: Bench) -> tuple[Batch, Batch]:
+def sent_until_the_first_expires(bench: Bench) -> tuple[ProducerBatch, ProducerBatch]:
     """Two batches half a second apart, of which none is answered within the second that there is."""
     [one] = bench.sent("a")
     bench.now += 500

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import decode_records, read_header
 
@@ -25,8 +25,8 @@ def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed:
     """
     bench = Bench(seed=seed, known=False)
     log = BrokerOfOneProducer()
-    inbox: deque[Batch] = deque()
-    answers: deque[tuple[Batch, ErrorCode, int]] = deque()
+    inbox: deque[ProducerBatch] = deque()
+    answers: deque[tuple[ProducerBatch, ErrorCode, int]] = deque()
     values: list[str] = []
 
     def step(kind: int) -> None:

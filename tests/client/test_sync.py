@@ -27,7 +27,7 @@ from odradek import (
     TopicPartition,
     UnknownTopic,
 )
-from odradek.core.batches import Batch, SendQueue
+from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
@@ -384,7 +384,7 @@ def test_a_callback_cannot_start_a_client() -> None:
     assert len(failures) == 1
 
 
-class Looked(Batch):
+class Looked(ProducerBatch):
     """Another thread looks at it after each step of the loop's, or the loop finishes it after so many looks."""
 
     __slots__ = ("finishes_after", "is_done", "outcomes")

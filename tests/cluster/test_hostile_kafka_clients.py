@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.kafka.messages.codec import definition, writer_of
-from odradek_broker.kafka.messages.primitives import Writer
+from odradek_broker.kafka.messages.primitives import MessageWriter
 from odradek_proto.records import encode_batch
 
 from tests.cluster.hostile import (
@@ -38,7 +38,7 @@ BATCH = encode_batch([(0, None, b"x" * 1_000, ())])
 
 
 def asked(key: int, version: int, message: Mapping[str, Any], number: int = 1) -> bytes:
-    writer = Writer()
+    writer = MessageWriter()
     writer_of(key, "request", version)(writer, message)
     return framed(header(key, version, number, flexible=version >= definition(key).flexible_from) + bytes(writer.out))
 

@@ -21,9 +21,9 @@ from odradek_audit.engine.local import audit
 from odradek_audit.report import Report
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.cluster_health import wait_until_converged
-from odradek_chaos.harness.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
+from odradek_chaos.harness.kills import MIN_IN_FLIGHT, KillHarness, KillsOutcome, KillsPlan, report
 from odradek_chaos.harness.topics import create_topic
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, WorkloadWriter
 from odradek_chaos.worlds.processes import ProcessesWorld
 from odradek_proto.transport.clock import LoopClock
 
@@ -47,7 +47,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         made.stop_all()
 
 
-def play(cluster: LocalCluster, plan: Plan, history: Path | None = None) -> Outcome:
+def play(cluster: LocalCluster, plan: KillsPlan, history: Path | None = None) -> KillsOutcome:
     history = history or cluster.directory / "history.jsonl"
     return asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history).run())
 
@@ -62,7 +62,7 @@ def test_kills_lose_nothing_and_writes_go_on(cluster: LocalCluster) -> None:
 
     docs/performance.md says how long they are silent.
     """
-    outcome = play(cluster, Plan(rounds=unless_torture(3, 20), seed=2026))
+    outcome = play(cluster, KillsPlan(rounds=unless_torture(3, 20), seed=2026))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.read_back.acknowledged > 20 * len(outcome.rounds)
@@ -74,7 +74,7 @@ def test_kills_lose_nothing_and_writes_go_on(cluster: LocalCluster) -> None:
 def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster, tmp_path: Path) -> None:
     """The same harness reports losses when a record is acknowledged before anybody else has it, and the audit tells of
     each who cut it, when, to follow whom, and who had acknowledged it; the kills stand beside it."""
-    plan = Plan(STALLED, seed=5, acks="1", targets=("leader",), stall_others_ms=STALL_MS)
+    plan = KillsPlan(STALLED, seed=5, acks="1", targets=("leader",), stall_others_ms=STALL_MS)
     outcome = play(cluster, plan, tmp_path / "history.jsonl")
     assert "lost" in outcome.read_back.anomalies, report(outcome)
     cluster.stop_all()
@@ -135,7 +135,7 @@ async def lose_what_was_promised(cluster: LocalCluster, history: Path) -> int:
     ledger = Ledger(clock, history)
     producer: Producer[bytes, bytes] = Producer(cluster.bootstrap, delivery_timeout_ms=PATIENCE_S * 1000)
     async with producer:
-        await Writer(producer, ledger, clock, "orders", 1, "before", limit=500).run()
+        await WorkloadWriter(producer, ledger, clock, "orders", 1, "before", limit=500).run()
         acknowledged = ledger.acknowledged
         for node_id in followers:
             cluster.kill(node_id)
@@ -145,7 +145,9 @@ async def lose_what_was_promised(cluster: LocalCluster, history: Path) -> int:
         for node_id in followers:
             await asyncio.to_thread(until, partial(cuts_of, cluster, node_id), bool)
         cluster.kill(leader)
-        await Writer(producer, ledger, clock, "orders", 1, "after", limit=50).run()  # in the place of what is lost
+        await WorkloadWriter(
+            producer, ledger, clock, "orders", 1, "after", limit=50
+        ).run()  # in the place of what is lost
     assert (ledger.acknowledged, ledger.failed) == (acknowledged + 50, 0)
     ledger.close()
     cluster.start(leader)
@@ -160,13 +162,13 @@ def cuts_of(cluster: LocalCluster, broker_id: int) -> list[dict[str, Any]]:
 
 def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
     """The very same faults with acks=all lose nothing."""
-    outcome = play(cluster, Plan(STALLED, seed=5, targets=("leader",), stall_others_ms=STALL_MS))
+    outcome = play(cluster, KillsPlan(STALLED, seed=5, targets=("leader",), stall_others_ms=STALL_MS))
     assert outcome.read_back.sound, report(outcome)
 
 
 def test_a_frozen_leader_is_fenced_by_the_session_timeout_alone(cluster: LocalCluster) -> None:
     """A silent stream proves nothing: only the session timeout moves the leadership away."""
-    outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), fault="pause"))
+    outcome = play(cluster, KillsPlan(rounds=1, seed=5, targets=("leader",), fault="pause"))
     assert outcome.read_back.sound, report(outcome)
     (target,) = outcome.rounds[0].brokers
     assert reasons_for_fencing(cluster, target) == {"session timeout"}
@@ -186,7 +188,7 @@ def events_of(cluster: LocalCluster, broker_id: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("target", "rounds"), [("all", unless_torture(1, 10)), ("rolling", unless_torture(1, 5))])
 def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, target: str, rounds: int) -> None:
     """All at once, or one after the other, with five batches of a writer on the wire: no record twice, none fails."""
-    outcome = play(cluster, Plan(rounds=rounds, seed=2026, targets=(target,), fault="stop"))
+    outcome = play(cluster, KillsPlan(rounds=rounds, seed=2026, targets=(target,), fault="stop"))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.failed == 0, report(outcome)
@@ -194,6 +196,6 @@ def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, t
 
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
     """All three, time after time in `make torture`: the page cache survives, nothing is lost, writes go on."""
-    outcome = play(cluster, Plan(rounds=unless_torture(1, 20), seed=2026, targets=("all",)))
+    outcome = play(cluster, KillsPlan(rounds=unless_torture(1, 20), seed=2026, targets=("all",)))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)

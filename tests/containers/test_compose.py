@@ -24,11 +24,11 @@ from typing import Any
 import pytest
 from odradek import Admin, NewTopic, Producer
 from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
-from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
+from odradek_chaos.harness.kills import KillHarness, KillsOutcome, KillsPlan, report
 from odradek_chaos.harness.reading_back import read_back
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import ReadBack
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, WorkloadWriter
 from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
 from odradek_proto.transport.clock import LoopClock
@@ -106,7 +106,7 @@ def until_healthy(world: ComposeWorld) -> None:
     )
 
 
-def play(world: ComposeWorld, plan: Plan) -> Outcome:
+def play(world: ComposeWorld, plan: KillsPlan) -> KillsOutcome:
     with tempfile.TemporaryDirectory(prefix="odradek-history-") as directory:
         harness = KillHarness(world, replace(plan, patience_s=PATIENCE_S), Path(directory) / "history.jsonl")
         outcome = asyncio.run(harness.run())
@@ -149,7 +149,7 @@ def test_a_host_that_says_localhost_is_served(project: Project, world: ComposeWo
 @in_the_clear
 def test_nothing_is_lost_when_containers_are_killed(world: ComposeWorld) -> None:
     """A leader, a follower and the controller are killed while they are written to from the host; each comes back."""
-    outcome = play(world, Plan(rounds=3, seed=7, topic="killed"))
+    outcome = play(world, KillsPlan(rounds=3, seed=7, topic="killed"))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.read_back.acknowledged > WRITTEN
 
@@ -161,7 +161,7 @@ def test_nothing_is_lost_when_a_container_falls_silent(world: ComposeWorld, faul
 
     A healed one has gone through an election that it did not hear of, and may have another address.
     """
-    outcome = play(world, Plan(rounds=1, seed=7, targets=(target,), fault=fault, topic=f"{fault}-{target}"))
+    outcome = play(world, KillsPlan(rounds=1, seed=7, targets=(target,), fault=fault, topic=f"{fault}-{target}"))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.read_back.acknowledged > WRITTEN
 
@@ -169,7 +169,7 @@ def test_nothing_is_lost_when_a_container_falls_silent(world: ComposeWorld, faul
 @in_the_clear
 def test_nothing_is_lost_when_all_containers_are_killed(world: ComposeWorld) -> None:
     """All three at once, and up again: the page cache survives."""
-    outcome = play(world, Plan(rounds=1, seed=7, targets=("all",), topic="all-killed"))
+    outcome = play(world, KillsPlan(rounds=1, seed=7, targets=("all",), topic="all-killed"))
     assert outcome.read_back.sound, report(outcome)
 
 
@@ -193,7 +193,7 @@ async def written_while_replaced(project: Project, topic: str, *steps: tuple[str
         delivery_timeout_ms=BUILD_TIMEOUT_S * 1_000,
         bootstrap_timeout_ms=patience_ms,
     ) as producer:
-        writer = Writer(producer, ledger, clock, topic, 3, "w1", in_flight=60)
+        writer = WorkloadWriter(producer, ledger, clock, topic, 3, "w1", in_flight=60)
         writing = asyncio.create_task(writer.run())
         await asyncio.wait_for(enough.wait(), PATIENCE_S)
         for services in steps:
@@ -226,7 +226,7 @@ def test_another_image_writes_nothing_twice(
 @secured
 def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: ComposeWorld) -> None:
     """One after the other; no record fails. All at once: `test_another_image_writes_nothing_twice`."""
-    outcome = play(world, Plan(rounds=1, seed=7, targets=("rolling",), fault="stop", topic="stopped"))
+    outcome = play(world, KillsPlan(rounds=1, seed=7, targets=("rolling",), fault="stop", topic="stopped"))
     assert outcome.read_back.sound, report(outcome)
     assert outcome.failed == 0
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from odradek_broker.core.groups import records
-from odradek_broker.core.groups.classic import State
+from odradek_broker.core.groups.classic import GroupState
 from odradek_broker.core.groups.messages import (
     Answer,
     CoordinatorRecord,
@@ -19,6 +19,7 @@ from odradek_broker.core.groups.messages import (
     DescribeGroup,
     Effect,
     FetchedOffset,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     JoinGroup,
@@ -32,7 +33,6 @@ from odradek_broker.core.groups.messages import (
     OffsetFetch,
     OffsetFetchAnswer,
     OffsetToCommit,
-    Reply,
     Request,
     SyncGroup,
     SyncGroupAnswer,
@@ -266,7 +266,7 @@ class GroupWorld:
 
     # --- What has to hold -------------------------------------------------------------------------------------------
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: GroupReply) -> None:
         call = reply.token
         assert isinstance(call, Call), reply
         assert self.waiting.pop(id(call), None) is not None, f"a second answer to {call.request}: {reply.answer}"
@@ -324,7 +324,7 @@ class GroupWorld:
             known = group.stored({each.member_id: each.assignment for each in group.members.values()})
             logged = replace(stored[group_id], state_timestamp_ms=known.state_timestamp_ms)
             assert logged.generation_id <= known.generation_id, f"{group_id}: {known}, in the log {logged}"
-            if group.state in (State.STABLE, State.EMPTY):
+            if group.state in (GroupState.STABLE, GroupState.EMPTY):
                 assert known == logged, f"{group_id}: {known}, in the log {logged}"
             held = self.shard.offsets.of(group_id)
             assert held == offsets.of(group_id), f"{group_id}: offsets {held}, in the log {offsets.of(group_id)}"
@@ -380,7 +380,7 @@ class GroupWorld:
         return all(
             client.has_synced
             and (group := groups.get(client.group_id)) is not None
-            and group.state is State.STABLE
+            and group.state is GroupState.STABLE
             and client.member_id in group.members
             for client in self.clients
         )

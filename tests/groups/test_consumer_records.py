@@ -12,15 +12,15 @@ from odradek_broker.core.groups.consumer_records import (
     REGEX,
     TARGET,
     TARGET_EPOCH,
-    ConsumerRecord,
+    ConsumerGroupRecord,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     MemberState,
-    PartitionMetadata,
     RecordValue,
     ResolvedRegex,
-    Target,
+    SubscribedTopics,
+    TargetAssignment,
     TargetEpoch,
     TopicPartitionCount,
     decode,
@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[int, str, RecordValue, str, str]] = {
     "partitions": (
         PARTITIONS,
         "",
-        PartitionMetadata((TopicPartitionCount(T, "orders", 3, ((2, ("a", "b")),)),)),
+        SubscribedTopics((TopicPartitionCount(T, "orders", 3, ((2, ("a", "b")),)),)),
         "0004" + OF_GROUP,
         f"000002{ID_T}076f72646572730000000302000000020302610262000000",
     ),
@@ -60,7 +60,7 @@ ROWS: dict[str, tuple[int, str, RecordValue, str, str]] = {
     "target": (
         TARGET,
         "m-1",
-        Target({T: (0, 200), U: (1,)}),
+        TargetAssignment({T: (0, 200), U: (1,)}),
         "0007" + OF_MEMBER,
         f"000003{ID_T}0300000000000000c800{ID_U}02000000010000",
     ),
@@ -84,12 +84,12 @@ ROWS: dict[str, tuple[int, str, RecordValue, str, str]] = {
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_records_are_kafkas_byte_for_byte(row: tuple[int, str, RecordValue, str, str]) -> None:
     kind, name, value, key_hex, value_hex = row
-    record = ConsumerRecord(kind, "g", name, value)
+    record = ConsumerGroupRecord(kind, "g", name, value)
     key, data = bytes.fromhex(key_hex), bytes.fromhex(value_hex)
 
     assert encode(record) == (key, data)
     assert decode(key, data) == record
-    assert decode(key, None) == ConsumerRecord(kind, "g", name)
+    assert decode(key, None) == ConsumerGroupRecord(kind, "g", name)
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)

@@ -22,6 +22,7 @@ from odradek_broker.core.groups.messages import (
     DescribeGroup,
     Effect,
     ErrorAnswer,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     JoinGroup,
@@ -35,7 +36,6 @@ from odradek_broker.core.groups.messages import (
     OffsetFetch,
     OffsetFetchAnswer,
     OffsetToCommit,
-    Reply,
     Request,
     SyncGroup,
     SyncGroupAnswer,
@@ -96,7 +96,7 @@ class World:
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Reply):
+            if isinstance(effect, GroupReply):
                 self.told[effect.token] = effect.answer
             else:
                 self.log += effect.records

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from odradek_broker.core.groups import patterns
-from odradek_broker.core.groups.patterns import InvalidPattern, Pattern, matching
+from odradek_broker.core.groups.patterns import InvalidPattern, SubscriptionPattern, matching
 
 NAMES = ["orders", "orders-eu", "Orders", "o", "a", "ab", "aab", "b.c", "x_1", "__consumer_offsets", "1.2-3", "aaaa"]
 
@@ -81,7 +81,7 @@ def test_random_expressions_match_as_with_a_backtracking_engine(seed: int) -> No
 )
 def test_what_is_not_understood_is_refused(expression: str) -> None:
     with pytest.raises(InvalidPattern):
-        Pattern(expression)
+        SubscriptionPattern(expression)
 
 
 def test_posix_classes_and_quoting() -> None:
@@ -92,7 +92,7 @@ def test_posix_classes_and_quoting() -> None:
 def test_no_expression_takes_exponential_time() -> None:
     """Counted in states that are visited, not in seconds."""
     for evil in ("(a*)*b", "(a|a)*b", "(a|aa)+$", "(.*)(.*)(.*)(.*)x", "(a?){30}a{30}"):
-        pattern = Pattern(evil)
+        pattern = SubscriptionPattern(evil)
         for length in (100, 249):
             pattern.matches("a" * length)
         assert pattern._program._visits_left > patterns.MAX_VISITS - 100_000, evil

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_broker.core.cleaning import CompactionSettings
-from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.cleaning.round import CleanedSegment, CleaningRound
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -167,7 +167,7 @@ class Story:
             map_bytes=1 << 20,
         )
         for step in work.steps():
-            if isinstance(step, Written):
+            if isinstance(step, CleanedSegment):
                 self.directory.write_cleaned(log, work.end_offset)
                 replacement = log.replace(step.old, step.new)
                 assert replacement.begin()

@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.serial.errors import SerialError
 from odradek_broker.kafka.messages.codec import Field, definition, writer_of
-from odradek_broker.kafka.messages.primitives import Writer
+from odradek_broker.kafka.messages.primitives import MessageWriter
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 from odradek_broker.testing import Cluster
 from odradek_proto.records import encode_batch
@@ -68,7 +68,7 @@ def whole(rng: random.Random) -> Iterator[bytes]:
     """One request of each API and version, with values that a client might mean."""
     for key, versions in VERSIONS.items():
         for version in range(versions.first, versions.last + 1):
-            fields, writer = definition(key).messages["request"], Writer()
+            fields, writer = definition(key).messages["request"], MessageWriter()
             message = oracle.structure(fields, version, rng, _primitive, _count)
             writer_of(key, "request", version)(writer, message)
             yield _headed(key, version, bytes(writer.out), flexible=version >= definition(key).flexible_from)
@@ -82,7 +82,7 @@ def whole(rng: random.Random) -> Iterator[bytes]:
 def topic_made() -> bytes:
     """The CreateTopics that makes what most requests are about."""
     wanted = {"name": TOPIC, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    writer, version = Writer(), VERSIONS[CREATE_TOPICS].last
+    writer, version = MessageWriter(), VERSIONS[CREATE_TOPICS].last
     writer_of(CREATE_TOPICS, "request", version)(writer, {"topics": [wanted], "timeout_ms": 10_000})
     return _headed(CREATE_TOPICS, version, bytes(writer.out), flexible=True)
 

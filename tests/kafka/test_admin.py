@@ -14,7 +14,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from odradek.sync import Producer
 from odradek_broker.kafka.messages.codec import reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import NO_UUID, Reader, Writer
+from odradek_broker.kafka.messages.primitives import NO_UUID, MessageReader, MessageWriter
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.acl_words import OPERATIONS, ResourceType
@@ -106,7 +106,7 @@ def test_finalized_features_are_those_that_are_there(enabled: bool, kafka_bootst
     with Raw(kafka_bootstrap) as raw:
         told = raw.ask(header(18, 4, 7, flexible=True) + b"\2a\2b\0")
     assert told is not None
-    answer = reader_of(18, "response", 4)(Reader(memoryview(told), 4))
+    answer = reader_of(18, "response", 4)(MessageReader(memoryview(told), 4))
     levels = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
     elr = {"eligible.leader.replicas.version": 1} if enabled else {}
     assert levels == {"group.version": 1, "metadata.version": 27, **elr}
@@ -359,10 +359,10 @@ def test_topics_are_described_in_pages(odradek_cluster: Cluster, kafka_bootstrap
 
 def ask(address: str, key: int, version: int, message: dict[str, Any]) -> dict[str, Any]:
     """One request by our own codec, for what librdkafka does not ask."""
-    writer = Writer()
+    writer = MessageWriter()
     writer_of(key, "request", version)(writer, message)
     with Raw(address) as raw:
         answer = raw.ask(header(key, version, 7, flexible=True) + bytes(writer.out))
     assert answer is not None
     assert struct.unpack_from(">ib", answer) == (7, 0)
-    return reader_of(key, "response", version)(Reader(memoryview(answer), 5))
+    return reader_of(key, "response", version)(MessageReader(memoryview(answer), 5))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from odradek_broker.kafka.messages import fetch_codec, produce_codec
 from odradek_broker.kafka.messages.codec import definition, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 from odradek_broker.testing import Cluster
 
@@ -47,8 +47,8 @@ DEFINED = [
 def test_a_captured_message_is_read_and_written_again(captured: dict[str, object]) -> None:
     """Byte for byte, in both directions."""
     key, what, version, body = body_of(captured)
-    message = reader_of(key, what, version)(Reader(body))
-    writer = Writer()
+    message = reader_of(key, what, version)(MessageReader(body))
+    writer = MessageWriter()
     writer_of(key, what, version)(writer, message)
     assert bytes(writer.out) == body, definition(key).name
 
@@ -59,7 +59,7 @@ def test_a_captured_message_is_read_and_written_again(captured: dict[str, object
 def test_captured_produces_and_fetches_are_read(captured: dict[str, object]) -> None:
     """To their last byte."""
     key, _what, version, body = body_of(captured)
-    reader = Reader(body)
+    reader = MessageReader(body)
     CONSUMERS[key](reader, version)
     assert reader.position == len(body)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.kafka.messages.codec import Field, definition, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, MessageReader, MessageWriter
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 from tests.kafka import oracle
@@ -70,7 +70,7 @@ def message_of(key: int, what: str, version: int, rng: random.Random) -> dict[st
 
 
 def written(key: int, what: str, version: int, message: dict[str, Any]) -> bytes:
-    writer = Writer()
+    writer = MessageWriter()
     writer_of(key, what, version)(writer, message)
     return bytes(writer.out)
 
@@ -84,7 +84,7 @@ def test_every_message_is_the_one_that_kio_knows(key: int) -> None:
             message = message_of(key, what, version, rng)
             body = written(key, what, version, message)
             assert oracle.write(key, what, version, oracle.read(key, what, version, body)) == body, (version, what)
-            assert reader_of(key, what, version)(Reader(memoryview(body))) == message
+            assert reader_of(key, what, version)(MessageReader(memoryview(body))) == message
 
 
 @pytest.mark.parametrize("key", sorted(DEFINITIONS), ids=lambda key: definition(key).name)
@@ -103,13 +103,13 @@ def test_a_message_that_is_cut_short_is_malformed(key: int) -> None:
         body = memoryview(written(key, what, version, message_of(key, what, version, rng)))
         for end in sorted({rng.randrange(len(body)) for _ in range(20 if body else 0)}):
             with pytest.raises(MALFORMED):
-                reader_of(key, what, version)(Reader(body[:end]))
+                reader_of(key, what, version)(MessageReader(body[:end]))
 
 
 def test_what_is_not_named_has_its_default() -> None:
     """A Metadata answer of version 13 with nothing but a topic."""
     body = written(3, "response", 13, {"topics": [{"name": "orders"}]})
-    found = reader_of(3, "response", 13)(Reader(memoryview(body)))
+    found = reader_of(3, "response", 13)(MessageReader(memoryview(body)))
     assert found["controller_id"] == -1
     assert found["cluster_id"] is None
     assert found["topics"][0]["topic_authorized_operations"] == -2147483648
@@ -118,14 +118,14 @@ def test_what_is_not_named_has_its_default() -> None:
 def test_an_array_cannot_claim_more_than_there_is() -> None:
     """Memory grows with the bytes that have arrived."""
     with pytest.raises(Malformed, match="an array of 2147483647 elements"):
-        reader_of(3, "request", 1)(Reader(memoryview(b"\x7f\xff\xff\xff" + bytes(100))))
+        reader_of(3, "request", 1)(MessageReader(memoryview(b"\x7f\xff\xff\xff" + bytes(100))))
 
 
 def test_the_elements_of_a_request_are_bounded() -> None:
     """Small elements become many times their size in memory."""
     body = (200_000).to_bytes(4) + bytes(400_000)
     with pytest.raises(Malformed, match="an array of 200000 elements"):
-        reader_of(3, "request", 1)(Reader(memoryview(body)))
+        reader_of(3, "request", 1)(MessageReader(memoryview(body)))
 
 
 def test_unknown_tags_are_skipped_and_trailing_bytes_ignored() -> None:
@@ -133,6 +133,6 @@ def test_unknown_tags_are_skipped_and_trailing_bytes_ignored() -> None:
     body = (
         b"\x02" + bytes(16) + b"\x03ab" + b"\x01\x05\x02xy" + b"\x01\x00" + b"\x02\x07\x00\x09\x01z" + b"\x01\x00\x00"
     )
-    found = reader_of(3, "request", 13)(Reader(memoryview(body)))
+    found = reader_of(3, "request", 13)(MessageReader(memoryview(body)))
     assert found["topics"] == [{"topic_id": bytes(16), "name": "ab"}]
     assert found["allow_auto_topic_creation"] is True

@@ -11,8 +11,8 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.security.quotas import BURST_S, Quotas
 from odradek_broker.kafka.connection import HEAVY_BYTES, MOST_UNANSWERED, MOST_WITHOUT_RECORDS
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
-from odradek_broker.kafka.messages.primitives import Reader
-from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
+from odradek_broker.kafka.messages.primitives import MessageReader
+from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, KafkaRequest
 from odradek_broker.kafka.shared import LARGE_SHARE, UNTAKEN_BYTES, Shared
 from odradek_broker.requests.quotas import Throttle
 from odradek_broker.runtime.counters import Counters
@@ -63,7 +63,7 @@ class Door:
         if is_open:
             self.listener.open()
 
-    def _produce(self, request: Request, done: Done) -> None:
+    def _produce(self, request: KafkaRequest, done: Done) -> None:
         number = request.decoded(_number)
         if number < 0:
             raise HangUp("a negative number")
@@ -73,21 +73,21 @@ class Door:
         self.done[number] = done
         self.hang_up[number] = request.hang_up
 
-    async def _answer(self, request: Request) -> Body:
+    async def _answer(self, request: KafkaRequest) -> Body:
         return await self._begin(request)
 
-    async def _join(self, request: Request) -> Body:
+    async def _join(self, request: KafkaRequest) -> Body:
         answer = self._begin(request)
         request.release()
         return await answer
 
-    def _begin(self, request: Request) -> Awaitable[Body]:
+    def _begin(self, request: KafkaRequest) -> Awaitable[Body]:
         number = request.decoded(_number)
         self.started.append((request.key, number))
         self.slow[number] = asyncio.get_running_loop().create_future()
         return self.slow[number]
 
-    async def _fetch(self, request: Request) -> Body:
+    async def _fetch(self, request: KafkaRequest) -> Body:
         answer = self._begin(request)
         self.granted[self.started[-1][1]] = request.reserve(1 << 30)
         return await answer
@@ -127,7 +127,7 @@ def asked(key: int, number: int, filling: int = 0, version: int = 1) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def _number(reader: Reader, _version: int) -> int:
+def _number(reader: MessageReader, _version: int) -> int:
     return reader.int32()
 
 

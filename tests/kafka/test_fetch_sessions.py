@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.kafka.apis import fetch_sessions
-from odradek_broker.kafka.apis.fetch_sessions import EVICTED_AFTER_MS, FetchSession, FetchSessions
+from odradek_broker.kafka.apis.fetch_sessions import EVICTED_AFTER_MS, ClientFetchSession, FetchSessions
 from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.kafka.messages.endpoints import Topic
 from odradek_broker.testing import Cluster
@@ -18,30 +18,30 @@ def asked(
     epoch: int,
     topics: dict[str, list[int]] | None = None,
     forgotten: dict[str, list[int]] | None = None,
-) -> codec.FetchRequest:
+) -> codec.DecodedFetch:
     wanted = [
         Topic(name, b"", [codec.WantedPartition(index, -1, 0, -1, -1, 1_000) for index in indexes])
         for name, indexes in (topics or {}).items()
     ]
     gone = [Topic(name, b"", indexes) for name, indexes in (forgotten or {}).items()]
-    return codec.FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, wanted, gone)
+    return codec.DecodedFetch(-1, 500, 1, 1 << 20, 0, session_id, epoch, wanted, gone)
 
 
-def answered(*told: tuple[str, int, int, bytes, int]) -> list[Topic[codec.PartitionAnswer]]:
+def answered(*told: tuple[str, int, int, bytes, int]) -> list[Topic[codec.FetchPartitionAnswer]]:
     """Topic, partition, high watermark, records, error."""
     return [
-        Topic(topic, b"", [codec.PartitionAnswer(index, error, end, end, 0, [records] if records else [])])
+        Topic(topic, b"", [codec.FetchPartitionAnswer(index, error, end, end, 0, [records] if records else [])])
         for topic, index, end, records, error in told
     ]
 
 
-def keys(topics: list[Topic[codec.WantedPartition]] | list[Topic[codec.PartitionAnswer]]) -> list[tuple[str, int]]:
+def keys(topics: list[Topic[codec.WantedPartition]] | list[Topic[codec.FetchPartitionAnswer]]) -> list[tuple[str, int]]:
     return [(topic.name, each.index) for topic in topics for each in topic.partitions]
 
 
-def opened(sessions: FetchSessions, topics: dict[str, list[int]]) -> FetchSession:
+def opened(sessions: FetchSessions, topics: dict[str, list[int]]) -> ClientFetchSession:
     session = sessions.begin(asked(0, 0, topics), ids=False)
-    assert isinstance(session, FetchSession)
+    assert isinstance(session, ClientFetchSession)
     return session
 
 

@@ -10,8 +10,8 @@ from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.kafka.apis.group_offsets import GroupOffsetsApi
 from odradek_broker.kafka.apis.groups import GroupsApi
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
-from odradek_broker.kafka.messages.request import Client, Request
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
+from odradek_broker.kafka.messages.request import ClientInformation, KafkaRequest
 from odradek_broker.requests.access import Access
 from odradek_broker.requests.context import Principal, RequestContext
 from odradek_broker.requests.groups import GROUP, GroupRequests
@@ -35,13 +35,15 @@ JOINED = {"group_id": "g", "session_timeout_ms": 1, "member_id": "", "protocol_t
 
 async def ask(requests: GroupRequests, key: int, version: int, message: Mapping[str, Any]) -> dict[str, Any]:
     """The answer, read as this version writes it."""
-    writer = Writer()
+    writer = MessageWriter()
     writer_of(key, REQUEST, version)(writer, message)
     groups, offsets = GroupsApi(requests), GroupOffsetsApi(requests)
     answer = {COMMIT: offsets.commit, FETCH: offsets.fetch, JOIN: groups.join, LEAVE: groups.leave}
     answer[DESCRIBE] = groups.describe
-    body = await answer[key](Request(key, version, Reader(memoryview(bytes(writer.out))), CALLER, Client()))
-    return reader_of(key, RESPONSE, version)(Reader(memoryview(b"".join(body))))
+    body = await answer[key](
+        KafkaRequest(key, version, MessageReader(memoryview(bytes(writer.out))), CALLER, ClientInformation())
+    )
+    return reader_of(key, RESPONSE, version)(MessageReader(memoryview(b"".join(body))))
 
 
 def requests_of(groups: Groups) -> GroupRequests:

@@ -13,7 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KioError
 from odradek_broker.kafka.messages import fetch_codec, produce_codec
 from odradek_broker.kafka.messages.endpoints import NodeEndpoint, Topic
-from odradek_broker.kafka.messages.primitives import MALFORMED, Reader
+from odradek_broker.kafka.messages.primitives import MALFORMED, MessageReader
 from odradek_proto.transport.ports import Buffer
 
 from tests.kafka import oracle
@@ -97,12 +97,12 @@ def named(ours: Any, theirs: Any) -> bool:
     return bool((ours.name or uuid.UUID(bytes=ours.topic_id)) == (theirs.topic_id if name is None else name))
 
 
-def cut_short(read: Callable[[Reader, int], object], body: memoryview, version: int) -> None:
+def cut_short(read: Callable[[MessageReader, int], object], body: memoryview, version: int) -> None:
     """Whatever byte is the last one."""
     rng = random.Random(len(body))
     for end in {rng.randrange(len(body)) for _ in range(10)}:
         with pytest.raises(MALFORMED):
-            read(Reader(body[:end]), version)
+            read(MessageReader(body[:end]), version)
 
 
 def leader_of(partition: Any) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def test_produce_requests_are_read_as_kio_writes_them(version: int) -> None:
     for message in messages(PRODUCE, "request", version):
         body = memoryview(oracle.write(PRODUCE, "request", version, message))
         assert (version >= produce_codec.FLEXIBLE_FROM) == oracle.is_flexible(PRODUCE, version)  # and its header (K-10)
-        reader = Reader(body)
+        reader = MessageReader(body)
         found = produce_codec.read_request(reader, version)
         assert reader.position == len(body)
         assert (found.transactional_id, found.acks) == (message.transactional_id, message.acks)
@@ -151,7 +151,7 @@ def test_produce_answers_are_what_kio_writes(version: int) -> None:
             Topic(
                 *name_and_id(topic),
                 [
-                    produce_codec.PartitionAnswer(
+                    produce_codec.ProducePartitionAnswer(
                         each.index,
                         each.error_code.value,
                         each.base_offset,
@@ -175,7 +175,7 @@ def test_fetch_requests_are_read_as_kio_writes_them(version: int) -> None:
     for message in messages(FETCH, "request", version):
         body = memoryview(oracle.write(FETCH, "request", version, message))
         assert (version >= fetch_codec.FLEXIBLE_FROM) == oracle.is_flexible(FETCH, version)
-        reader = Reader(body)
+        reader = MessageReader(body)
         found = fetch_codec.read_request(reader, version)
         assert reader.position == len(body)
         state = getattr(message, "replica_state", message)
@@ -210,7 +210,7 @@ def test_fetch_answers_are_what_kio_writes(version: int) -> None:
             Topic(
                 *name_and_id(topic),
                 [
-                    fetch_codec.PartitionAnswer(
+                    fetch_codec.FetchPartitionAnswer(
                         each.partition_index,
                         each.error_code.value,
                         each.high_watermark,

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 from odradek_broker.kafka.apis.produce import ProduceApi
-from odradek_broker.kafka.messages.primitives import Reader
-from odradek_broker.kafka.messages.request import Body, Client, Request
+from odradek_broker.kafka.messages.primitives import MessageReader
+from odradek_broker.kafka.messages.request import Body, ClientInformation, KafkaRequest
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Codec
@@ -49,7 +49,7 @@ async def test_a_frame_is_released_when_its_batch_is_appended(world: World, ends
     frame, told = frame_of(30_000), Told()
     frame_there, told_there = weakref.ref(frame), weakref.ref(told)
     replica = world.replica
-    api.start(Request(0, 3, Reader(memoryview(frame)), CALLER, Client()), told)
+    api.start(KafkaRequest(0, 3, MessageReader(memoryview(frame)), CALLER, ClientInformation()), told)
     del frame, told
     replica.log._tail._cache.clear()  # the memory of recent batches has a limit of its own
     assert frame_there() is None
@@ -72,7 +72,7 @@ async def test_zstd_is_for_clients_that_know_it(world: World, version: int) -> N
     batch = encode_batch([(0, None, b"a record", ())], codec=Codec.ZSTD)
     answers: list[Body | None] = []
     frame = frame_of(30_000, batch)
-    api.start(Request(0, version, Reader(memoryview(frame)), CALLER, Client()), answers.append)
+    api.start(KafkaRequest(0, version, MessageReader(memoryview(frame)), CALLER, ClientInformation()), answers.append)
     refused = version < 7
     assert world.log_end() == (0 if refused else 1)
     (body,) = answers

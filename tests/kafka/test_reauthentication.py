@@ -11,8 +11,8 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.kafka.apis.sasl import AGAIN_MS, AUTHENTICATE, HANDSHAKE, SaslApi
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
-from odradek_broker.kafka.messages.request import Api, Body, Request
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
+from odradek_broker.kafka.messages.request import Api, Body, KafkaRequest
 from odradek_broker.kafka.shared import Shared
 from odradek_broker.process.wiring import authentication
 from odradek_broker.requests.authentication import Authentication
@@ -85,7 +85,7 @@ class Client:
         assert receiver is not None
         self._receiver = receiver
 
-    async def _answer(self, request: Request) -> Body:
+    async def _answer(self, request: KafkaRequest) -> Body:
         return [b"an answer"]
 
     async def ask(self, key: int, version: int, body: bytes) -> bytes:
@@ -99,10 +99,10 @@ class Client:
         return await self.ask(ANY, 0, b"") == b"an answer"
 
     async def _told(self, key: int, version: int, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        writer = Writer()
+        writer = MessageWriter()
         writer_of(key, REQUEST, version)(writer, message)
         answer = await self.ask(key, version, b"".join(map(bytes, writer.buffers())))
-        return reader_of(key, RESPONSE, version)(Reader(memoryview(answer)))
+        return reader_of(key, RESPONSE, version)(MessageReader(memoryview(answer)))
 
     async def shake(self, mechanism: str = PLAIN) -> int:
         return int((await self._told(HANDSHAKE, 1, {"mechanism": mechanism}))["error_code"])

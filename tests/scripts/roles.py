@@ -13,8 +13,8 @@ from odradek_broker.core.partition.messages import (
     AppendBatches,
     Effect,
     FetchAnswer,
-    FetchRequest,
     FollowerFetch,
+    FollowerFetchRequest,
     IsrAnswer,
     IsrProposal,
     PartitionSettings,
@@ -206,15 +206,15 @@ def accepted(
     )
 
 
-def ask(partition: FollowerPartition, now_ms: int = 0) -> FetchRequest:
+def ask(partition: FollowerPartition, now_ms: int = 0) -> FollowerFetchRequest:
     """The follower's next request, which is to be a fetch."""
     request = partition.next_request(now_ms)
-    assert isinstance(request, FetchRequest), request
+    assert isinstance(request, FollowerFetchRequest), request
     return request
 
 
 def answer(
-    request: FetchRequest,
+    request: FollowerFetchRequest,
     headers: Sequence[BatchHeader] = (),
     *,
     high_watermark: int = 0,

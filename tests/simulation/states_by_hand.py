@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
+from odradek_chaos.worlds.simulated.checks.history import BatchSummary
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -51,7 +51,7 @@ def everything(*seen: ReplicaState, of: PartitionRegistration | None = None) -> 
 
 def fill(now: ClusterState, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
     view = now.history(T).view(replica)
-    view.batches = [Batch(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
+    view.batches = [BatchSummary(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
 
 
 def write_metadata_file(now: ClusterState, name: str, content: bytes = b"", *, flushed: bool = True) -> None:
@@ -70,4 +70,8 @@ def moment(event: str, broker_id: int, **facts: object) -> TimelineEvent:
 
 def told(invariant: Invariant, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> list[Violation]:
     """What it says of a replica, if the watcher asks it."""
-    return list(invariant.on_replica(now, seen, before)) if invariant.is_asked(Change(changes_of(seen, before))) else []
+    return (
+        list(invariant.on_replica(now, seen, before))
+        if invariant.is_asked(ReplicaChange(changes_of(seen, before)))
+        else []
+    )

@@ -15,7 +15,7 @@ from dataclasses import fields
 
 import pytest
 from odradek.cli.main import main
-from odradek_chaos.cli.campaign_progress import Progress
+from odradek_chaos.cli.campaign_progress import CampaignProgress
 from odradek_chaos.cli.commands import app
 from odradek_chaos.worlds.simulated.campaign.campaign import REPORTS_KEPT, Campaign, SeedSummary
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
@@ -136,7 +136,7 @@ def test_a_line_on_a_terminal_is_never_wider_than_it() -> None:
         return os.read(reading, 4096).decode().removeprefix("\r\x1b[2K")
 
     with os.fdopen(writing, "w") as out:
-        progress = Progress(out, 1000)
+        progress = CampaignProgress(out, 1000)
         lines = {columns: drawn(columns) for columns in (200, 120, 80, 60, 20, 1, 0)}
     os.close(reading)
     assert lines[200].startswith("[........................] 1/1000 seeds")

@@ -10,7 +10,7 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal
-from odradek_chaos.worlds.simulated.faults.disks import DiskFull
+from odradek_chaos.worlds.simulated.faults.disks import FullDisk
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.run import liveness as recovery
@@ -20,7 +20,7 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     elected_unheard,
     unhealthy_without,
 )
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.world import quiescence
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
@@ -57,7 +57,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
     """Cuts, pauses and kills that began earlier end during the phase; the broken machine stays as it is."""
     world = new_world()
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         rng = world.loop.fork_rng("test")
         if way == "dead":
             await QuorumLoss(world, rng, 1).act({"brokers": TWO, "down_ms": ENDS_MS})
@@ -66,7 +66,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
                 await Pause(world, rng, 1).act({"broker": broker_id, "pause_ms": ENDS_MS})
         elif way == "full":
             for broker_id in TWO:
-                await DiskFull(world, rng, 1).act({"broker": broker_id, "left_bytes": 9, "full_ms": ENDS_MS})
+                await FullDisk(world, rng, 1).act({"broker": broker_id, "left_bytes": 9, "full_ms": ENDS_MS})
         else:
             names = [machine.name for machine in (*world.cluster.machines.values(), *world.cluster.clients)]
             ways = [pair for one in names for other in names if one < other for pair in both(one, other)]
@@ -88,7 +88,7 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
     """A controller that hears no majority goes on fencing; what it decided holds when it is heard again."""
     world = new_world()
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         monkeypatch.setattr(recovery, "undecided", lambda state, cluster: 1)
         assert break_one_for_ever(world, "frozen") == 0
         monkeypatch.undo()
@@ -110,7 +110,7 @@ def test_no_leader_becomes_unreachable_for_ever_before_its_followers_have_fetche
     """It would soon be alone in its ISR, and nobody could take over; any other way to break it is owed all the same."""
     world = new_world(elr="off")
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         roles = [replica.role for each in world.cluster.machines for replica in world.cluster.hosted(each).values()]
         for role in roles:
             if isinstance(role, LeaderPartition):
@@ -131,7 +131,7 @@ def test_a_leader_that_was_elected_as_it_became_unreachable_is_judged_by_who_may
     lag = {"replica_lag_time_max_ms": 800, "broker_session_timeout_ms": 2_500}
     world = new_world(settings=lag, elr=elr, chance="none")
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         broken = break_one_for_ever(world, "unreachable")
         assert broken
         if is_elected:
@@ -156,7 +156,7 @@ def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch:
     """
     world = new_world()
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         assert world.quiescence.is_quiescent()
         with monkeypatch.context() as controller:
             controller.setattr(quiescence, "undecided", lambda state, cluster: 1)

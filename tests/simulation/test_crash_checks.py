@@ -9,7 +9,7 @@ import pytest
 from odradek_chaos.worlds.simulated.crash import checks as crash_checks
 from odradek_chaos.worlds.simulated.crash.checks import Bench, judge
 from odradek_chaos.worlds.simulated.crash.drivers import ORDERS
-from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, Owed
+from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, OwedLogs
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.crash.states import crash_states
 from odradek_chaos.worlds.simulated.crash.stories import told
@@ -19,7 +19,7 @@ from odradek_proto.transport.ports import Files
 FIRST, RECORDS = 5, 4
 
 
-def judged(name: str, owed: Owed | None = None) -> list[str]:
+def judged(name: str, owed: OwedLogs | None = None) -> list[str]:
     """What is wrong with what a whole story has written, or with that beside what is owed."""
     driver, model = told(name), DiskModel()
     for operation in driver.operations:
@@ -54,7 +54,7 @@ def test_what_a_second_start_removes_is_noticed(path: str, monkeypatch: pytest.M
     """The first one should have: whatever is opened twice must be the same."""
     opened, starts = crash_checks.open_everything, 0
 
-    def careless(files: Files, bench: Bench) -> crash_checks.Opened:
+    def careless(files: Files, bench: Bench) -> crash_checks.OpenedDirectory:
         nonlocal starts
         starts += 1
         if path and starts == 1:
@@ -72,5 +72,5 @@ def test_what_a_second_start_removes_is_noticed(path: str, monkeypatch: pytest.M
 
 def test_a_log_that_is_gone_with_what_it_promised_is_noticed() -> None:
     """A directory that nobody finds again has lost all that was in it."""
-    owed = Owed(0, {"nowhere-0": {0: b"a batch"}}, {})
+    owed = OwedLogs(0, {"nowhere-0": {0: b"a batch"}}, {})
     assert judged("truncations", owed) == ["nowhere-0: is gone with 1 batches that were promised"]

@@ -21,7 +21,7 @@ from odradek_chaos.worlds.simulated.crash.stories import told
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import SECTOR
-from odradek_chaos.worlds.simulated.disk.recording import Operation, Recorder, Truncate, Write, load, save
+from odradek_chaos.worlds.simulated.disk.recording import FileTruncation, Operation, Recorder, Write, load, save
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.ports import Files
 
@@ -89,7 +89,10 @@ def test_sectors_are_old_or_new_as_a_whole() -> None:
     old = b"o" * 1024
     kept = leave(old, [Write(1, 100, b"n" * 900)], (GARBAGE,), rng)
     assert kept == old[:100] + b"n" * 412 + old[512:]  # a sector that was there is old or new, never garbage
-    assert leave(old, [Truncate(1, 600), Write(1, 600, b"n")], (LOST, PRESENT), rng) == b"o" * 600 + b"n" + b"o" * 423
+    assert (
+        leave(old, [FileTruncation(1, 600), Write(1, 600, b"n")], (LOST, PRESENT), rng)
+        == b"o" * 600 + b"n" + b"o" * 423
+    )
 
 
 def test_many_writes_have_all_extremes_and_stay_few() -> None:

@@ -17,7 +17,7 @@ from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Injection, Script
 from odradek_chaos.worlds.simulated.run import load as load_module
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
 
@@ -172,7 +172,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
         await nemesis(world, "disk-full").act(DISK_FULL)
         if is_damaged:
             world.exemptions.damaged_bytes(FULL, "t-0")
-        Load(world, observe(world)).start_reader()
+        ClusterLoad(world, observe(world)).start_reader()
         await virtual_sleep(0.5)
 
     world.loop.run(story())

@@ -10,9 +10,9 @@ from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SHAPES
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, TABLE, family_of, what_is_wrong
-from odradek_chaos.worlds.simulated.faults.choices import Cast
+from odradek_chaos.worlds.simulated.faults.choices import Participants
 from odradek_chaos.worlds.simulated.faults.damage import Damage
-from odradek_chaos.worlds.simulated.faults.nemesis import Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Guarantee
 from odradek_chaos.worlds.simulated.plan.buggify import POINTS
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.plan import Expectations
@@ -25,8 +25,8 @@ from tests.simulation.worlds import new_world
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 2_000
 SEEDS = 18  # at most, until every kind of a family has struck
-SURVIVED = (Owed.ALWAYS, Owed.QUIESCENT)
-CAST = Cast(Options().partitions, Options().writers, SHAPES["combined"].nodes)
+SURVIVED = (Guarantee.ALWAYS, Guarantee.QUIESCENT)
+CAST = Participants(Options().partitions, Options().writers, SHAPES["combined"].nodes)
 FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
 EVERYDAY = ("damage",)
 TOGETHER = (7, 16)  # of the seeds the first two: in them every kind of damage strikes
@@ -70,7 +70,7 @@ def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
 
 def test_faults_out_of_contract_may_cost_records_and_nothing_else() -> None:
     """What goes is counted as a cost; two leaders of an epoch, or other bytes under one epoch, would be findings."""
-    names = tuple(kind.name for kind in TABLE if kind.owed is Owed.SAFETY)
+    names = tuple(kind.name for kind in TABLE if kind.owed is Guarantee.SAFETY)
     result = run_seed(29, Options(faults_ms=1_000, nemeses=(*names, "kill")))  # where each of them strikes
     assert result.faults.keys() == {*names, "kill"}
     assert not result.findings, result.report()
@@ -95,7 +95,7 @@ def test_a_seed_that_meets_what_is_rare_finds_nothing(met: str, options: Options
 
 def test_what_power_losses_choose_can_be_carried_out_again() -> None:
     """A script of their injections is not refused, as that of no other kind (the tests above)."""
-    names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)
+    names = tuple(kind.name for kind in TABLE if kind.owed is Guarantee.FLUSHED)
     injections = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).injections
     assert {injection.name for injection in injections} == {*names}
     assert [what_is_wrong(injection, CAST) for injection in injections] == [""] * len(injections)

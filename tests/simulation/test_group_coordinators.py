@@ -10,6 +10,7 @@ from odradek_broker.core.groups.consumer_state import ReplayedGroup
 from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeat,
     Effect,
+    GroupReply,
     Heartbeat,
     JoinGroup,
     JoinGroupAnswer,
@@ -18,7 +19,6 @@ from odradek_broker.core.groups.messages import (
     MemberProtocol,
     OffsetCommit,
     OffsetToCommit,
-    Reply,
     Request,
     SyncGroup,
     WriteRecords,
@@ -60,7 +60,7 @@ class Stage:
         self.check = CoordinatorCheck(
             self.shard, SETTINGS, COMMIT_MS, lambda check, sentence: self.found.append(check), now_ms=0
         )
-        self.answers: list[Reply] = []
+        self.answers: list[GroupReply] = []
         self.member_id = self.join().member_id
         self.ask(SyncGroup("g", GENERATION, self.member_id, assignments={self.member_id: b"0"}))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from odradek.cli.main import main
-from odradek_chaos.cli.campaign_progress import Progress
+from odradek_chaos.cli.campaign_progress import CampaignProgress
 from odradek_chaos.worlds.simulated.campaign import campaign, shrink
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import run
@@ -93,7 +93,7 @@ def test_a_campaign_that_is_interrupted_shrinks_nothing_and_says_so(
     as_in_a_terminal: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Below how far it has come."""
-    monkeypatch.setattr(Progress, "add", lambda self, summary: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(CampaignProgress, "add", lambda self, summary: signal.raise_signal(signal.SIGINT))
     file = tmp_path / "small.json"
     words = ["--seeds", "1..1000", "-j", "1", "--faults", "0.1", "--shrink", str(file)]
     assert main(["chaos", "run", *words]) == INTERRUPTED

@@ -9,8 +9,8 @@ import pytest
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
 from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, requests, watermarks
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold, PartitionAltered
-from odradek_chaos.worlds.simulated.checks.history import Batch
+from odradek_chaos.worlds.simulated.checks.exchanges import AnsweredRequest, EndOffsetSent, PartitionAltered
+from odradek_chaos.worlds.simulated.checks.history import BatchSummary
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.state import METADATA, RemoteState
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -65,7 +65,7 @@ def committed_prefix(broken: bool) -> list[Violation]:
 def producer_table(broken: bool) -> list[Violation]:
     now, states = everything(), ProducerStates()
     view = now.history(T).view(2)
-    view.batches.append(Batch(8, 10, 5, 0, 77, 0, 4))
+    view.batches.append(BatchSummary(8, 10, 5, 0, 77, 0, 4))
     view.producers[77] = (0, 4)
     if not broken:
         states.restore([ProducerEntry(77, 0, [])])
@@ -79,7 +79,7 @@ def producer_table(broken: bool) -> list[Violation]:
 def metadata_log(broken: bool) -> list[Violation]:
     """A node that calls committed what is not on its disk."""
     now = everything()
-    now.history(METADATA).view(1).batches = [Batch(0, 8 if not broken else 7, 3, 0, -1, -1, -1)]
+    now.history(METADATA).view(1).batches = [BatchSummary(0, 8 if not broken else 7, 3, 0, -1, -1, -1)]
     return list(logs.MetadataLogMatching().on_quorum(now, QUORUM_LEADER, QUORUM_LEADER))
 
 
@@ -249,7 +249,7 @@ def no_snapshot(broken: bool) -> list[Violation]:
     return list(quorum.SnapshotAtLogStart().on_quorum(now, QUORUM_LEADER, None))
 
 
-OF_ITS_EPOCH = Answered(1, T, "FetchStream", 5, 5, 5, is_refused=False)
+OF_ITS_EPOCH = AnsweredRequest(1, T, "FetchStream", 5, 5, 5, is_refused=False)
 
 
 @case(requests.OtherEpochsRefused)
@@ -286,8 +286,8 @@ def isr_of_an_older_epoch(broken: bool) -> list[Violation]:
 def end_falls(broken: bool) -> list[Violation]:
     """By the next leader, when it is asked for the end; its fetches may carry less until its epoch has begun."""
     invariant, now = requests.EndOffsetsNeverFall(), everything()
-    assert not list(invariant.on_end_told(now, EndTold(1, T, 5, 9, 3, by_fetch=True)))
-    return list(invariant.on_end_told(now, EndTold(2, T, 6, 8, 9, by_fetch=not broken)))
+    assert not list(invariant.on_end_told(now, EndOffsetSent(1, T, 5, 9, 3, by_fetch=True)))
+    return list(invariant.on_end_told(now, EndOffsetSent(2, T, 6, 8, 9, by_fetch=not broken)))
 
 
 @pytest.mark.parametrize("kind", catalogue.CLASSES, ids=lambda kind: kind.name)

@@ -9,9 +9,9 @@ import pytest
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
 from odradek_chaos.worlds.simulated.checks import isr, leaders, logs, quorum, requests, watermarks
-from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold, VoteGranted
-from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.invariant import Change, changes_of
+from odradek_chaos.worlds.simulated.checks.exchanges import EndOffsetReceived, EndOffsetSent, VoteGranted
+from odradek_chaos.worlds.simulated.checks.history import BatchSummary
+from odradek_chaos.worlds.simulated.checks.invariant import ReplicaChange, changes_of
 from odradek_chaos.worlds.simulated.checks.state import METADATA, QuorumNodeState, RemoteState, ReplicaState
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -125,7 +125,7 @@ def test_every_producer_of_what_came_at_once_is_compared(first: int, found: int)
     """Not that of the last batch alone."""
     now, states = everything(), ProducerStates()
     view = now.history(T).view(2)
-    view.batches += [Batch(8, 9, 5, 0, 77, 0, 4), Batch(9, 10, 5, 0, 78, 0, 0)]
+    view.batches += [BatchSummary(8, 9, 5, 0, 77, 0, 4), BatchSummary(9, 10, 5, 0, 78, 0, 0)]
     view.producers.update({77: (0, 4), 78: (0, 0)})
     states.restore(
         [
@@ -179,31 +179,33 @@ def test_a_deposed_leader_may_learn_late_what_its_epoch_had_committed(epoch: int
 @pytest.mark.parametrize(
     ("told", "found"),
     [
-        (EndTold(2, T, 6, 9, 9, by_fetch=False), 0),
-        (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing exemptions it
-        (EndTold(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
-        (EndTold(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
-        (EndTold(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk
+        (EndOffsetSent(2, T, 6, 9, 9, by_fetch=False), 0),
+        (EndOffsetSent(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing exemptions it
+        (EndOffsetSent(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
+        (EndOffsetSent(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
+        (EndOffsetSent(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk
     ],
 )
-def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_told(told: EndTold, found: int) -> None:
+def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_told(
+    told: EndOffsetSent, found: int
+) -> None:
     """A leader answers for those before it, and not for one of whom it cannot know."""
     invariant, now = requests.EndOffsetsNeverFall(), everything()
-    assert not list(invariant.on_end_told(now, EndTold(3, T, 4, 4, 3, by_fetch=False)))
-    assert not list(invariant.on_end_told(now, EndTold(1, T, 5, 9, 6, by_fetch=True)))
+    assert not list(invariant.on_end_told(now, EndOffsetSent(3, T, 4, 4, 3, by_fetch=False)))
+    assert not list(invariant.on_end_told(now, EndOffsetSent(1, T, 5, 9, 6, by_fetch=True)))
     assert len(list(invariant.on_end_told(now, told))) == found
 
 
 @pytest.mark.parametrize(
     ("heard", "found"),
     [
-        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=False), 1),
-        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=True), 1),
-        (EndHeard("r1", T, 6, 8, 9, 9, by_fetch=True), 0),  # the leader's epoch has not begun for readers
-        (EndHeard("r1", T, 6, 9, 9, 5, by_fetch=False), 0),
+        (EndOffsetReceived("r1", T, 6, 8, 9, 5, by_fetch=False), 1),
+        (EndOffsetReceived("r1", T, 6, 8, 9, 5, by_fetch=True), 1),
+        (EndOffsetReceived("r1", T, 6, 8, 9, 9, by_fetch=True), 0),  # the leader's epoch has not begun for readers
+        (EndOffsetReceived("r1", T, 6, 9, 9, 5, by_fetch=False), 0),
     ],
 )
-def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard: EndHeard, found: int) -> None:
+def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard: EndOffsetReceived, found: int) -> None:
     """What was on its way when it asked does not count; the excuse of R-25 does."""
     assert len(list(requests.EndOffsetsNeverFall().on_end_heard(everything(), heard))) == found
 
@@ -236,7 +238,7 @@ def test_a_snapshot_is_named_by_the_epoch_of_its_last_record(epoch: int, found: 
     assert not list(invariant.on_quorum(now, seen, None))
     history = now.history(METADATA)
     history.view(1).batches = [
-        Batch(first, end, of_epoch, 0, -1, -1, -1) for first, end, of_epoch in ((0, 5, 2), (5, 7, 3), (7, 8, 4))
+        BatchSummary(first, end, of_epoch, 0, -1, -1, -1) for first, end, of_epoch in ((0, 5, 2), (5, 7, 3), (7, 8, 4))
     ]
     assert history.commit(1, 8) is None
     assert len(list(invariant.on_quorum(now, seen, None))) == found
@@ -246,7 +248,7 @@ def test_a_snapshot_is_named_by_the_epoch_of_its_last_record(epoch: int, found: 
 def test_a_snapshot_that_is_being_installed_is_known_by_where_the_log_starts(start: int) -> None:
     """Its event may be missing, of a node whose disk is full. A node's own snapshots end at its high watermark."""
     now, invariant = everything(), logs.MetadataLogMatching()
-    now.history(METADATA).view(1).batches = [Batch(0, 8, 3, 0, -1, -1, -1)]
+    now.history(METADATA).view(1).batches = [BatchSummary(0, 8, 3, 0, -1, -1, -1)]
     before = QuorumNodeState(1, 1, 3, 8, 8, False, 4)
     told = list(invariant.on_quorum(now, QuorumNodeState(1, 1, 3, 9, 9, False, start), before))
     assert bool(told) == (start == 8), told
@@ -355,4 +357,4 @@ def test_a_proposal_that_ends_is_a_change(was_proposing: bool, found: int) -> No
     """Who was to be added is waited for no more, also when the sets stayed as they were."""
     seen = replace(LEADER, maximal_isr=(1, 2, 3))
     changes = changes_of(seen, replace(seen, is_proposing=was_proposing))
-    assert isr.MaximalIsrSuperset().is_asked(Change(changes)) is bool(found)
+    assert isr.MaximalIsrSuperset().is_asked(ReplicaChange(changes)) is bool(found)

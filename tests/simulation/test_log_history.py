@@ -6,7 +6,7 @@ import random
 
 import pytest
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
-from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
+from odradek_chaos.worlds.simulated.checks.history import ReplicasHistory
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -46,14 +46,14 @@ def numbered(offset: int, sequence: int) -> bytes:
 A, B, C = batch(0, 1, b"a"), batch(1, 1, b"b"), batch(2, 1, b"c")
 
 
-def look(history: PartitionHistory, replica: int, disk: SimDisk, end: int, high_watermark: int) -> str | None:
+def look(history: ReplicasHistory, replica: int, disk: SimDisk, end: int, high_watermark: int) -> str | None:
     """What the watcher does when a replica has changed."""
     return history.append(replica, disk, end) or history.commit(replica, high_watermark)
 
 
 def test_equal_logs_are_fine_however_far_each_has_come() -> None:
     """A follower's high watermark comes later, and segments may be cut elsewhere."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert look(history, FIRST, disk(A, B, C), 3, 2) is None
     assert look(history, SECOND, disk(C, segment=2, found=disk(A, B)), 3, 3) is None
     assert look(history, FIRST, disk(A, B, C), 3, 3) is None
@@ -62,7 +62,7 @@ def test_equal_logs_are_fine_however_far_each_has_come() -> None:
 
 def test_what_stands_above_the_high_watermark_may_differ() -> None:
     """A tail that nobody committed is truncated one day."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert look(history, FIRST, disk(A, B), 2, 2) is None
     assert look(history, SECOND, disk(A, batch(1, 0, b"x")), 2, 1) is None
 
@@ -74,39 +74,39 @@ def test_what_stands_above_the_high_watermark_may_differ() -> None:
 )
 def test_another_committed_batch_is_reported(other: bytes) -> None:
     """Bytes, leader epoch and offset all belong to what was committed."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert look(history, FIRST, disk(A, B), 2, 2) is None
     assert look(history, SECOND, disk(A, other), 2, 2) is not None
 
 
 def test_other_bytes_of_one_offset_and_epoch_are_reported_above_the_high_watermark_too() -> None:
     """Two brokers led in one epoch, or a copy was changed (I-2)."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert look(history, FIRST, disk(A, B), 2, 1) is None
     assert look(history, SECOND, disk(A, batch(1, 1, b"x")), 2, 1) is not None
 
 
 def test_an_end_or_a_high_watermark_above_the_log_is_reported() -> None:
     """Nobody may speak of what he does not have."""
-    assert look(PartitionHistory(DIRECTORY), FIRST, disk(A), 2, 0) is not None
-    assert look(PartitionHistory(DIRECTORY), FIRST, disk(A), 1, 2) is not None
+    assert look(ReplicasHistory(DIRECTORY), FIRST, disk(A), 2, 0) is not None
+    assert look(ReplicasHistory(DIRECTORY), FIRST, disk(A), 1, 2) is not None
 
 
 def test_a_log_end_that_runs_ahead_of_the_writes_is_fine_where_it_may() -> None:
     """The quorum's core counts a record before the disk has it; what is committed it must have."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert history.append(FIRST, disk(A), 2, ahead=True) is None
     assert history.commit(FIRST, 2) is not None
 
 
 def test_an_empty_log_that_begins_later_is_fine() -> None:
     """A replica whose leader has deleted the beginning starts where the leader does (R-84)."""
-    assert look(PartitionHistory(DIRECTORY), FIRST, disk(segment=7), 7, 7) is None
+    assert look(ReplicasHistory(DIRECTORY), FIRST, disk(segment=7), 7, 7) is None
 
 
 def test_a_replica_is_compared_anew_when_it_was_cut() -> None:
     """A truncation below the committed end shows when the place is filled with something else."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     assert look(history, FIRST, disk(A, B), 2, 2) is None
     history.view(FIRST).cut(1)
     rewritten = disk(A, batch(1, 3, b"y"))
@@ -117,7 +117,7 @@ def test_a_replica_is_compared_anew_when_it_was_cut() -> None:
 @pytest.mark.parametrize("end", [2, 3], ids=["as long as before", "longer"])
 def test_a_log_that_was_rewritten_without_a_word_is_read_anew(end: int) -> None:
     """No event, no smaller end: but the last batch is not where it was. A log that only grew is not read twice."""
-    history, mine = PartitionHistory(DIRECTORY), disk(A, B)
+    history, mine = ReplicasHistory(DIRECTORY), disk(A, B)
     assert look(history, FIRST, disk(A, B), 2, 1) is None
     assert look(history, SECOND, mine, 2, 1) is None
     known = history.view(SECOND).batches[0]
@@ -129,7 +129,7 @@ def test_a_log_that_was_rewritten_without_a_word_is_read_anew(end: int) -> None:
 
 def test_a_segment_that_took_the_place_of_another_is_read_anew() -> None:
     """The bytes that were read once are still in memory, and no file any more."""
-    history, mine = PartitionHistory(DIRECTORY), disk(A, B)
+    history, mine = ReplicasHistory(DIRECTORY), disk(A, B)
     assert look(history, FIRST, mine, 2, 2) is None
     files = SimFiles(mine, SimLoop(1), random.Random(2))
     files.remove(f"{DIRECTORY}/{0:020d}.log")
@@ -154,7 +154,7 @@ def test_the_end_of_the_story_sees_what_changed_behind_the_newest_batch(
 
 def test_a_cut_takes_the_producers_back() -> None:
     """What a replay of the log gives is what the log that is left says (R-247)."""
-    history = PartitionHistory(DIRECTORY)
+    history = ReplicasHistory(DIRECTORY)
     first, second = numbered(0, 0), numbered(1, 1)
     assert history.append(FIRST, disk(first, second), 2) is None
     view = history.view(FIRST)
@@ -165,7 +165,7 @@ def test_a_cut_takes_the_producers_back() -> None:
 
 def test_a_new_process_with_the_same_bytes_is_not_read_again() -> None:
     """What was judged stands, and what comes behind it is read and compared as ever."""
-    history, mine = PartitionHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
+    history, mine = ReplicasHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
     assert look(history, FIRST, mine, 3, 3) is None
     known = list(history.view(FIRST).batches)
     history.begin(FIRST, mine)
@@ -181,7 +181,7 @@ def test_a_new_process_with_the_same_bytes_is_not_read_again() -> None:
 )
 def test_a_new_process_is_read_anew_from_the_first_segment_that_changed(changed: str, kept: int) -> None:
     """Batches, producers and what was held against the first-commit table go back to there."""
-    history, mine = PartitionHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
+    history, mine = ReplicasHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
     assert look(history, FIRST, mine, 3, 3) is None
     first, second = f"{DIRECTORY}/{0:020d}.log", f"{DIRECTORY}/{2:020d}.log"
     if changed == "first segment":

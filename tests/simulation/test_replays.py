@@ -14,7 +14,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.faults.catalogue import TABLE
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, ScriptedRecord
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
 FOUND, USAGE = 3, 2
@@ -191,7 +191,7 @@ def test_the_latest_record_that_is_taken_is_written(capsys: pytest.CaptureFixtur
     """What is let through can be carried out: a writer that waits for it is not called stuck."""
     file = tmp_path / "late.json"
     options = {"faults_ms": 300, "core": "never"}
-    file.write_text(Script((), (Send(30_300_000, 1, 0),), seed=SEED).dump(options))
+    file.write_text(Script((), (ScriptedRecord(30_300_000, 1, 0),), seed=SEED).dump(options))
     assert played(capsys, 0, "--script", str(file))["records_acknowledged"] == 1
 
 

@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 from odradek_chaos.worlds.simulated.campaign import shrink
-from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, Shrunk
+from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, ShrinkResult
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, ScriptedRecord
 from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.board import Board
-from odradek_chaos.worlds.simulated.world.findings import Finding
+from odradek_chaos.worlds.simulated.world.findings import Violation
 
 NOTHING = Timeline(SimCluster(SimLoop(1)))
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")
@@ -60,7 +60,7 @@ def test_what_a_script_shows_again_is_told_from_what_it_does_not(
         result = SeedResult(seed, expand(Random(seed), options), NOTHING, Board(), script=script)
         result.injections = () if script is not None else (Injection(5, "kill", {"broker": 1}),)
         if script is None or (needs_core and options.core == "always"):
-            result.findings.append(Finding("lost", "a record is gone", 10))
+            result.findings.append(Violation("lost", "a record is gone", 10))
         return result
 
     said: list[str] = []
@@ -83,11 +83,11 @@ def test_a_replay_of_all_records_sends_all_of_them() -> None:
 def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
     """A script without records lets the writers write: that is not to be taken for none."""
     result = run_seed(5, Options(faults_ms=100, core="never"), script=Script(()))
-    line = Shrunk(result, Script(()), 7).line()
+    line = ShrinkResult(result, Script(()), 7).line()
     assert line == f"0 faults, {len(result.sends)} records that the seed wrote, {result.virtual_ms} virtual ms, 7 runs"
-    assert Shrunk(result, Script((), sends=result.sends[:2]), 7).line().startswith("0 faults, 2 records, ")
+    assert ShrinkResult(result, Script((), sends=result.sends[:2]), 7).line().startswith("0 faults, 2 records, ")
     injections = (Injection(5, "kill", {"broker": 1}),)
-    one = Shrunk(result, Script(injections, sends=result.sends[:1]), 1).line()
+    one = ShrinkResult(result, Script(injections, sends=result.sends[:1]), 1).line()
     assert one == f"1 fault, 1 record, {result.virtual_ms} virtual ms, 1 run"
 
 
@@ -110,7 +110,7 @@ def test_what_is_no_script_is_refused(text: str) -> None:
 
 def test_a_script_is_the_same_after_writing_and_reading() -> None:
     """Nothing is lost on the way."""
-    script = Script((Injection(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3, seed=9)
+    script = Script((Injection(5, "kill", {"broker": 1}),), (ScriptedRecord(7, 1, 0),), salt=3, seed=9)
     assert Script.load(script.dump({"acks": "all"})) == (script, {"acks": "all"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.world.world import World
 
 from tests.simulation.worlds import new_world, play
@@ -48,7 +48,7 @@ def test_leaderships_move_in_bounded_time_stay_there_and_come_back(leads_the_quo
 
     world = quick_world()
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         load.start_writers()
         await virtual_sleep(1)
         before = leaders(world)
@@ -77,7 +77,7 @@ def test_a_follower_that_is_cut_off_deposes_nobody() -> None:
 
     world = quick_world()
 
-    async def story(load: Load) -> None:
+    async def story(load: ClusterLoad) -> None:
         load.start_writers()
         await virtual_sleep(1)
         before = leaders(world)

@@ -14,7 +14,7 @@ from odradek_chaos.worlds.simulated.cluster.bounds import (
     MOST_BYTES,
     MOST_TASKS,
     MOST_WAITING,
-    Waiting,
+    ReplicaWaits,
     queues_beyond_bounds,
 )
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
@@ -30,7 +30,7 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     ElectionStorm,
     LivenessCheck,
 )
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability, in_words, percentile
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
@@ -38,7 +38,7 @@ from odradek_proto.values import replace
 
 from tests.simulation.worlds import new_world
 
-FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
+FEW = ReplicaWaits("t-0", MOST_WAITING, MOST_WAITING)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
         (0, 0, FEW._replace(fetches=MOST_WAITING + 1), "fetches wait"),
     ],
 )
-def test_a_queue_that_grows_beyond_its_bound_is_named(tasks: int, untaken: int, waiting: Waiting, found: str) -> None:
+def test_a_queue_that_grows_beyond_its_bound_is_named(
+    tasks: int, untaken: int, waiting: ReplicaWaits, found: str
+) -> None:
     """At the bound all is well; one more is a sentence with the number."""
     sentence = queues_beyond_bounds(tasks, untaken, [waiting])
     assert sentence.endswith(found)
@@ -94,20 +96,20 @@ LED = PartitionRegistration((1, 2, 3), (1, 2, 3), 1, leader_epoch=4, partition_e
 LEADERLESS, NOT_FULL = replace(LED, leader=-1, isr=(1,)), replace(LED, isr=(1, 2))
 
 
-def liveness_of(committed: int, third: int) -> tuple[World, Load, LivenessCheck]:
+def liveness_of(committed: int, third: int) -> tuple[World, ClusterLoad, LivenessCheck]:
     """A world at peace: one partition with so many committed records, and so many of them in its third replica."""
     world = new_world(settings={"broker_session_timeout_ms": SESSION_MS}, partitions=1)
     world.loop.now_us = BEGAN_MS * 1000
     world.state.history("t-0").committed_end = committed
     for broker_id, end in ((1, committed), (2, committed), (3, third)):
         world.state.replicas[broker_id, "t-0"] = ReplicaState(broker_id, 1, "t-0", 4, end, 0)
-    load = Load(world, observe(world))
+    load = ClusterLoad(world, observe(world))
     world.loop.close()
     return world, load, LivenessCheck(world, load)
 
 
 def look(
-    world: World, load: Load, liveness: LivenessCheck, of: PartitionRegistration, at_ms: int, acked: bool = False
+    world: World, load: ClusterLoad, liveness: LivenessCheck, of: PartitionRegistration, at_ms: int, acked: bool = False
 ) -> bool:
     """What a look finds so long after the session timeout has passed."""
     image = MetadataImage(offset=9, topics={TOPIC: TopicImage(TOPIC, b"id", {0: of})})
@@ -268,7 +270,7 @@ def test_a_lull_ends_with_the_next_wave_and_not_before(seed: int) -> None:
 def test_nobody_waits_for_a_client_that_died() -> None:
     """What it had in flight would make a silence of every lull that follows; what another one has still does."""
     world = new_world()
-    load = Load(world, observe(world))
+    load = ClusterLoad(world, observe(world))
     load.start_writers()
     for client in ("w1", "w2", "w1"):
         load.ledger.send(TOPIC, 0, b"a record", client, "all")

@@ -11,7 +11,7 @@ from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.expansion import expand
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.world.world import World
 from odradek_proto.values import replace
 
@@ -23,11 +23,11 @@ def new_world(seed: int = 1, settings: dict[str, Any] | None = None, **options: 
     return World(loop, dataclasses.replace(plan, settings=replace(plan.settings, **(settings or {}))))
 
 
-def play(world: World, story: Callable[[Load], Awaitable[None]]) -> None:
+def play(world: World, story: Callable[[ClusterLoad], Awaitable[None]]) -> None:
     """A story that begins a second after the topic was created, and ends when all are dead, without a finding."""
 
     async def run() -> None:
-        load = Load(world, observe(world))
+        load = ClusterLoad(world, observe(world))
         world.cluster.start_all()
         await load.create_topic()
         await virtual_sleep(1)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from odradek_broker.config.sources import ConfigError
+from odradek_broker.config.sources import SettingError
 from odradek_broker.testing import Cluster, ClusterError, KafkaContainer
 
 PATIENCE_S = 60
@@ -219,7 +219,7 @@ def test_what_has_no_effect_is_warned_of_and_what_is_wrong_refused() -> None:
         container.with_env("KAFKA_LOG_CLEANER_THREADS", 2)
     with pytest.warns(UserWarning, match="KAFKA_NODE_ID has no effect"):
         container.with_envs(KAFKA_NODE_ID=7, KAFKA_HEAP_OPTS="-Xmx1g", TZ="UTC")
-    with pytest.raises(ConfigError, match=r"^KAFKA_NUM_PARTITOINS: unknown setting 'num\.partitoins'"):
+    with pytest.raises(SettingError, match=r"^KAFKA_NUM_PARTITOINS: unknown setting 'num\.partitoins'"):
         container.with_env("KAFKA_NUM_PARTITOINS", 2)
     container.start()
     try:

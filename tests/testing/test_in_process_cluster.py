@@ -18,7 +18,7 @@ import odradek
 import pytest
 from grpc_health.v1 import health_pb2
 from odradek.sync import Admin, Consumer, Producer
-from odradek_broker.config.sources import ConfigError
+from odradek_broker.config.sources import SettingError
 from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
 from odradek_broker.testing.async_cluster import CREATE_TOPICS
 from odradek_broker.testing.clock import BrokerClock
@@ -188,9 +188,9 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
     for order, words in refused:
         with pytest.raises(ClusterError, match=words):
             order()
-    with pytest.raises(ConfigError, match=r"unknown setting 'partitions'"):
+    with pytest.raises(SettingError, match=r"unknown setting 'partitions'"):
         Cluster(settings={"partitions": 4})
-    with pytest.raises(ConfigError, match=r"num\.partitions must be a whole number"):
+    with pytest.raises(SettingError, match=r"num\.partitions must be a whole number"):
         Cluster(settings={"num.partitions": "many"})
     with Cluster(brokers=1, directory=tmp_path):
         pass

@@ -157,7 +157,10 @@ async def test_what_a_killed_broker_still_writes_goes_nowhere(tmp_path: Path) ->
 
 # --- directories of clusters whose process was killed ----------------------------------------------------------------
 
-MAKE = "from odradek_broker.testing.layout import Layout; layout = Layout(1, None); print(layout.path, flush=True); "
+MAKE = (
+    "from odradek_broker.testing.layout import ClusterLayout; layout = ClusterLayout(1, None); "
+    "print(layout.path, flush=True); "
+)
 
 
 def start(place: Path, then: str) -> subprocess.Popen[str]:

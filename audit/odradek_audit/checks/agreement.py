@@ -22,8 +22,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek_audit.checks.classifying import DifferenceClassifier
-from odradek_audit.checks.references import Copies, Reference, choose_reference, damage_at
-from odradek_audit.checks.walking import Compared, Side, Stretch, common_range, differences, first_row
+from odradek_audit.checks.references import AgreeingReplicas, Reference, choose_reference, damage_at
+from odradek_audit.checks.walking import (
+    ComparisonCount,
+    DifferingRows,
+    ReplicaSide,
+    common_range,
+    differences,
+    first_row,
+)
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BatchTable, PartitionInputs, SegmentReader, log_end_offset
 
@@ -37,10 +44,10 @@ def check_agreement(
     sink: FindingSink,
     *,
     settled: bool = False,
-) -> list[Compared]:
+) -> list[ComparisonCount]:
     """Compare every replica with the reference replica; returns what was compared."""
     sides = {
-        name: Side(inputs, tables[name], log_end_offset(inputs, tables[name]))
+        name: ReplicaSide(inputs, tables[name], log_end_offset(inputs, tables[name]))
         for name, inputs in sorted(partition.replicas.items())
     }
     leader = sides[reference_replica]
@@ -70,9 +77,9 @@ def check_agreement(
 class _Place:
     """A stretch where a replica differs from the reference replica, with the offsets [begin, end) that it spans."""
 
-    side: Side
-    stretch: Stretch
-    compared: Compared
+    side: ReplicaSide
+    stretch: DifferingRows
+    compared: ComparisonCount
     begin: int
     end: int
 
@@ -86,7 +93,9 @@ class _Group:
     places: list[_Place] = field(default_factory=list)
 
 
-def _extent(side: Side, leader: Side, stretch: Stretch, compared: Compared) -> tuple[int, int]:
+def _extent(
+    side: ReplicaSide, leader: ReplicaSide, stretch: DifferingRows, compared: ComparisonCount
+) -> tuple[int, int]:
     begin = min(side.table.base_offset[stretch.row], leader.table.base_offset[stretch.other_row])
     end = side.table.base_offset[stretch.end_row] if stretch.agree_again else compared.end
     return begin, max(end, begin + 1)
@@ -102,7 +111,7 @@ def _groups(places: Sequence[_Place]) -> list[_Group]:
     return groups
 
 
-def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: FindingSink) -> Reference:
+def _reference(sides: Mapping[str, ReplicaSide], leader: ReplicaSide, group: _Group, sink: FindingSink) -> Reference:
     """Who is right in a group, among the replicas that have all of it. Equal bytes are equal digests of all batches."""
     reference_replica = leader.inputs.replica
     held: dict[tuple[tuple[int, ...], ...], list[str]] = {}
@@ -121,8 +130,8 @@ def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: Fin
         if name not in different
         and (name == reference_replica or side.inputs.log_start <= group.begin <= first.end <= side.log_end)
     ]
-    copies = [Copies(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
-    copies.append(Copies(tuple(same), epochs[reference_replica]))
+    copies = [AgreeingReplicas(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
+    copies.append(AgreeingReplicas(tuple(same), epochs[reference_replica]))
     damage = {name: damage_at(sink, name, group.begin, group.end) for each in copies for name in each.replicas}
     again = all(place.stretch.agree_again for place in group.places)
     return choose_reference(reference_replica, copies, damage, agree_again=again)
@@ -141,7 +150,7 @@ def _once(held: Iterable[list[str]]) -> list[list[str]]:
 
 
 def _compare_anew(
-    partition: PartitionInputs, sides: Mapping[str, Side], group: _Group, classifier: DifferenceClassifier
+    partition: PartitionInputs, sides: Mapping[str, ReplicaSide], group: _Group, classifier: DifferenceClassifier
 ) -> None:
     """Compare every replica with a reference that is not the reference replica, as far as the group goes and one batch
     behind, where they may agree again."""
@@ -151,7 +160,7 @@ def _compare_anew(
             continue
         common = common_range(partition, side, reference)
         stop = max(_next_end(side.table, group.end), _next_end(reference.table, group.end))
-        compared = Compared(max(common.start, group.begin), min(common.end, stop))
+        compared = ComparisonCount(max(common.start, group.begin), min(common.end, stop))
         for stretch in differences(side.table, reference.table, compared):
             classifier.classify(side, stretch, compared)
 

@@ -9,7 +9,7 @@ from odradek_proto.compression import CodecUnavailable
 from odradek_proto.records import CorruptBatch, Record, decode_records, read_header
 
 from odradek_audit.catalogue import EPOCH_FORK, LOG_MATCHING
-from odradek_audit.checks.walking import Compared, Side, Stretch
+from odradek_audit.checks.walking import ComparisonCount, DifferingRows, ReplicaSide
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BatchTable, SegmentReader
 from odradek_audit.inputs.records import first_apart
@@ -20,14 +20,14 @@ class DifferenceClassifier:
     """Decides what a difference from a reference is: a violation, a tail that waits for its truncation, or a tail that
     nobody owes."""
 
-    leader: Side
+    leader: ReplicaSide
     reason: str
     bound: int
     reader: SegmentReader
     sink: FindingSink
     settled: bool
 
-    def classify(self, side: Side, stretch: Stretch, compared: Compared) -> None:
+    def classify(self, side: ReplicaSide, stretch: DifferingRows, compared: ComparisonCount) -> None:
         leader = self.leader
         begin = min(side.table.base_offset[stretch.row], leader.table.base_offset[stretch.other_row])
         last_epoch = side.table.epoch[stretch.end_row - 1]
@@ -51,7 +51,7 @@ class DifferenceClassifier:
             return
         self._report_difference(side, stretch, compared)
 
-    def _report_difference(self, side: Side, stretch: Stretch, compared: Compared) -> None:
+    def _report_difference(self, side: ReplicaSide, stretch: DifferingRows, compared: ComparisonCount) -> None:
         leader, bound = self.leader, self.bound
         table, other = side.table, leader.table
         row, other_row = stretch.row, stretch.other_row
@@ -84,7 +84,7 @@ class DifferenceClassifier:
             other_batch_offsets=[other.base_offset[other_row], other.last_offset[other_row]],
         )
 
-    def _report_fork(self, side: Side, fork: tuple[int, int]) -> None:
+    def _report_fork(self, side: ReplicaSide, fork: tuple[int, int]) -> None:
         leader = self.leader
         table, other = side.table, leader.table
         row, other_row = fork
@@ -110,7 +110,9 @@ def _describe(table: BatchTable, row: int) -> str:
     return f"batch {where} (CRC {table.crc[row]:#010x})"
 
 
-def _first_difference(side: Side, row: int, leader: Side, other_row: int, reader: SegmentReader) -> tuple[int, str]:
+def _first_difference(
+    side: ReplicaSide, row: int, leader: ReplicaSide, other_row: int, reader: SegmentReader
+) -> tuple[int, str]:
     """Drill down: the first offset whose records differ, and a sentence on them. The batches' start when nothing
     can be decoded."""
     table, other = side.table, leader.table
@@ -127,7 +129,7 @@ def _first_difference(side: Side, row: int, leader: Side, other_row: int, reader
     return start, ": the records are equal, the batches around them are not"
 
 
-def _records(side: Side, row: int, reader: SegmentReader) -> list[Record] | None:
+def _records(side: ReplicaSide, row: int, reader: SegmentReader) -> list[Record] | None:
     table = side.table
     try:
         data = reader.read(side.inputs.replica, table.file(row), table.position[row], table.size[row])

@@ -26,7 +26,7 @@ from odradek_audit.inputs.records import CONTROL_BIT, TRANSACTIONAL_BIT, iter_de
 from odradek_audit.words import plural
 
 
-class Newest(NamedTuple):
+class NewestRecord(NamedTuple):
     """A key's last record: its offset, its content, and whether it is a tombstone."""
 
     offset: int
@@ -39,8 +39,8 @@ class NewestRecords:
     committed."""
 
     def __init__(self) -> None:
-        self.by_key: dict[bytes, Newest] = {}
-        self._open: dict[int, list[tuple[bytes, Newest]]] = {}
+        self.by_key: dict[bytes, NewestRecord] = {}
+        self._open: dict[int, list[tuple[bytes, NewestRecord]]] = {}
 
     def add(self, attributes: int, producer_id: int, records: Sequence[tuple[Record, bytes]]) -> None:
         """The records of the next batch, with their contents. Raises `CorruptBatch` for a marker that is none."""
@@ -50,7 +50,7 @@ class NewestRecords:
                 self._put(ended)
             return
         found = [
-            (value_digest(record.key), Newest(record.offset, content, record.value is None))
+            (value_digest(record.key), NewestRecord(record.offset, content, record.value is None))
             for record, content in records
             if record.key is not None
         ]
@@ -63,7 +63,7 @@ class NewestRecords:
         """Keys with records of transactions that have no end yet."""
         return {key for waiting in self._open.values() for key, _ in waiting}
 
-    def _put(self, found: Iterable[tuple[bytes, Newest]]) -> None:
+    def _put(self, found: Iterable[tuple[bytes, NewestRecord]]) -> None:
         for key, newest in found:
             self.by_key[key] = max(newest, self.by_key.get(key, newest))
 
@@ -149,7 +149,7 @@ def other_record(offset: int, held: Mapping[str, bytes], reference_replica: str)
         yield from ((name, offset, "holds another record") for name, each in held.items() if each != right)
 
 
-def other_newest(newest_of: Mapping[str, Mapping[bytes, Newest]], start: int, end: int) -> Iterator[Difference]:
+def other_newest(newest_of: Mapping[str, Mapping[bytes, NewestRecord]], start: int, end: int) -> Iterator[Difference]:
     """Keys whose newest record, from `start` to `end`, is not the same everywhere, or is missing somewhere."""
     for key in sorted(set().union(*newest_of.values())):
         held = {name: newest.get(key) for name, newest in newest_of.items()}

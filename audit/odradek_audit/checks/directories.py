@@ -28,7 +28,7 @@ from odradek_audit.catalogue import CHECKPOINT_ORDER, IDENTITY_MISMATCH
 from odradek_audit.checks.checkpoints import odd_ones
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.facts import METADATA_TOPIC
-from odradek_audit.inputs.layout import SET_ASIDE_SUFFIXES, Layout, LogDirectory
+from odradek_audit.inputs.layout import SET_ASIDE_SUFFIXES, BrokerDirectory, Layout
 from odradek_audit.results import Replayed
 from odradek_audit.words import plural, replicas_have
 
@@ -117,7 +117,7 @@ def listed(places: Iterable[object]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _has_counted(directory: LogDirectory, partition: TopicPartition) -> bool:
+def _has_counted(directory: BrokerDirectory, partition: TopicPartition) -> bool:
     """Whether a replica's checkpoint counts records, above its log start offset, of a partition that it has not."""
     if partition in directory.partitions or partition in directory.linked or directory.has_aside(partition):
         return False
@@ -126,11 +126,11 @@ def _has_counted(directory: LogDirectory, partition: TopicPartition) -> bool:
     return directory.high_watermarks.get(partition, 0) > _log_start(directory, partition)
 
 
-def _log_start(directory: LogDirectory, partition: TopicPartition) -> int:
+def _log_start(directory: BrokerDirectory, partition: TopicPartition) -> int:
     return max(directory.log_starts.get(partition, 0), 0)
 
 
-def _said(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> str:
+def _said(directory: BrokerDirectory, partition: TopicPartition, *, nowhere: bool) -> str:
     others = ", nor has any other replica that was read" if nowhere else ""
     return (
         f"{partition}: replica {directory.replica} has no directory of the partition{others}, and its "
@@ -138,7 +138,7 @@ def _said(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) 
     )
 
 
-def _finding(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> Finding:
+def _finding(directory: BrokerDirectory, partition: TopicPartition, *, nowhere: bool) -> Finding:
     evidence: dict[str, object] = {"no_directory": True, "claimed": directory.high_watermarks[partition]}
     if nowhere:
         evidence["nowhere"] = True
@@ -159,7 +159,7 @@ def _finding(directory: LogDirectory, partition: TopicPartition, *, nowhere: boo
     )
 
 
-def _note(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool, given_up: bool) -> Note:
+def _note(directory: BrokerDirectory, partition: TopicPartition, *, nowhere: bool, given_up: bool) -> Note:
     why = "it did not stop cleanly, so the entry may be stale"
     if given_up:
         why = "another broker has set its own aside" if nowhere else "another broker is deleting its own"
@@ -223,7 +223,7 @@ def check_known(layout: Layout, replayed: Replayed) -> tuple[list[Finding], list
     return findings, notes
 
 
-def _unknown(directory: LogDirectory, place: TopicPartition, topic_id: str, replayed: Replayed) -> tuple[str, bool]:
+def _unknown(directory: BrokerDirectory, place: TopicPartition, topic_id: str, replayed: Replayed) -> tuple[str, bool]:
     """Why the metadata log does not give a partition to a broker, and whether the cluster has never had it; nothing
     where it does."""
     current = replayed.topics.get(place.topic)
@@ -241,7 +241,7 @@ def _unknown(directory: LogDirectory, place: TopicPartition, topic_id: str, repl
     return "", False
 
 
-def _has_metadata(directory: LogDirectory) -> bool:
+def _has_metadata(directory: BrokerDirectory) -> bool:
     return any(each.topic == METADATA_TOPIC for each in directory.partitions)
 
 

@@ -14,7 +14,7 @@ from operator import le
 
 from odradek_audit.catalogue import EPOCH_CACHE_MISMATCH
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import NO_EPOCH, BatchTable, EpochEntry, ReplicaInputs, log_end_offset
+from odradek_audit.inputs.facts import NO_EPOCH, BatchTable, EpochLine, ReplicaInputs, log_end_offset
 
 FILE = "leader-epoch-checkpoint"
 
@@ -23,7 +23,7 @@ CONFIRMED = 1000
 """How many batches one outweighs whose epoch the leader epoch file names at its offset."""
 
 
-def misplaced_epochs(table: BatchTable, known: Sequence[EpochEntry] | None, but: Container[int] = ()) -> list[range]:
+def misplaced_epochs(table: BatchTable, known: Sequence[EpochLine] | None, but: Container[int] = ()) -> list[range]:
     """Rows whose leader epoch does not fit between those around them, in runs; none where epochs never fall.
 
     They are the fewest without which epochs never fall: one changed header is one batch, whichever way it was changed.
@@ -83,11 +83,11 @@ def _heaviest_rise(runs: Sequence[tuple[int, int]]) -> set[int]:
     return kept
 
 
-def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochEntry]:
+def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochLine]:
     """Epoch and first base offset, for each epoch that begins in a batch at or above the log start. Batches whose epoch
     does not fit do not count."""
     wrong = {row for rows in misplaced_epochs(table, inputs.epochs) for row in rows}
-    entries: list[EpochEntry] = []
+    entries: list[EpochLine] = []
     newest = NO_EPOCH
     epochs, lasts, bases, log_start = table.epoch, table.last_offset, table.base_offset, inputs.log_start
     rising = _never_fall(epochs)
@@ -95,7 +95,7 @@ def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochEntry]:
     while row < len(epochs):
         epoch = epochs[row]
         if epoch > newest and lasts[row] >= log_start and row not in wrong:
-            entries.append(EpochEntry(epoch, max(bases[row], log_start)))
+            entries.append(EpochLine(epoch, max(bases[row], log_start)))
             newest = epoch
         row = bisect_right(epochs, newest, row) if rising and epoch <= newest else row + 1
     return entries
@@ -142,7 +142,7 @@ def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
     _check_empty_epochs(inputs, table, in_log, sink, cleaned_to)
 
 
-def _deleted_before_checkpoint(inputs: ReplicaInputs, sink: FindingSink) -> EpochEntry | None:
+def _deleted_before_checkpoint(inputs: ReplicaInputs, sink: FindingSink) -> EpochLine | None:
     """Where the log starts by its epochs, above what its checkpoint says: DeleteRecords cuts the file of the epochs at
     once, and the log start is written down once a minute and by a clean stop."""
     if inputs.clean_shutdown or not inputs.epochs or inputs.epochs[0].start_offset <= inputs.log_start:
@@ -174,7 +174,7 @@ def _check_increasing(inputs: ReplicaInputs, sink: FindingSink) -> bool:
     return True
 
 
-def _after_hole(table: BatchTable, entry: EpochEntry) -> bool:
+def _after_hole(table: BatchTable, entry: EpochLine) -> bool:
     """Whether unreadable bytes stand before the epoch's first readable batch: they may have held the real first one."""
     return any(
         problem.row < len(table) and table.base_offset[problem.row] == entry.start_offset for problem in table.problems
@@ -182,7 +182,7 @@ def _after_hole(table: BatchTable, entry: EpochEntry) -> bool:
 
 
 def _check_empty_epochs(
-    inputs: ReplicaInputs, table: BatchTable, in_log: list[EpochEntry], sink: FindingSink, cleaned_to: int
+    inputs: ReplicaInputs, table: BatchTable, in_log: list[EpochLine], sink: FindingSink, cleaned_to: int
 ) -> None:
     """Entries without a batch: fine at the end of the log, below its start and where a cleaner has been; in between
     only where the next one starts."""
@@ -205,7 +205,7 @@ def _check_empty_epochs(
             )
 
 
-def _report(inputs: ReplicaInputs, sink: FindingSink, entry: EpochEntry, what: str, recorded_start: int = -1) -> None:
+def _report(inputs: ReplicaInputs, sink: FindingSink, entry: EpochLine, what: str, recorded_start: int = -1) -> None:
     sink.report(
         EPOCH_CACHE_MISMATCH,
         inputs.replica,

@@ -17,7 +17,7 @@ from odradek_audit.catalogue import BATCH_UNREADABLE, GROUP_OFFSET_BEYOND
 from odradek_audit.findings import Finding, FindingSink
 from odradek_audit.inputs.facts import BatchTable, SegmentReader
 from odradek_audit.inputs.records import TRANSACTIONAL_BIT, iter_decoded
-from odradek_audit.results import CommittedOffset, PartitionResult
+from odradek_audit.results import GroupOffset, PartitionResult
 from odradek_audit.words import plural
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -25,12 +25,10 @@ COMMIT_BYTES = 10
 """A commit has its version and its offset at least."""
 
 
-def committed_offsets(
-    table: BatchTable, replica: str, reader: SegmentReader, sink: FindingSink
-) -> list[CommittedOffset]:
+def committed_offsets(table: BatchTable, replica: str, reader: SegmentReader, sink: FindingSink) -> list[GroupOffset]:
     """What groups have committed last, as one replica of a partition of `__consumer_offsets` has it. A commit without
     an offset is a finding: a coordinator cannot load the partition. Raises `OSError`."""
-    newest: dict[tuple[str, str, int], CommittedOffset] = {}
+    newest: dict[tuple[str, str, int], GroupOffset] = {}
     for batch in iter_decoded(table, replica, reader):
         if table.attributes[batch.row] & TRANSACTIONAL_BIT:
             continue
@@ -44,7 +42,7 @@ def committed_offsets(
             elif len(record.value) < COMMIT_BYTES:
                 told = told or _report_unreadable(table, batch.row, replica, key, record, sink)
             else:
-                newest[key] = CommittedOffset(*key, int(struct.unpack_from(">q", record.value, 2)[0]))
+                newest[key] = GroupOffset(*key, int(struct.unpack_from(">q", record.value, 2)[0]))
     return list(newest.values())
 
 

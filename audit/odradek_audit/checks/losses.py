@@ -30,7 +30,7 @@ Span = tuple[int, int]
 """Offsets from the first to the second, exclusive."""
 
 
-class Told(NamedTuple):
+class Acknowledgement(NamedTuple):
     """What one acknowledgement said; `NO_OFFSET` when it named none."""
 
     acks: str
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     time_ms: int = -1
 
 
-class Gone(NamedTuple):
+class MissingRecords(NamedTuple):
     """What no replica has, and the offsets of other records that may be in bytes that cannot be read, in order."""
 
     losses: list[Loss]
@@ -54,7 +54,7 @@ def losses_of(
     reader: SegmentReader,
     *,
     by_value: bool,
-) -> Gone:
+) -> MissingRecords:
     """The acknowledged records that no replica has, a `Loss` for each kind of acknowledgement.
 
     `held` has the values of the log that counts, at acknowledged offsets. `by_value` says that acknowledgements
@@ -62,7 +62,7 @@ def losses_of(
     checkpoints that cannot be true included: they may tell of a deletion. Raises `OSError`.
     """
     if partition.compacted:
-        return Gone([], [])
+        return MissingRecords([], [])
     removed_to = max((max(each.log_start, each.cleaned_to) for each in partition.replicas.values()), default=0)
     missing = {
         told
@@ -70,7 +70,7 @@ def losses_of(
         if (told.offset >= removed_to or told.offset == NO_OFFSET) and held.get(told.offset) != told.digest
     }
     if not missing:
-        return Gone([], [])
+        return MissingRecords([], [])
     wanted = {told.digest for told in missing}
     found: set[bytes] = set()
     hidden: list[Span] = [ANY_OFFSET] if partition.unread else []
@@ -81,13 +81,13 @@ def losses_of(
         hidden += _search(tables[name], name, reader, wanted, found)
     absent = {told for told in missing if told.digest not in found}
     gone = _outside(absent, _merged(hidden))
-    return Gone(summed(history, gone), sorted(told.offset for told in absent - gone))
+    return MissingRecords(summed(history, gone), sorted(told.offset for told in absent - gone))
 
 
-def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
+def summed(history: PartitionHistory, gone: Iterable[Acknowledgement]) -> list[Loss]:
     """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves. Of several
     values at one offset it names the smallest."""
-    kinds: dict[tuple[str, bool], list[Told]] = {}
+    kinds: dict[tuple[str, bool], list[Acknowledgement]] = {}
     for told in sorted(gone, key=lambda told: (told.offset, history.labels.get(told.digest, ""))):
         kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told)
     return [
@@ -97,7 +97,7 @@ def summed(history: PartitionHistory, gone: Iterable[Told]) -> list[Loss]:
     ]
 
 
-def _loss(history: PartitionHistory, place: Sequence[Told]) -> Loss:
+def _loss(history: PartitionHistory, place: Sequence[Acknowledgement]) -> Loss:
     first, last = place[0], next(told for told in place if told.offset == place[-1].offset)
     named = first.offset != NO_OFFSET
     labels = [history.labels.get(told.digest, "") if named else "" for told in (first, last)]
@@ -114,7 +114,7 @@ def _loss(history: PartitionHistory, place: Sequence[Told]) -> Loss:
     )
 
 
-def _in_places(every: Sequence[Told]) -> list[list[Told]]:
+def _in_places(every: Sequence[Acknowledgement]) -> list[list[Acknowledgement]]:
     """Rising offsets in runs, parted where most of others lie between; at most `MOST_PLACES`."""
     steps = {number: every[number].offset - every[number - 1].offset for number in range(1, len(every))}
     widest = sorted(steps, key=lambda number: -steps[number])[: MOST_PLACES - 1]
@@ -122,23 +122,23 @@ def _in_places(every: Sequence[Told]) -> list[list[Told]]:
     return [list(every[begin:end]) for begin, end in pairwise([0, *parted, len(every)])]
 
 
-def all_acknowledged(history: PartitionHistory) -> set[Told]:
+def all_acknowledged(history: PartitionHistory) -> set[Acknowledgement]:
     """Every record that was acknowledged with acks=all or acks=1."""
     return set(_acknowledged(history, by_value=True))
 
 
-def _acknowledged(history: PartitionHistory, *, by_value: bool) -> Iterable[Told]:
+def _acknowledged(history: PartitionHistory, *, by_value: bool) -> Iterable[Acknowledgement]:
     named = ((ACKS_ALL, history.acknowledged), (ACKS_LEADER, history.acknowledged_by_leader))
     known: set[bytes] = set()
     for acks, events in named:
         for offset, digest, *_ in events:
             known.add(digest)
-            yield Told(str(acks), offset, digest, history.ack_times.get((offset, digest), -1))
+            yield Acknowledgement(str(acks), offset, digest, history.ack_times.get((offset, digest), -1))
     unnamed = ((ACKS_ALL, history.acknowledged_anywhere), (ACKS_LEADER, history.acknowledged_by_leader_anywhere))
     for acks, nowhere in unnamed if by_value else ():
         for digest, *_ in nowhere:
             if digest not in known:
-                yield Told(str(acks), NO_OFFSET, digest)
+                yield Acknowledgement(str(acks), NO_OFFSET, digest)
 
 
 def _hides_records(problem: FileProblem) -> bool:
@@ -191,7 +191,7 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _outside(absent: Iterable[Told], hidden: list[Span]) -> set[Told]:
+def _outside(absent: Iterable[Acknowledgement], hidden: list[Span]) -> set[Acknowledgement]:
     """Those that cannot be in any of the spans. A record whose offset nobody named may be in each of them."""
     firsts = [first for first, _ in hidden]
 

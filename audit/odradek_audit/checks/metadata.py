@@ -34,18 +34,18 @@ from odradek_audit.checks.unread import report_corrupt
 from odradek_audit.findings import Check, Finding, FindingSink, Note
 from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, SegmentReader
 from odradek_audit.inputs.metadata_records import (
+    BrokerFencing,
+    BrokerRegistered,
     CorruptMetadataRecord,
-    Fenced,
     MetadataChange,
     PartitionChange,
-    Registered,
     TopicNamed,
     TopicRemoved,
     Unregistered,
     decode_change,
 )
 from odradek_audit.inputs.records import CONTROL_BIT, iter_decoded
-from odradek_audit.results import Elected, PartitionResult, PartitionSummary, Replayed
+from odradek_audit.results import LeaderEpochs, PartitionResult, PartitionSummary, Replayed
 from odradek_audit.words import plural
 
 NO_LEADER = -1
@@ -132,7 +132,9 @@ def check_metadata(
         )
         return Replayed()
     elected = {
-        TopicPartition(topic_id_to_text(topic_id), number): Elected(known.leader_epoch, known.leaders, known.replicas)
+        TopicPartition(topic_id_to_text(topic_id), number): LeaderEpochs(
+            known.leader_epoch, known.leaders, known.replicas
+        )
         for (topic_id, number), known in image.partitions.items()
     }
     topics = {name: topic_id_to_text(topic_id) for topic_id, name in image.topics.items()}
@@ -257,11 +259,11 @@ def _changes_of(data: bytes) -> Iterator[MetadataChange | None]:
 def _make(image: _Image, change: MetadataChange | None) -> None:
     """Change the image, whether it is right or not."""
     match change:
-        case Registered(broker, incarnation, fenced):
+        case BrokerRegistered(broker, incarnation, fenced):
             image.brokers.add(broker)
             image.incarnations[broker] = incarnation
             image.fenced[broker] = fenced
-        case Fenced(broker, fenced):
+        case BrokerFencing(broker, fenced):
             image.fenced[broker] = fenced
         case Unregistered(broker):
             image.incarnations.pop(broker, None)
@@ -325,7 +327,7 @@ class _Batch:
     def apply(self, changes: Iterable[tuple[int, MetadataChange | None]]) -> None:
         fenced_before = dict(self.image.fenced)
         for offset, change in changes:
-            if isinstance(change, Registered):
+            if isinstance(change, BrokerRegistered):
                 known = self.image.incarnations.get(change.broker)
                 if known is not None and known != change.incarnation:
                     self.renewed[change.broker] = offset
@@ -493,7 +495,7 @@ def check_elected(
     return findings, notes, wrong
 
 
-def _unelected(summary: PartitionSummary, known: Elected) -> Iterable[Finding]:
+def _unelected(summary: PartitionSummary, known: LeaderEpochs) -> Iterable[Finding]:
     name = summary.reference_replica
     epochs = next((each.epochs for each in summary.replicas if each.replica == name), [])
     for epoch, first in epochs:

@@ -23,7 +23,7 @@ from odradek_audit.wording import UNDECIDED
 
 
 @dataclass(frozen=True)
-class Copies:
+class AgreeingReplicas:
     """Replicas that hold the same bytes at a place, and the leader epoch of its first batch there."""
 
     replicas: tuple[str, ...]
@@ -56,12 +56,12 @@ def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
 
 
 def choose_reference(
-    reference_replica: str, copies: Sequence[Copies], damage: Mapping[str, int], *, agree_again: bool = False
+    reference_replica: str, copies: Sequence[AgreeingReplicas], damage: Mapping[str, int], *, agree_again: bool = False
 ) -> Reference:
     """The reference among replicas that do not all hold the same bytes; `copies` covers each of them once."""
     least = min(damage.values())
     sound = [
-        Copies(kept, each.epoch)
+        AgreeingReplicas(kept, each.epoch)
         for each in copies
         if (kept := tuple(name for name in each.replicas if damage[name] == least))
     ]

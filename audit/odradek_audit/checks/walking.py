@@ -15,7 +15,7 @@ ROWS_AT_ONCE = 256
 
 
 @dataclass
-class Compared:
+class ComparisonCount:
     """How much was compared between one replica and the reference replica."""
 
     start: int
@@ -25,7 +25,7 @@ class Compared:
 
 
 @dataclass
-class Stretch:
+class DifferingRows:
     """Rows that differ: [row, end_row) of the replica, from `other_row` on of the reference replica."""
 
     row: int
@@ -36,19 +36,19 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Side:
+class ReplicaSide:
     inputs: ReplicaInputs
     table: BatchTable
     log_end: int
 
 
-def common_range(partition: PartitionInputs, side: Side, leader: Side) -> Compared:
+def common_range(partition: PartitionInputs, side: ReplicaSide, leader: ReplicaSide) -> ComparisonCount:
     start = max(side.inputs.log_start, leader.inputs.log_start, partition.cleaned_to(side.inputs, leader.inputs))
     end = min(side.log_end, leader.log_end)
-    return Compared(min(start, end), end)  # replicas clean on their own schedule (R-166)
+    return ComparisonCount(min(start, end), end)  # replicas clean on their own schedule (R-166)
 
 
-def differences(table: BatchTable, other: BatchTable, compared: Compared) -> list[Stretch]:
+def differences(table: BatchTable, other: BatchTable, compared: ComparisonCount) -> list[DifferingRows]:
     """Walk both logs over the common range; counts what was compared.
 
     A batch that only one side has, because the other has a hole or unreadable bytes there, is skipped: the hole is
@@ -56,8 +56,8 @@ def differences(table: BatchTable, other: BatchTable, compared: Compared) -> lis
     """
     row, row_end = _rows(table, compared)
     other_row, other_end = _rows(other, compared)
-    stretches: list[Stretch] = []
-    current: Stretch | None = None
+    stretches: list[DifferingRows] = []
+    current: DifferingRows | None = None
     bases, lasts = table.base_offset, table.last_offset
     other_bases, other_lasts = other.base_offset, other.last_offset
     while row < row_end and other_row < other_end:
@@ -82,7 +82,7 @@ def differences(table: BatchTable, other: BatchTable, compared: Compared) -> lis
                 current = None
         else:
             if current is None:
-                current = Stretch(row, other_row)
+                current = DifferingRows(row, other_row)
                 stretches.append(current)
             _note_fork(table, row, other, other_row, current)
         last, other_last = lasts[row], other_lasts[other_row]
@@ -118,13 +118,13 @@ def _misplaced(table: BatchTable, row: int) -> bool:
     return row > 0 and bases[row] > table.last_offset[row - 1] + 1
 
 
-def _note_fork(table: BatchTable, row: int, other: BatchTable, other_row: int, stretch: Stretch) -> None:
+def _note_fork(table: BatchTable, row: int, other: BatchTable, other_row: int, stretch: DifferingRows) -> None:
     same_place = table.base_offset[row] == other.base_offset[other_row] and table.epoch[row] == other.epoch[other_row]
     if same_place and stretch.fork is None:
         stretch.fork = (row, other_row)
 
 
-def _rows(table: BatchTable, compared: Compared) -> tuple[int, int]:
+def _rows(table: BatchTable, compared: ComparisonCount) -> tuple[int, int]:
     """First row that reaches into the range, and the one past the last that begins below its end."""
     return (
         first_row(len(table), lambda row: table.last_offset[row] >= compared.start),

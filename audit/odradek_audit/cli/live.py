@@ -17,7 +17,7 @@ from odradek_proto.words import plural
 from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_out, stop
 
 if TYPE_CHECKING:
-    from odradek_audit.live.security import Security
+    from odradek_audit.live.security import LiveSecurity
     from odradek_audit.report import Report
 
 SHOWN_FINDINGS = 20
@@ -77,15 +77,15 @@ def live(
     """
     from odradek_audit.live.digests import CorruptDigests, Digests
     from odradek_audit.live.metrics import write_metrics
-    from odradek_audit.live.run import Request, audit_cluster
-    from odradek_audit.live.wire import Unreachable, WireError
+    from odradek_audit.live.run import LiveRequest, audit_cluster
+    from odradek_audit.live.wire import WireError, WireUnreachable
     from odradek_audit.report.files import write_report
 
     begin("live", in_json=as_json)
     check_out(out, overwrite, {})
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     addresses, settings = _meant(bootstrap)
-    request = Request(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
+    request = LiveRequest(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
     if from_start and digests is None:
         stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
@@ -106,7 +106,7 @@ def live(
             remembered.write(digests)
     except CorruptDigests as error:
         stop(f"--digests: {error}")
-    except Unreachable as error:
+    except WireUnreachable as error:
         stop(str(error), UNREACHABLE, error.hint)
     except WireError as error:
         stop(str(error), EXIT_FAILED)
@@ -129,7 +129,7 @@ def _meant(named: str | None) -> tuple[list[tuple[str, int]], Path | None]:
     return _addresses(meant.addresses), meant.settings
 
 
-def _security(file: Path | None) -> Security:
+def _security(file: Path | None) -> LiveSecurity:
     from odradek_audit.live.security import IN_THE_CLEAR, BadSettings, security_from
 
     try:
@@ -174,9 +174,9 @@ class _Shown:
             typer.echo(f"to be read: {much}{rate}{least}", err=True)
 
     def show(self, progress: object) -> None:
-        from odradek_audit.live.run import Progress
+        from odradek_audit.live.run import LiveProgress
 
-        assert isinstance(progress, Progress), progress
+        assert isinstance(progress, LiveProgress), progress
         if self.shown:
             done = f"{progress.done} of {progress.total} partitions, {progress.received / 1e6:.1f} MB"
             typer.echo(f"\r\033[K{done}, {progress.partition[:60]}", nl=False, err=True)

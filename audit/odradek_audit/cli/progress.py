@@ -26,7 +26,7 @@ class ProgressBar:
         self._progress = progress
         self._line = line
 
-    def show(self, progress: local.Progress) -> None:
+    def show(self, progress: local.AuditProgress) -> None:
         """How far it is."""
         what = f"reading {progress.partition}".rstrip()
         self._progress.update(self._line, completed=progress.done_bytes, total=progress.total_bytes, description=what)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.epochs import epochs_of_log
-from odradek_audit.checks.walking import Compared
+from odradek_audit.checks.walking import ComparisonCount
 from odradek_audit.findings import Finding, FindingSink
 from odradek_audit.inputs.facts import (
     BatchTable,
@@ -21,7 +21,11 @@ from odradek_audit.results import SHOWN_EPOCHS, PartitionSummary, ReplicaSummary
 
 
 def partition_summary(
-    partition: PartitionInputs, bound: int, compared: Sequence[Compared], reference_replica: str, cleaned: int = 0
+    partition: PartitionInputs,
+    bound: int,
+    compared: Sequence[ComparisonCount],
+    reference_replica: str,
+    cleaned: int = 0,
 ) -> PartitionSummary:
     """What was compared of a partition; `cleaned` is how many copies of records below where the cleaner has been."""
     return PartitionSummary(

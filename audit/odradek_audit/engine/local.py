@@ -18,9 +18,9 @@ from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.engine.proof import PartProof, PartTask, prove_part
 from odradek_audit.engine.settings import with_settings
 from odradek_audit.engine.spooled import Key, SpooledEvents, SpooledHistory, Told, spooled
-from odradek_audit.engine.two_passes import Passes
+from odradek_audit.engine.two_passes import PassProgress
 from odradek_audit.engine.workers import Run, processors, workers
-from odradek_audit.inputs.disk import Disk, LocalDisk
+from odradek_audit.inputs.disk import FileSystem, LocalDisk
 from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History
 from odradek_audit.inputs.layout import Layout, read_layout, reader_of
@@ -31,7 +31,7 @@ from odradek_audit.results import PartitionResult
 
 
 @dataclass(frozen=True)
-class Progress:
+class AuditProgress:
     """How far an audit is: bytes of log read, of all that there are, and the partition at hand."""
 
     done_bytes: int
@@ -39,7 +39,7 @@ class Progress:
     partition: str
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[AuditProgress], None]
 DEEP_BYTES = 256 * 1024 * 1024
 """Logs of so many bytes are decoded whole: 40 MB a second, of one replica of each partition."""
 WORTH_PROCESSES = 64 * 1024 * 1024
@@ -80,7 +80,7 @@ def audit(
             key: events.of(*key) if isinstance(events, SpooledHistory) else history_of(events, partition)
             for key, partition in partitions.items()
         }
-        passes = Passes(disk, partitions, histories, settled, whole)
+        passes = PassProgress(disk, partitions, histories, settled, whole)
         results = _two_passes(passes, run, _Meter(total, progress), split_bytes)
     outline = events.outline if isinstance(events, SpooledHistory) else events
     report = finish("local", layout, results, outline)
@@ -95,14 +95,15 @@ def _told(
     return spooled(history, partitions) if isinstance(history, Path) else contextlib.nullcontext(history)
 
 
-def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> list[PartitionResult]:
+def _two_passes(passes: PassProgress, run: Run, meter: _Meter, split_bytes: int) -> list[PartitionResult]:
     for proofs in run(partial(prove_group, passes.disk), passes.tasks(split_bytes)):
         passes.add(proofs)
         meter.add(sum(task.size for task, _ in proofs), proofs[-1][0].topic)
     results, unproven = passes.conclude()
     meter.total += sum(partition_bytes(passes.partitions[key]) for key in unproven if passes.histories[key] is None)
     tasks = [
-        Closely(partition, passes.histories[key], passes.settled, passes.deep) for key, partition in unproven.items()
+        BatchCheckInputs(partition, passes.histories[key], passes.settled, passes.deep)
+        for key, partition in unproven.items()
     ]
     for result in run(partial(check_closely, passes.disk), tasks):
         key = (result.summary.topic, result.summary.partition)
@@ -112,13 +113,13 @@ def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> li
     return list(results.values())
 
 
-def prove_group(disk: Disk, group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
+def prove_group(disk: FileSystem, group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
     """The first pass over some parts; runs in a worker."""
     return [(task, prove_part(disk, task)) for task in group]
 
 
 @dataclass(frozen=True)
-class Closely:
+class BatchCheckInputs:
     """What a worker needs to check one partition batch by batch, besides its batches."""
 
     inputs: PartitionInputs
@@ -127,7 +128,7 @@ class Closely:
     deep: bool
 
     def check(
-        self, tables: Mapping[str, BatchTable], disk: Disk, history: HistoryOfPartition | None = None
+        self, tables: Mapping[str, BatchTable], disk: FileSystem, history: HistoryOfPartition | None = None
     ) -> PartitionResult:
         """A replica without a table has an empty log. `history` is one that came another way."""
         whole = {name: tables.get(name, BatchTable()) for name in self.inputs.replicas}
@@ -138,7 +139,7 @@ class Closely:
         return check_partition(self.inputs, whole, reader, history=told, settled=self.settled, deep=self.deep)
 
 
-def check_closely(disk: Disk, task: Closely) -> PartitionResult:
+def check_closely(disk: FileSystem, task: BatchCheckInputs) -> PartitionResult:
     """The second pass over one partition; runs in a worker."""
     tables = {name: scan_replica(disk, inputs) for name, inputs in task.inputs.replicas.items()}
     return task.check(tables, disk)
@@ -155,14 +156,14 @@ class _Meter:
     def add(self, size: int, name: str) -> None:
         self.done = min(self.done + size, self.total)
         if self.progress is not None:
-            self.progress(Progress(self.done, self.total, name))
+            self.progress(AuditProgress(self.done, self.total, name))
 
     def end(self) -> None:
         self.add(self.total - self.done, "")
 
 
 def audit_disk(
-    disk: Disk,
+    disk: FileSystem,
     replicas: Mapping[str, str],
     *,
     history: History | None = None,
@@ -172,7 +173,7 @@ def audit_disk(
     """The same over any disk, in one pass; looks at no clock."""
     layout = with_settings(disk, read_layout(disk, replicas, topics))
     results = [
-        check_closely(disk, Closely(partition, history_of(history, partition), settled, False))
+        check_closely(disk, BatchCheckInputs(partition, history_of(history, partition), settled, False))
         for partition in layout.partitions
     ]
     return finish("local", layout, results, history)

@@ -43,7 +43,7 @@ from odradek_audit.inputs.facts import (
     log_end_offset,
 )
 from odradek_audit.inputs.history import PartitionHistory
-from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary, Replayed
+from odradek_audit.results import GroupOffset, Loss, PartitionResult, PartitionSummary, Replayed
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def check_partition(
 
 def _committed(
     partition: PartitionInputs, tables: Mapping[str, BatchTable], replica: str, reader: SegmentReader, sink: FindingSink
-) -> tuple[CommittedOffset, ...]:
+) -> tuple[GroupOffset, ...]:
     if partition.topic != CONSUMER_OFFSETS:
         return ()
     with suppress(OSError):  # it is told by the checks

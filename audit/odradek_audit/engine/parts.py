@@ -16,7 +16,7 @@ from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
 from odradek_audit.checks.indexes import OFFSET_ENTRY
 from odradek_audit.checks.transactions import is_judged
 from odradek_audit.engine.proof import COMPARED, EVERYTHING, NOTHING, READ, SAMPLE, PartTask
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.inputs.scan import SegmentPart, starts_batch
 
@@ -29,7 +29,7 @@ TRIES = 8
 
 
 def split_segment(
-    disk: Disk, inputs: ReplicaInputs, segment: SegmentFile, split_bytes: int = DEFAULT_SPLIT_BYTES
+    disk: FileSystem, inputs: ReplicaInputs, segment: SegmentFile, split_bytes: int = DEFAULT_SPLIT_BYTES
 ) -> list[SegmentPart]:
     """Parts of about `split_bytes` each that cover a segment's file without overlap. Raises `OSError`."""
     assert split_bytes >= SMALLEST_SPLIT_BYTES, split_bytes
@@ -47,7 +47,7 @@ def split_segment(
     return [replace(whole, start=start, end=end) for start, end in zip(boundaries, ends, strict=True)]
 
 
-def _index_positions(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile) -> list[int]:
+def _index_positions(disk: FileSystem, inputs: ReplicaInputs, segment: SegmentFile) -> list[int]:
     if not segment.has_index:
         return []
     path = join(inputs.directory, f"{segment.stem}.index")
@@ -59,7 +59,7 @@ def _index_positions(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile) ->
     return sorted({position for _, position in OFFSET_ENTRY.iter_unpack(data[:usable]) if 0 < position < segment.size})
 
 
-def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: int, target: int) -> int | None:
+def _boundary(disk: FileSystem, whole: SegmentPart, positions: list[int], previous: int, target: int) -> int | None:
     """The first place at or behind `target` where a batch begins, as far as index or headers can tell."""
     place = bisect_left(positions, target)
     for candidate in positions[place : place + TRIES]:
@@ -75,7 +75,11 @@ def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: in
 
 
 def part_tasks(
-    disk: Disk, partitions: Iterable[PartitionInputs], split_bytes: int = DEFAULT_SPLIT_BYTES, *, deep: bool = False
+    disk: FileSystem,
+    partitions: Iterable[PartitionInputs],
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    *,
+    deep: bool = False,
 ) -> Iterator[PartTask]:
     """Every part of every segment of all replicas of some partitions. Segments that cannot be read are one part, whose
     reader will say so. Records are decoded of one replica, the one with the most bytes: of all batches (`deep`) or

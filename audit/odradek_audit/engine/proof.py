@@ -40,7 +40,7 @@ from odradek_audit.checks.decoding import contradiction
 from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
 from odradek_audit.checks.producers import SEQUENCES
 from odradek_audit.engine.spans import PartTransactions, ProducerSpan, TransactionSpan, Unproven, join_spans
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, NO_PRODUCER, BatchFacts
 from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart, facts_of
 
@@ -125,7 +125,7 @@ class _Entries:
         return self.pairs[place] if place < len(self.pairs) else (NEVER, NEVER)
 
 
-def prove_part(disk: Disk, task: PartTask) -> PartProof:
+def prove_part(disk: FileSystem, task: PartTask) -> PartProof:
     """Condense one part, or say why it must be looked at batch by batch. Raises nothing because of what files hold."""
     try:
         return _Prover(disk, task).run()
@@ -138,7 +138,7 @@ def prove_part(disk: Disk, task: PartTask) -> PartProof:
 class _Prover:
     """One walk over a part."""
 
-    def __init__(self, disk: Disk, task: PartTask) -> None:
+    def __init__(self, disk: FileSystem, task: PartTask) -> None:
         self.disk = disk
         self.task = task
         self.part = task.part

@@ -15,12 +15,12 @@ from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import topic_id_to_text
 
 from odradek_audit.engine.conclusion import reference_replica_of
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.disk import FileSystem
 from odradek_audit.inputs.facts import METADATA_TOPIC, UNKNOWN, PartitionInputs, TopicSettings
 from odradek_audit.inputs.layout import Layout, reader_of
 from odradek_audit.inputs.metadata_records import (
     TOPIC_SETTING,
-    Configured,
+    ConfigChange,
     CorruptMetadataRecord,
     MetadataChange,
     TopicNamed,
@@ -34,7 +34,7 @@ POLICY, TIMESTAMP_TYPE = "cleanup.policy", "message.timestamp.type"
 BROKERS_NAMES = {f"log.{name}": name for name in (POLICY, TIMESTAMP_TYPE)}
 
 
-def with_settings(disk: Disk, layout: Layout) -> Layout:
+def with_settings(disk: FileSystem, layout: Layout) -> Layout:
     """The same layout with the settings of its topics; a cleaner's checkpoint of a topic that was never compacted
     excuses nothing."""
     found = next((each for each in layout.partitions if each.topic == METADATA_TOPIC), None)
@@ -52,7 +52,7 @@ def _told(partition: PartitionInputs, settings: TopicSettings) -> PartitionInput
     return replace(partition, settings=settings, replicas=replicas)
 
 
-def _read(disk: Disk, metadata: PartitionInputs) -> dict[str, TopicSettings]:
+def _read(disk: FileSystem, metadata: PartitionInputs) -> dict[str, TopicSettings]:
     """By topic. Nothing where the log cannot be read to its end."""
     lives = _Lives()
     try:
@@ -98,10 +98,10 @@ class _Lives:
                 case TopicRemoved(topic_id):
                     for name in [name for name, each in self.ids.items() if each == topic_id]:
                         del self.ids[name], self.ever[name]
-                case Configured(kind, resource, setting, value) if kind == TOPIC_SETTING:
+                case ConfigChange(kind, resource, setting, value) if kind == TOPIC_SETTING:
                     _put(self.own.setdefault(resource, {}), setting, value)
                     touched.add(resource)
-                case Configured(_, resource, setting, value) if setting in BROKERS_NAMES:
+                case ConfigChange(_, resource, setting, value) if setting in BROKERS_NAMES:
                     _put(self.defaults.setdefault(BROKERS_NAMES[setting], {}), resource, value)
                     touched.update(self.ids)
         for topic in touched & self.ids.keys():

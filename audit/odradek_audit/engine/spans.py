@@ -85,7 +85,7 @@ def joined_producers(before: Mapping[int, ProducerSpan], behind: Mapping[int, Pr
 # --- Transactions -----------------------------------------------------------------------------------------------------
 
 
-class Ended(NamedTuple):
+class TransactionEnd(NamedTuple):
     """A marker. `first` is where the transaction begins, `NOT_OPEN` when no record of it is known; `indexed` where it
     begins by the transaction index, `NOT_INDEXED` when it is not there, `NOT_COMPARED` when nobody asks."""
 
@@ -106,7 +106,7 @@ class Ended(NamedTuple):
 class TransactionSpan(NamedTuple):
     """What a part holds of one producer's transactions: its first marker, and what is open behind its last one."""
 
-    ended: Ended | None
+    ended: TransactionEnd | None
     open: OpenTransaction | None
 
 
@@ -116,7 +116,7 @@ class PartTransactions:
     def __init__(self, entries: Iterable[AbortedTransaction] | None) -> None:
         self._entries: dict[int, AbortedTransaction] | None = None
         self._open: dict[int, OpenTransaction] = {}
-        self._ended: dict[int, Ended] = {}
+        self._ended: dict[int, TransactionEnd] = {}
         if entries is not None:
             listed = list(entries)
             self._entries = {entry.last_offset: entry for entry in listed}
@@ -133,7 +133,7 @@ class PartTransactions:
     def marker(self, producer: int, offset: int, aborted: bool) -> None:
         """The end of a transaction. Raises `Unproven`."""
         opened = self._open.pop(producer, None)
-        ended = Ended(aborted, opened.offset if opened else NOT_OPEN, self._indexed(producer, offset))
+        ended = TransactionEnd(aborted, opened.offset if opened else NOT_OPEN, self._indexed(producer, offset))
         if producer in self._ended:
             ended.judge()
         else:

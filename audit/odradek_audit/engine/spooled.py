@@ -27,7 +27,7 @@ TOGETHER = 65_536
 """Events in memory before they are written."""
 
 
-class Stretch(NamedTuple):
+class SpooledPart(NamedTuple):
     """A part of the file."""
 
     position: int
@@ -40,8 +40,8 @@ class SpooledEvents:
 
     path: str
     key: Key
-    own: tuple[Stretch, ...]
-    open: tuple[Stretch, ...]
+    own: tuple[SpooledPart, ...]
+    open: tuple[SpooledPart, ...]
     """Of its topic, without a partition."""
 
     def read(self) -> HistoryOfPartition:
@@ -63,7 +63,7 @@ class SpooledHistory:
     outline: History = field(default_factory=History)
     """How many there are, the longest silences, and all of partitions that nobody has."""
     topics: set[str] = field(default_factory=set)
-    stretches: dict[Key, list[Stretch]] = field(default_factory=dict)
+    stretches: dict[Key, list[SpooledPart]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> SpooledEvents | None:
         """The events of a partition; None where the history does not name its topic."""
@@ -108,12 +108,12 @@ def _spool(events: Iterable[Event], known: Container[Key], found: SpooledHistory
 def _write(waiting: dict[Key, list[Event]], found: SpooledHistory, file: IO[bytes]) -> None:
     for key, events in waiting.items():
         data = marshal.dumps([tuple(event) for event in events])
-        found.stretches.setdefault(key, []).append(Stretch(file.tell(), len(data)))
+        found.stretches.setdefault(key, []).append(SpooledPart(file.tell(), len(data)))
         file.write(data)
     waiting.clear()
 
 
-def _events(file: IO[bytes], stretches: Iterable[Stretch]) -> Iterator[Event]:
+def _events(file: IO[bytes], stretches: Iterable[SpooledPart]) -> Iterator[Event]:
     for position, length in stretches:
         file.seek(position)
         for each in marshal.loads(file.read(length)):

@@ -16,16 +16,16 @@ from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.spans import Unproven
 from odradek_audit.engine.spooled import Key, Told
 from odradek_audit.engine.verdict import may_be_proven, prove_partition
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.disk import FileSystem
 from odradek_audit.inputs.facts import PartitionInputs
 from odradek_audit.results import PartitionResult
 
 
 @dataclass
-class Passes:
+class PassProgress:
     """Which partitions are proven and which are in doubt, as far as an audit has come."""
 
-    disk: Disk
+    disk: FileSystem
     partitions: Mapping[Key, PartitionInputs]
     histories: Mapping[Key, Told | None]
     settled: bool = False

@@ -20,7 +20,7 @@ from odradek_audit.checks.decoding import check_timestamp_types
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
 from odradek_audit.checks.transactions import OpenTransaction, note_open
-from odradek_audit.checks.walking import Compared
+from odradek_audit.checks.walking import ComparisonCount
 from odradek_audit.engine.conclusion import (
     bound_of,
     explained,
@@ -32,7 +32,7 @@ from odradek_audit.engine.conclusion import (
 from odradek_audit.engine.proof import MASK, NEVER, PartProof, PartTask
 from odradek_audit.engine.spans import ProducerSpan, Unproven, join_transactions, joined_producers
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, METADATA_TOPIC, BatchTable, Bounds, PartitionInputs, ReplicaInputs
 from odradek_audit.inputs.facts import log_end_offset as log_end_of
 from odradek_audit.inputs.layout import reader_of
@@ -76,7 +76,7 @@ def may_be_proven(partition: PartitionInputs) -> bool:
 
 
 def prove_partition(
-    disk: Disk,
+    disk: FileSystem,
     partition: PartitionInputs,
     proofs: Mapping[str, Sequence[tuple[PartTask, PartProof]]],
     *,
@@ -130,7 +130,7 @@ def prove_partition(
 
 
 def _joined(
-    disk: Disk,
+    disk: FileSystem,
     partition: PartitionInputs,
     inputs: ReplicaInputs,
     proofs: Sequence[tuple[PartTask, PartProof]],
@@ -229,11 +229,11 @@ def _append_blocks(side: _Replica, task: PartTask, proof: PartProof) -> None:
 # --- Two replicas -----------------------------------------------------------------------------------------------------
 
 
-def _compare(disk: Disk, side: _Replica, leader: _Replica) -> Compared:
+def _compare(disk: FileSystem, side: _Replica, leader: _Replica) -> ComparisonCount:
     """Are all batches equal from the larger log start to the smaller log end?"""
     start = max(side.inputs.log_start, leader.inputs.log_start)
     end = min(side.log_end, leader.log_end)
-    compared = Compared(min(start, end), end)
+    compared = ComparisonCount(min(start, end), end)
     if start >= end:
         return compared
     cut_start = not side.first_offset == leader.first_offset == start
@@ -270,7 +270,7 @@ def _rows(side: _Replica, low: int, high: int) -> slice:
 
 
 def _compare_rows(
-    disk: Disk, side: _Replica, leader: _Replica, low: int, high: int, *, begun: bool = False
+    disk: FileSystem, side: _Replica, leader: _Replica, low: int, high: int, *, begun: bool = False
 ) -> tuple[int, int]:
     """Compare batch by batch those that reach into [low, high), or with `begun` those that begin there; returns how
     many and the offset of the first."""
@@ -280,7 +280,7 @@ def _compare_rows(
     return len(mine), mine[0][0] if mine else low
 
 
-def _batches(disk: Disk, side: _Replica, low: int, high: int, begun: bool) -> Iterator[tuple[int, ...]]:
+def _batches(disk: FileSystem, side: _Replica, low: int, high: int, begun: bool) -> Iterator[tuple[int, ...]]:
     """What headers say of the batches in a range. Raises `Unproven` when the file is not as it was any more."""
     place = max(bisect_right(side.places, (low, NEVER, NEVER)) - 1, 0)
     if not side.places:

@@ -22,7 +22,17 @@ from odradek_audit.evidence.batch_views import (
     payload_start,
     same_bytes,
 )
-from odradek_audit.excerpt import ACCUSED, NO_BATCH, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Lacked, Side
+from odradek_audit.excerpt import (
+    ACCUSED,
+    NO_BATCH,
+    OTHER,
+    REFERENCE,
+    BatchLine,
+    Bytes,
+    Excerpt,
+    ExcerptSide,
+    MissingRange,
+)
 from odradek_audit.findings import Finding, Severity
 from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.wording import is_lack
@@ -99,11 +109,11 @@ def _excerpt(
     )
 
 
-def _lacked(table: BatchTable, finding: Finding) -> Lacked:
+def _lacked(table: BatchTable, finding: Finding) -> MissingRange:
     """What the reference has at the offsets that are missing."""
     first, last = bisect_left(table.last_offset, finding.offset), bisect_left(table.base_offset, finding.end_offset)
     records, size = sum(table.record_count[first:last]), sum(table.size[first:last])
-    return Lacked(last - first, records, size, finding.end_offset)
+    return MissingRange(last - first, records, size, finding.end_offset)
 
 
 def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_replica: str) -> str:
@@ -179,14 +189,14 @@ def _side(
     shown: tuple[int, int],
     against: FoundBatch | None,
     reader: SegmentReader,
-) -> Side:
+) -> ExcerptSide:
     facts = found.facts
     near = min(found.row, len(table) - 1)
     segment = facts.segment if facts is not None else table.segment[near] if near >= 0 else None
     file = f"{segment:020d}.log" if segment is not None else ""
     batch = None if facts is None or found.absent else batch_view(found, facts, *shown, against)
     lines = _neighbours(table, found)
-    return Side(found.replica, role, file, found.absent, lines, batch, _raw(finding, found.replica, reader))
+    return ExcerptSide(found.replica, role, file, found.absent, lines, batch, _raw(finding, found.replica, reader))
 
 
 def _neighbours(table: BatchTable, found: FoundBatch) -> tuple[BatchLine, ...]:

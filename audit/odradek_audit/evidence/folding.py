@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from odradek_audit.catalogue import CHECKPOINT_ORDER, CHECKS, IDENTITY_MISMATCH, LOG_MATCHING
-from odradek_audit.findings import ON_ALL, Finding, Kind
+from odradek_audit.findings import ON_ALL, CheckKind, Finding
 from odradek_audit.wording import is_lack
 from odradek_audit.words import noun, plural, replicas_have
 
@@ -49,7 +49,7 @@ def _once_for_all(findings: list[Finding], replicas: int) -> list[Finding]:
     What sets a replica against another one is told of each."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
-        alone = CHECKS[finding.check].kind not in (Kind.STRUCTURE, Kind.LOG, Kind.FILE)
+        alone = CHECKS[finding.check].kind not in (CheckKind.STRUCTURE, CheckKind.LOG, CheckKind.FILE)
         groups.setdefault(finding.to_json() if alone else _but_for_replica(finding), []).append(finding)
     return [_of_all(group, replicas) for group in groups.values()]
 
@@ -162,7 +162,7 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
         return False
     if finding.check == "producer-snapshot-mismatch":
         return _breaks_producers(cause, finding)
-    if CHECKS[cause.check].kind is not Kind.STRUCTURE:
+    if CHECKS[cause.check].kind is not CheckKind.STRUCTURE:
         return False
     if finding.check == "epoch-cache-mismatch":
         recorded = int(finding.evidence.get("recorded_start", -1))
@@ -195,7 +195,7 @@ def _of_lost_end(cause: Finding, finding: Finding) -> bool:
 
 def _of_agreement(cause: Finding, finding: Finding) -> bool:
     """A difference between two replicas where one of them has a damaged batch, and nothing else differs."""
-    if CHECKS[finding.check].kind is not Kind.AGREEMENT or not CHECKS[cause.check].in_the_log:
+    if CHECKS[finding.check].kind is not CheckKind.AGREEMENT or not CHECKS[cause.check].in_the_log:
         return False
     if cause.replica not in (finding.replica, finding.other_replica):
         return False
@@ -207,7 +207,7 @@ def _of_agreement(cause: Finding, finding: Finding) -> bool:
 
 def _of_identity(cause: Finding, finding: Finding) -> bool:
     """Other records in a directory that says itself that it is another topic's."""
-    if cause.check != IDENTITY_MISMATCH.name or CHECKS[finding.check].kind is not Kind.AGREEMENT:
+    if cause.check != IDENTITY_MISMATCH.name or CHECKS[finding.check].kind is not CheckKind.AGREEMENT:
         return False
     return cause.replica in (finding.replica, finding.other_replica)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek_audit.inputs.events import RETURNS, BrokerEvents, Truncation
-from odradek_audit.inputs.history import Silence
+from odradek_audit.inputs.history import AcknowledgementGap
 from odradek_audit.results import Loss
 
 SHOWN_MOMENTS = 60
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """Something that happened, by the wall clock of the broker that wrote it. `lost` says that it cut lost records."""
 
     wall_ms: int
@@ -28,11 +28,11 @@ class Moment(NamedTuple):
 
 
 def run_of(
-    events: Mapping[str, BrokerEvents], losses: Sequence[Loss], silences: Iterable[Silence] = ()
-) -> list[Moment]:
+    events: Mapping[str, BrokerEvents], losses: Sequence[Loss], silences: Iterable[AcknowledgementGap] = ()
+) -> list[TimelineEntry]:
     """Everything in its order; what has no time is left out."""
     found = {
-        Moment(
+        TimelineEntry(
             each.began_ms, "", f"nothing is acknowledged for {each.length_ms:,} ms", f"{each.topic}-{each.partition}"
         )
         for each in silences
@@ -44,27 +44,29 @@ def run_of(
             what = (
                 f"broker {election.leader} is elected {how}, {epoch}" if election.leader >= 0 else f"no leader, {epoch}"
             )
-            found.add(Moment(election.wall_ms, broker, what, election.partition))
+            found.add(TimelineEntry(election.wall_ms, broker, what, election.partition))
         for leader in each.leaderships:
             if leader.start_offset >= 0:
                 what = f"broker {leader.leader} begins leader epoch {leader.epoch} at offset {leader.start_offset}"
-                found.add(Moment(leader.wall_ms, broker, what, leader.partition))
+                found.add(TimelineEntry(leader.wall_ms, broker, what, leader.partition))
         for change in each.isr_changes:
             became = ", ".join(map(str, change.to))
             was = ", ".join(map(str, change.before))
-            found.add(Moment(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition))
+            found.add(
+                TimelineEntry(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition)
+            )
         for presence in each.presences:
             why = f" ({presence.reason})" if presence.reason else ""
             fault = "fault: " if presence.injected and presence.what not in RETURNS else ""
-            found.add(Moment(presence.wall_ms, broker, f"{fault}broker {presence.broker} {presence.what}{why}"))
+            found.add(TimelineEntry(presence.wall_ms, broker, f"{fault}broker {presence.broker} {presence.what}{why}"))
         for cut in each.truncations:
             what = f"broker {broker} truncates its log from {cut.end} to {cut.start}"
             followed = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""
-            found.add(Moment(cut.wall_ms, broker, what + followed, cut.partition, _is_loss(cut, losses)))
+            found.add(TimelineEntry(cut.wall_ms, broker, what + followed, cut.partition, _is_loss(cut, losses)))
     return sorted(moment for moment in found if moment.wall_ms > 0)
 
 
-def shown_of(moments: Sequence[Moment]) -> list[Moment]:
+def shown_of(moments: Sequence[TimelineEntry]) -> list[TimelineEntry]:
     """Some of many, in their order: what cut lost records, and what is nearest to it; or the last ones."""
     if len(moments) <= SHOWN_MOMENTS:
         return list(moments)

@@ -19,8 +19,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from odradek_audit.catalogue import CHECKS, DUPLICATED, OFFSET_GAP
-from odradek_audit.findings import Finding, Kind
-from odradek_audit.inputs.events import EVENTS_FILE, FAULTS, RETURNS, BrokerEvents, Election, Presence, Truncation
+from odradek_audit.findings import CheckKind, Finding
+from odradek_audit.inputs.events import EVENTS_FILE, FAULTS, RETURNS, BrokerEvents, BrokerPresence, Election, Truncation
 from odradek_audit.results import Loss, LossCause, PartitionSummary, ReplicaSummary
 from odradek_audit.words import clock, noun, plural
 
@@ -45,7 +45,7 @@ EVER = 1 << 62
 """Later than any wall time."""
 
 
-class EpochStart(NamedTuple):
+class EpochBegin(NamedTuple):
     """A leader epoch, and the highest offset at which it begins on a replica; `later` says that others came before it
     in the logs that are left, `at_end` that no log goes beyond."""
 
@@ -55,16 +55,16 @@ class EpochStart(NamedTuple):
     at_end: bool
 
 
-class Begun(NamedTuple):
+class PossibleEpoch(NamedTuple):
     """A leader epoch that `start`s at or before what is lost, and not earlier than `wall_ms` (-1: nobody knows). It is
     `proven` to have cost all of it when that had been acknowledged before."""
 
-    start: EpochStart
+    start: EpochBegin
     wall_ms: int
     proven: bool
 
 
-class Mark(NamedTuple):
+class WrittenHighWatermark(NamedTuple):
     """A high watermark that a broker wrote down, and when."""
 
     high_watermark: int
@@ -72,7 +72,7 @@ class Mark(NamedTuple):
     broker: str
 
 
-class Place(NamedTuple):
+class LostRange(NamedTuple):
     """Offsets [first, end) of a partition, the truncations that touch them, by time, and the epoch that replaced
     them."""
 
@@ -81,7 +81,7 @@ class Place(NamedTuple):
     end: int
     acknowledged: tuple[int, int] = (-1, -1)
     cuts: Sequence[tuple[str, Truncation]] = ()
-    begun: Begun | None = None
+    begun: PossibleEpoch | None = None
 
     @property
     def covered(self) -> bool:
@@ -162,7 +162,7 @@ class Story:
         mark = self._leaders_mark(place) if cause is LossCause.LEADER_CHANGE else -1
         return replace(loss, story="; ".join(told), cause=cause, high_watermark=mark)
 
-    def _cause(self, loss: Loss, place: Place, summary: PartitionSummary | None) -> LossCause:
+    def _cause(self, loss: Loss, place: LostRange, summary: PartitionSummary | None) -> LossCause:
         """Only what is shown of all of it, above every high watermark that anybody wrote down before, is a change of
         leader that explains it."""
         begun = place.begun is not None and place.begun.proven
@@ -181,12 +181,17 @@ class Story:
         return LossCause.UNEXPLAINED if self._is_whole or not changed else LossCause.PERHAPS_LEADER_CHANGE
 
     def _place(
-        self, partition: str, first: int, end: int, acknowledged: tuple[int, int] = (-1, -1), begun: Begun | None = None
-    ) -> Place:
+        self,
+        partition: str,
+        first: int,
+        end: int,
+        acknowledged: tuple[int, int] = (-1, -1),
+        begun: PossibleEpoch | None = None,
+    ) -> LostRange:
         cuts = sorted(self._cuts(partition, first, end), key=lambda each: (each[1].wall_ms, each[0]))
-        return Place(partition, first, end, acknowledged, cuts, begun)
+        return LostRange(partition, first, end, acknowledged, cuts, begun)
 
-    def _begun(self, partition: str, loss: Loss, summary: PartitionSummary) -> Begun | None:
+    def _begun(self, partition: str, loss: Loss, summary: PartitionSummary) -> PossibleEpoch | None:
         """The epoch that replaced a loss: the first one that began after all of it had been acknowledged; or one that
         may have, for nobody wrote down when it began, or clients read some of the acknowledgements later."""
         first_ms, last_ms = loss.acknowledged_ms
@@ -194,11 +199,11 @@ class Story:
         begun = [(each, self._began_ms(partition, each.epoch)) for each in starts]
         for each, wall_ms in begun:
             if first_ms > 0 and last_ms <= wall_ms:  # one without a time has -1, and comes first
-                return Begun(each, wall_ms, proven=True)
+                return PossibleEpoch(each, wall_ms, proven=True)
         for each, wall_ms in begun:
             may_have = first_ms <= wall_ms if min(first_ms, wall_ms) > 0 else each.offset == loss.first_offset
             if each.later and may_have:
-                return Begun(each, wall_ms, proven=False)
+                return PossibleEpoch(each, wall_ms, proven=False)
         return None
 
     def _began_ms(self, partition: str, epoch: int) -> int:
@@ -206,7 +211,7 @@ class Story:
         election = self._elections.get((partition, epoch))
         return max(self._began.get((partition, epoch), -1), election.wall_ms if election is not None else -1)
 
-    def _leaders_mark(self, place: Place) -> int:
+    def _leaders_mark(self, place: LostRange) -> int:
         """The highest high watermark that the leader who acknowledged it wrote down meanwhile, before the change of
         leader; -1: none was found."""
         before = max((cut.last_epoch for _, cut in place.cuts), default=-1)
@@ -222,8 +227,8 @@ class Story:
 
     def _explained(self, finding: Finding) -> Finding:
         kind = CHECKS[finding.check].kind
-        told_of = kind in (Kind.LOST, Kind.AGREEMENT) or finding.check in EXPLAINED
-        lost = kind is Kind.LOST
+        told_of = kind in (CheckKind.LOST, CheckKind.AGREEMENT) or finding.check in EXPLAINED
+        lost = kind is CheckKind.LOST
         if not told_of or finding.offset < 0 or not (self._found or lost):
             return finding
         place = self._place(f"{finding.topic}-{finding.partition}", finding.offset, finding.offset + 1)
@@ -233,7 +238,7 @@ class Story:
         guess = "" if lost and cut else finding.cause
         return replace(finding, cause="; ".join(filter(None, [guess, *told])))
 
-    def _told(self, place: Place) -> Iterator[str]:
+    def _told(self, place: LostRange) -> Iterator[str]:
         """The truncations of a place, or the epoch that replaced it, and what led to them, with when its records were
         acknowledged."""
         partition, cuts, begun = place.partition, place.cuts, place.begun
@@ -260,7 +265,7 @@ class Story:
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"
 
-    def _replaced(self, place: Place, begun: Begun, *, elected: bool) -> Iterator[str]:
+    def _replaced(self, place: LostRange, begun: PossibleEpoch, *, elected: bool) -> Iterator[str]:
         """The epoch that stands now where records were lost, or before."""
         election = self._elections.get((place.partition, begun.start.epoch))
         if elected and election is not None:
@@ -277,7 +282,7 @@ class Story:
         else:
             yield f"{said}; nobody wrote down when it began, or when they were acknowledged"
 
-    def _not_written(self, place: Place) -> str:
+    def _not_written(self, place: LostRange) -> str:
         """That truncations are missing, and where they would stand, if they must have been."""
         said = "no truncation there was written down"
         if place.cuts:
@@ -296,13 +301,13 @@ class Story:
             )
         return said
 
-    def _before(self, place: Place, epoch: int, until: int) -> Iterator[tuple[int, str]]:
+    def _before(self, place: LostRange, epoch: int, until: int) -> Iterator[tuple[int, str]]:
         """Who was killed, frozen or fenced before the election of an epoch: since the election before, and, where it is
         known when the records were acknowledged, what lasted until then or came after it."""
         began = [*self._began.items(), *((of, each.wall_ms) for of, each in self._elections.items())]
         earlier = [at for (of, other), at in began if of == place.partition and other < epoch and at < until]
         since = max(earlier, default=0)
-        gone: list[Presence] = []
+        gone: list[BrokerPresence] = []
         for each in self._presences:
             if not since < each.wall_ms <= until:
                 continue
@@ -337,14 +342,14 @@ class Story:
         first_ms = self._first_ms(cut.partition, cut.epoch)
         return min(cut.wall_ms, first_ms) if first_ms > 0 else 0
 
-    def _moved_ms(self, place: Place) -> int:
+    def _moved_ms(self, place: LostRange) -> int:
         """From when on high watermarks may count other records in a place."""
         first_ms = EVER
         if place.begun is not None and place.begun.proven:
             first_ms = self._first_ms(place.partition, place.begun.start.epoch)
         return min([first_ms, *(self._followed_ms(cut) for _, cut in place.cuts)])
 
-    def _replicated(self, place: Place) -> Iterator[str]:
+    def _replicated(self, place: LostRange) -> Iterator[str]:
         """How far the brokers knew the log that was cut to be replicated."""
         before_ms = self._moved_ms(place)
         if (known := self._highest_mark(place.partition, before_ms)) is None:
@@ -364,11 +369,11 @@ class Story:
 
     def _highest_mark(
         self, partition: str, before_ms: int, since_ms: int = 0, names: Iterable[str] | None = None
-    ) -> Mark | None:
+    ) -> WrittenHighWatermark | None:
         """The first one that is as high."""
         return max(
             (
-                Mark(each.high_watermark, each.wall_ms, broker)
+                WrittenHighWatermark(each.high_watermark, each.wall_ms, broker)
                 for broker in sorted(self._events if names is None else self._events.keys() & set(names))
                 for each in self._events[broker].progress
                 if each.partition == partition and since_ms <= each.wall_ms <= before_ms
@@ -409,7 +414,7 @@ class Story:
                 if cut.partition == partition and cut.start < end and first < cut.end:
                     yield broker, cut
 
-    def _cut(self, broker: str, cut: Truncation, place: Place) -> str:
+    def _cut(self, broker: str, cut: Truncation, place: LostRange) -> str:
         said = (
             f"broker {broker} wrote down that it truncated its log from {cut.end} to {cut.start} in leader epoch "
             f"{cut.epoch}"
@@ -469,7 +474,7 @@ def epoch_at(replica: ReplicaSummary, offset: int) -> int:
     return max((epoch for epoch, start in _starts(replica).items() if start <= offset), default=-1)
 
 
-def epochs_begun(summary: PartitionSummary, offset: int) -> list[EpochStart]:
+def epochs_begun(summary: PartitionSummary, offset: int) -> list[EpochBegin]:
     """The leader epochs that begin at or below an offset on every replica whose log goes beyond it, the oldest first;
     where none does, on any replica."""
     beyond = [each for each in summary.replicas if each.log_end > offset]
@@ -479,7 +484,7 @@ def epochs_begun(summary: PartitionSummary, offset: int) -> list[EpochStart]:
         for epoch, start in starts.items():
             highest[epoch] = max(start, highest.get(epoch, start))
     return [
-        EpochStart(epoch, start, later=epoch > min(highest), at_end=not beyond)
+        EpochBegin(epoch, start, later=epoch > min(highest), at_end=not beyond)
         for epoch, start in sorted(highest.items())
         if start <= offset and (not beyond or all(epoch in starts for starts in known))
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Disk(Protocol):
+class FileSystem(Protocol):
     """What the audit needs of a file system. Paths are strings; failures are `OSError`."""
 
     def list(self, path: str) -> list[str]:

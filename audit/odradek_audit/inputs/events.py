@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import METADATA_TOPIC
 
 EVENTS_FILE = "odradek-events.jsonl"
@@ -93,7 +93,7 @@ class IsrChange:
 
 
 @dataclass(frozen=True)
-class Presence:
+class BrokerPresence:
     """What became of a broker's part in the cluster, as the controller or itself says it, or what was done to it on
     purpose (`injected`); `reason` may be empty."""
 
@@ -104,7 +104,7 @@ class Presence:
     injected: bool = False
 
 
-class Progress(NamedTuple):
+class ReplicaProgress(NamedTuple):
     """How far a broker's replica was, at a moment."""
 
     partition: str
@@ -126,13 +126,13 @@ class BrokerEvents:
     leaderships: tuple[Election, ...] = ()
     """Leader epochs in which this broker itself led; whether an election was unclean they do not say."""
     isr_changes: tuple[IsrChange, ...] = ()
-    presences: tuple[Presence, ...] = ()
-    progress: tuple[Progress, ...] = ()
+    presences: tuple[BrokerPresence, ...] = ()
+    progress: tuple[ReplicaProgress, ...] = ()
     """The newest `PROGRESS_KEPT`, in their order."""
     found: bool = True
 
 
-def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
+def read_broker_events(disk: FileSystem, directory: str) -> BrokerEvents | None:
     """The events beside a broker's logs, and injected faults; None where there are neither."""
     faults = _gather(_faults(disk, directory), cut=False).presences
     faults = tuple(each for each in faults if each.injected)
@@ -151,7 +151,7 @@ def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
     return replace(events, presences=(*faults, *events.presences))
 
 
-def _faults(disk: Disk, directory: str) -> list[bytes]:
+def _faults(disk: FileSystem, directory: str) -> list[bytes]:
     path = join(directory, FAULTS_FILE)
     try:
         return _end_of(disk, path, LARGEST_FAULTS)[0].splitlines() if disk.is_file(path) else []
@@ -159,7 +159,7 @@ def _faults(disk: Disk, directory: str) -> list[bytes]:
         return []
 
 
-def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
+def _end_of(disk: FileSystem, path: str, length: int) -> tuple[bytes, bool]:
     """At most so many bytes from the end of a file, and whether it has more."""
     size = disk.size(path)
     start = max(0, size - length)
@@ -168,9 +168,9 @@ def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
 
 def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
-    kept: dict[type, list[Truncation | Election | IsrChange | Presence]] = {}
+    kept: dict[type, list[Truncation | Election | IsrChange | BrokerPresence]] = {}
     leaderships: list[Election] = []
-    progress: deque[Progress] = deque(maxlen=PROGRESS_KEPT)
+    progress: deque[ReplicaProgress] = deque(maxlen=PROGRESS_KEPT)
     for line in lines:
         count += bool(line)
         if not any(name in line for name in _OF_INTEREST):
@@ -191,20 +191,20 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
         elif (read := _read(event)) is not None:
             kept.setdefault(type(read), []).append(read)
     truncations, elections, isr_changes, presences = (
-        tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, Presence)
+        tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, BrokerPresence)
     )
     told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, presences, tuple(progress))
     return BrokerEvents(count, missing, cut, *told)
 
 
-def _progress(event: Mapping[str, Any]) -> Iterator[Progress]:
+def _progress(event: Mapping[str, Any]) -> Iterator[ReplicaProgress]:
     offsets, wall_ms = event.get("offsets"), _number(event, "wall_ms")
     for partition, marks in offsets.items() if isinstance(offsets, dict) else ():
         if isinstance(marks, list) and len(marks) == 2 and all(type(mark) is int for mark in marks):
-            yield Progress(partition[:300], wall_ms, *marks)
+            yield ReplicaProgress(partition[:300], wall_ms, *marks)
 
 
-def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Presence | None:
+def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | BrokerPresence | None:
     """One event, if it is of a kind that is kept."""
     wall_ms = _number(event, "wall_ms")
     match event.get("event"):
@@ -223,9 +223,11 @@ def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Prese
         case "isr_changed" if "partition" in event:
             return IsrChange(_partition(event), _brokers(event, "from"), _brokers(event, "to"), wall_ms)
         case "broker_fencing" | "broker_leaving" | "unfenced" as name if "broker_id" in event:
-            return Presence(_number(event, "broker_id"), PRESENCE[name], str(event.get("reason", ""))[:100], wall_ms)
+            return BrokerPresence(
+                _number(event, "broker_id"), PRESENCE[name], str(event.get("reason", ""))[:100], wall_ms
+            )
         case "fault" if (done := FAULTS.get(str(event.get("done")))) is not None:
-            return Presence(_number(event, "broker"), done, "", wall_ms, injected=True)
+            return BrokerPresence(_number(event, "broker"), done, "", wall_ms, injected=True)
     return None
 
 

@@ -83,7 +83,7 @@ class BatchPlace(TypedDict):
     position: int
 
 
-class Problem(NamedTuple):
+class DamagedRange(NamedTuple):
     """A stretch of bytes that cannot be trusted; it stands before row `row` of its table."""
 
     row: int
@@ -107,7 +107,7 @@ class BatchTable:
         self.producer_epoch = array("h")
         self.base_sequence = array("i")
         self.record_count = array("i")
-        self.problems: list[Problem] = []
+        self.problems: list[DamagedRange] = []
         self.extend(facts)
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class BatchTable:
                 sound = []
                 for fact in batches:
                     if fact.problem:
-                        self.problems.append(Problem(len(self) + len(sound), fact))
+                        self.problems.append(DamagedRange(len(self) + len(sound), fact))
                     else:
                         sound.append(fact)
             for column, values in zip(columns, zip(*sound, strict=True), strict=False):
@@ -167,7 +167,7 @@ class BatchTable:
         start = len(self)
         place = _PACKED.size + length
         for row, facts in json.loads(data[_PACKED.size : place]):
-            self.problems.append(Problem(start + row, BatchFacts(*facts)))
+            self.problems.append(DamagedRange(start + row, BatchFacts(*facts)))
         for column in self._columns():
             piece = array(column.typecode)
             piece.frombytes(data[place : place + rows * column.itemsize])
@@ -248,7 +248,7 @@ class SegmentFile(NamedTuple):
         return f"{self.base_offset:020d}"
 
 
-class EpochEntry(NamedTuple):
+class EpochLine(NamedTuple):
     """A line of `leader-epoch-checkpoint`."""
 
     epoch: int
@@ -278,7 +278,7 @@ class ReplicaInputs:
     recovery_point: int | None = None
     log_start_checkpoint: int | None = None
     cleaned_to: int = 0
-    epochs: tuple[EpochEntry, ...] | None = None
+    epochs: tuple[EpochLine, ...] | None = None
     topic_id: str = ""
     cluster_id: str = ""
     clean_shutdown: bool = False

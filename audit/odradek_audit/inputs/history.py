@@ -248,7 +248,7 @@ def value_digest(value: bytes | None) -> bytes:
     return blake2b(b"\0" if value is None else b"\1" + value, digest_size=DIGEST_BYTES).digest()
 
 
-class Silence(NamedTuple):
+class AcknowledgementGap(NamedTuple):
     """Nobody was acknowledged anything of a partition for so long, though records waited. Wall times."""
 
     length_ms: int
@@ -261,7 +261,7 @@ class _Waiting:
     """How long a partition keeps its producers waiting: from the first record, or an acknowledgement, to the next."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        self.longest: list[Silence] = []
+        self.longest: list[AcknowledgementGap] = []
         self._place = topic, partition
         self._waiting = 0
         self._since_ms = 0
@@ -275,7 +275,7 @@ class _Waiting:
         self._waiting = max(self._waiting - 1, 0)
         length_ms = time_ms - self._since_ms
         if length_ms >= SHORTEST_SILENCE_MS and self._since_ms and (acknowledged or not self._waiting):
-            kept = sorted([*self.longest, Silence(length_ms, self._since_ms, *self._place)], reverse=True)
+            kept = sorted([*self.longest, AcknowledgementGap(length_ms, self._since_ms, *self._place)], reverse=True)
             self.longest = kept[:SILENCES_KEPT]
         if acknowledged:
             self._since_ms = time_ms
@@ -333,7 +333,7 @@ class History:
         self.open_failures: dict[str, dict[bytes, int]] = {}
         self.count = 0
         self._send_lines: dict[tuple[str, int, bytes], int] = {}
-        self.told_silences: list[Silence] = []
+        self.told_silences: list[AcknowledgementGap] = []
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         for event in events:
             self.add(event)
@@ -361,7 +361,7 @@ class History:
         return counts
 
     @property
-    def silences(self) -> list[Silence]:
+    def silences(self) -> list[AcknowledgementGap]:
         """The longest of the run, the longest first, as far as the clients' times are those of a wall clock."""
         every = [silence for waiting in self._waiting.values() for silence in waiting.longest]
         return sorted([*every, *self.told_silences], reverse=True)[:SILENCES_KEPT]

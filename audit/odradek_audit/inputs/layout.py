@@ -36,12 +36,12 @@ from odradek_proto.formats import (
 )
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition, parse_partition_directory, topic_id_to_text
 
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.events import EVENTS_FILE, FAULTS_FILE, BrokerEvents, read_broker_events
 from odradek_audit.inputs.facts import (
     CLEANED_EVERYWHERE,
     METADATA_TOPIC,
-    EpochEntry,
+    EpochLine,
     FileProblem,
     PartitionInputs,
     ReplicaInputs,
@@ -68,7 +68,7 @@ LOST_AND_FOUND = "lost+found"  # what a file system keeps for itself at its top,
 
 
 @dataclass(frozen=True)
-class LogDirectory:
+class BrokerDirectory:
     """One broker's log directory: what the files at its top say."""
 
     replica: str
@@ -98,7 +98,7 @@ class LogDirectory:
 class Layout:
     """All partitions of all given directories."""
 
-    directories: Mapping[str, LogDirectory]
+    directories: Mapping[str, BrokerDirectory]
     partitions: tuple[PartitionInputs, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Replicas whose directory could not be read, with the reason."""
@@ -123,7 +123,7 @@ class Layout:
 class DirectoryReader:
     """Reads files of one partition's replicas; can be sent to another process together with its disk."""
 
-    disk: Disk
+    disk: FileSystem
     directories: Mapping[str, str]
 
     def read(self, replica: str, file: str, position: int, length: int) -> bytes:
@@ -131,15 +131,15 @@ class DirectoryReader:
         return self.disk.read(path, position, min(length, max(self.disk.size(path) - position, 0)))
 
 
-def reader_of(disk: Disk, partition: PartitionInputs) -> DirectoryReader:
+def reader_of(disk: FileSystem, partition: PartitionInputs) -> DirectoryReader:
     """The reader of a partition's replicas."""
     return DirectoryReader(disk, {name: inputs.directory for name, inputs in partition.replicas.items()})
 
 
-def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] | None = None) -> Layout:
+def read_layout(disk: FileSystem, replicas: Mapping[str, str], topics: Iterable[str] | None = None) -> Layout:
     """Read the directories of some replicas. `topics` limits what is looked at; None means all."""
     asked = None if topics is None else dict.fromkeys(topics)
-    directories: dict[str, LogDirectory] = {}
+    directories: dict[str, BrokerDirectory] = {}
     unreadable: dict[str, str] = {}
     unread: list[str] = []
     for name in sorted(replicas):
@@ -163,7 +163,7 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
     return Layout(directories, tuple(found), unreadable, tuple(unread), asked)
 
 
-def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
+def read_log_directory(disk: FileSystem, replica: str, path: str) -> BrokerDirectory:
     """Read the top of a log directory. Raises `OSError` when it cannot be listed."""
     names = disk.list(path)
     problems: list[FileProblem] = []
@@ -181,7 +181,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         elif partition is not None and not disk.is_file(join(path, name)):
             linked.add(partition)
     aside = tuple(name for name in names if name.endswith(SET_ASIDE_SUFFIXES) and disk.is_dir(join(path, name)))
-    return LogDirectory(
+    return BrokerDirectory(
         replica=replica,
         path=path,
         meta=small(META_PROPERTIES, decode_meta_properties, None),
@@ -210,7 +210,7 @@ def _is_of(name: str, partition: TopicPartition) -> bool:
 
 
 def _small_file(
-    disk: Disk, directory: str, file: str, decode: Callable[[bytes], T], otherwise: T, problems: list[FileProblem]
+    disk: FileSystem, directory: str, file: str, decode: Callable[[bytes], T], otherwise: T, problems: list[FileProblem]
 ) -> T:
     path = join(directory, file)
     try:
@@ -228,7 +228,7 @@ def _small_file(
         return otherwise
 
 
-def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition) -> ReplicaInputs:
+def _read_replica(disk: FileSystem, directory: BrokerDirectory, partition: TopicPartition) -> ReplicaInputs:
     path = directory.partitions[partition]
     problems: list[FileProblem] = []
     segments: tuple[SegmentFile, ...] = ()
@@ -245,7 +245,7 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
         refused, names = error.strerror or str(error), []
         if not isinstance(error, PermissionError):
             problems.append(FileProblem(".", f"the directory cannot be read: {error}"))
-    epochs: tuple[EpochEntry, ...] | None = None
+    epochs: tuple[EpochLine, ...] | None = None
     if LEADER_EPOCH_CHECKPOINT in names:
         epochs = _small_file(disk, path, LEADER_EPOCH_CHECKPOINT, _decode_epochs, None, problems)
     topic_id = ""
@@ -275,21 +275,21 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
     )
 
 
-def _cleaned_to(directory: LogDirectory, partition: TopicPartition) -> int:
+def _cleaned_to(directory: BrokerDirectory, partition: TopicPartition) -> int:
     if any(problem.refused and problem.file == CLEANER_OFFSET_CHECKPOINT for problem in directory.problems):
         return CLEANED_EVERYWHERE
     return max(directory.cleaned.get(partition, 0), 0)
 
 
-def _offsets_of(disk: Disk, path: str, names: list[str], suffix: str) -> tuple[int, ...]:
+def _offsets_of(disk: FileSystem, path: str, names: list[str], suffix: str) -> tuple[int, ...]:
     """The offsets in the names of the regular files of one kind, rising."""
     found = [_OFFSET_NAME.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix)]
     offsets = sorted(int(match[0]) for match in found if match is not None)
     return tuple(offset for offset in offsets if disk.is_file(join(path, f"{offset:020d}{suffix}")))
 
 
-def _decode_epochs(data: bytes) -> tuple[EpochEntry, ...] | None:
-    return tuple(EpochEntry(entry.epoch, entry.start_offset) for entry in decode_leader_epochs(data))
+def _decode_epochs(data: bytes) -> tuple[EpochLine, ...] | None:
+    return tuple(EpochLine(entry.epoch, entry.start_offset) for entry in decode_leader_epochs(data))
 
 
 def _decode_quorum_state(data: bytes) -> int | None:
@@ -307,7 +307,7 @@ def _decode_topic_id(data: bytes) -> str:
     return topic_id_to_text(decode_partition_metadata(data))
 
 
-def _segments(disk: Disk, path: str, names: list[str], problems: list[FileProblem]) -> tuple[SegmentFile, ...]:
+def _segments(disk: FileSystem, path: str, names: list[str], problems: list[FileProblem]) -> tuple[SegmentFile, ...]:
     present = frozenset(names)
     segments: list[SegmentFile] = []
     for name in names:
@@ -338,7 +338,7 @@ def _segments(disk: Disk, path: str, names: list[str], problems: list[FileProble
     return tuple(sorted(segments))
 
 
-def find_log_directories(disk: Disk, data: str) -> dict[str, str]:
+def find_log_directories(disk: FileSystem, data: str) -> dict[str, str]:
     """The brokers' log directories below a cluster's data directory, by node id (the directory's name where that is
     unknown).
 
@@ -359,7 +359,7 @@ def find_log_directories(disk: Disk, data: str) -> dict[str, str]:
     return found
 
 
-def find_brokers(disk: Disk, places: Sequence[str]) -> dict[str, str]:
+def find_brokers(disk: FileSystem, places: Sequence[str]) -> dict[str, str]:
     """The brokers' log directories that some places mean: below each of them; of a place with wildcards, each match
     is one, or has them below it. Raises `OSError`."""
     found: dict[str, str] = {}
@@ -376,7 +376,7 @@ def find_brokers(disk: Disk, places: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _is_log_directory(disk: Disk, path: str) -> bool:
+def _is_log_directory(disk: FileSystem, path: str) -> bool:
     names = disk.list(path)
     return META_PROPERTIES in names or any(parse_partition_directory(name) is not None for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.disk import FileSystem
 
 PART_BYTES = 8 * 1024 * 1024
 READ_BYTES = 1024 * 1024
@@ -19,13 +19,13 @@ class LinePart(NamedTuple):
     end: int
 
 
-def line_parts(disk: Disk, path: str, part_bytes: int = PART_BYTES) -> list[LinePart]:
+def line_parts(disk: FileSystem, path: str, part_bytes: int = PART_BYTES) -> list[LinePart]:
     """All parts of a file. Raises `OSError`."""
     size = disk.size(path)
     return [LinePart(path, start, min(start + part_bytes, size)) for start in range(0, size, part_bytes)]
 
 
-def lines_of(disk: Disk, part: LinePart) -> Iterator[bytes]:
+def lines_of(disk: FileSystem, part: LinePart) -> Iterator[bytes]:
     """A part's lines with their newlines; the last line of a file may have none. Raises `OSError`."""
     at = max(part.start - 1, 0)
     begins = part.start == 0  # whether a line begins here; else behind the next newline

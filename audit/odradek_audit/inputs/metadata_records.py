@@ -23,7 +23,7 @@ class CorruptMetadataRecord(ValueError):
     """The bytes are no record of a metadata log."""
 
 
-class Registered(NamedTuple):
+class BrokerRegistered(NamedTuple):
     """A broker begins, or amends its registration with the incarnation that it has."""
 
     broker: int
@@ -31,7 +31,7 @@ class Registered(NamedTuple):
     fenced: bool
 
 
-class Fenced(NamedTuple):
+class BrokerFencing(NamedTuple):
     """A broker is fenced, or is not any more."""
 
     broker: int
@@ -51,7 +51,7 @@ class TopicRemoved(NamedTuple):
     topic_id: bytes
 
 
-class Configured(NamedTuple):
+class ConfigChange(NamedTuple):
     """A setting of a topic, or of a broker as the default of its topics; None: there is none any more."""
 
     kind: str
@@ -77,7 +77,9 @@ class PartitionChange(NamedTuple):
     recovering: bool | None
 
 
-MetadataChange = Registered | Fenced | Unregistered | TopicNamed | TopicRemoved | Configured | PartitionChange
+MetadataChange = (
+    BrokerRegistered | BrokerFencing | Unregistered | TopicNamed | TopicRemoved | ConfigChange | PartitionChange
+)
 TOPIC_SETTING, BROKER_SETTING = "topic", "broker"
 
 
@@ -156,14 +158,14 @@ def _kafkas(fields: _Reader) -> MetadataChange | None:
         case 5:
             return _kafka_change(fields)
         case 7 | 8:
-            return Fenced(fields.number(4), fenced=api_key == 7)
+            return BrokerFencing(fields.number(4), fenced=api_key == 7)
         case 9:
             return TopicRemoved(fields.take(16))
         case 17:  # a change of a registration
             broker, _ = fields.number(4), fields.number(8)
             tags = fields.tagged()
             state = tags[0].number(1) if 0 in tags else 0  # 1 fences, -1 unfences, 0 leaves it
-            return Fenced(broker, state > 0) if state else None
+            return BrokerFencing(broker, state > 0) if state else None
     return None
 
 
@@ -183,7 +185,7 @@ def _kafka_register(fields: _Reader, version: int) -> MetadataChange:
         fields.take(4)
         fields.tagged()
     fields.take(fields.length())  # rack
-    return Registered(broker, incarnation, fields.take(1) != b"\0")
+    return BrokerRegistered(broker, incarnation, fields.take(1) != b"\0")
 
 
 def _kafka_config(fields: _Reader) -> MetadataChange | None:
@@ -191,7 +193,7 @@ def _kafka_config(fields: _Reader) -> MetadataChange | None:
     resource, name = fields.text(), fields.text()
     length = fields.varint() - 1
     value = None if length < 0 else fields.take(length).decode()
-    return Configured(kind, resource, name, value) if kind is not None else None
+    return ConfigChange(kind, resource, name, value) if kind is not None else None
 
 
 def _kafka_partition(fields: _Reader, version: int) -> MetadataChange:
@@ -239,9 +241,9 @@ def _odradeks(value: bytes) -> MetadataChange | None:
 def _odradek(kind: int, message: _Message) -> MetadataChange | None:
     match kind:
         case 1:
-            return Registered(message.int32(1), message.bytes(2), bool(message.int32(6)))
+            return BrokerRegistered(message.int32(1), message.bytes(2), bool(message.int32(6)))
         case 2:
-            return Fenced(message.int32(1), bool(message.int32(3)))
+            return BrokerFencing(message.int32(1), bool(message.int32(3)))
         case 3:
             return TopicNamed(message.bytes(2), message.bytes(1).decode())
         case 4:
@@ -252,7 +254,7 @@ def _odradek(kind: int, message: _Message) -> MetadataChange | None:
             return _partition_change(message)
         case 7:
             setting, resource, name = (message.bytes(number).decode() for number in (1, 2, 3))
-            return Configured(setting, resource, name, message.bytes(4).decode() if message.has(4) else None)
+            return ConfigChange(setting, resource, name, message.bytes(4).decode() if message.has(4) else None)
         case 16:
             return Unregistered(message.int32(1))
     return None

@@ -17,7 +17,7 @@ from odradek_proto.checksum import crc32c
 from odradek_proto.headers import CRC_START, MAGIC
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
 
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import (
     BAD_CRC,
     REFUSED,
@@ -64,7 +64,7 @@ class SegmentPart:
 class _Window:
     """A moving view of a file: one chunk in memory, refilled when a batch does not fit into the rest."""
 
-    def __init__(self, disk: Disk, path: str, size: int) -> None:
+    def __init__(self, disk: FileSystem, path: str, size: int) -> None:
         self.disk = disk
         self.path = path
         self.size = size
@@ -84,7 +84,7 @@ class _Window:
         return position - self.start + length <= len(self.data)
 
 
-def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
+def scan_part(disk: FileSystem, part: SegmentPart) -> Iterator[BatchFacts]:
     """Digests of the batches that begin in [start, end), and of the stretches that are none. Raises as `scan_runs`."""
     for scanned in scan_runs(disk, part):
         if isinstance(scanned, BatchFacts):
@@ -97,7 +97,7 @@ def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
             position += facts.size
 
 
-def scan_runs(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
+def scan_runs(disk: FileSystem, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
     """The same, sound batches in runs where many stand together.
 
     A file that shrinks while it is read ends where it ends now. Raises `OSError` only.
@@ -159,7 +159,7 @@ def unread_part(part: SegmentPart, error: OSError) -> BatchFacts:
     return BatchFacts(part.base_offset, part.start, part.end - part.start, problem=problem, detail=detail)
 
 
-def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
+def readable(disk: FileSystem, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
     """The batches of a part; a file that is gone is a stretch that cannot be read."""
     try:
         yield from scan_runs(disk, part)
@@ -168,7 +168,9 @@ def readable(disk: Disk, part: SegmentPart) -> Iterator[SoundRun | BatchFacts]:
 
 
 def scan_replica(
-    disk: Disk, inputs: ReplicaInputs, read: Callable[[Disk, SegmentPart], Iterable[SoundRun | BatchFacts]] = readable
+    disk: FileSystem,
+    inputs: ReplicaInputs,
+    read: Callable[[FileSystem, SegmentPart], Iterable[SoundRun | BatchFacts]] = readable,
 ) -> BatchTable:
     """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes, and an `OSError`
     with `read=scan_runs`."""
@@ -312,6 +314,6 @@ def _is_batch(window: _Window, part: SegmentPart, position: int) -> bool:
     return not facts.problem and facts.base_offset >= part.base_offset
 
 
-def starts_batch(disk: Disk, part: SegmentPart, position: int) -> bool:
+def starts_batch(disk: FileSystem, part: SegmentPart, position: int) -> bool:
     """Whether a whole batch with a right CRC begins at a byte of a segment, in this part or in another one."""
     return 0 <= position < part.file_size and _is_batch(_Window(disk, part.path, part.file_size), part, position)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from odradek_audit.inputs.disk import Disk, LocalDisk, join
+from odradek_audit.inputs.disk import FileSystem, LocalDisk, join
 
 ARROW = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"} | {
     name: name for name in ("abfs", "abfss")
@@ -42,7 +42,7 @@ def local_path(place: str) -> Path:
     return Path("/" + path.lstrip("/") if path.startswith("//") else path).resolve()
 
 
-def located(places: Mapping[str, str | Path]) -> tuple[Disk, dict[str, str]]:
+def located(places: Mapping[str, str | Path]) -> tuple[FileSystem, dict[str, str]]:
     """The disk that reads some places, and their paths on it, under the same names. Raises `ValueError`."""
     paths: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
@@ -182,7 +182,7 @@ def _as_os_errors(path: str) -> Iterator[None]:
         raise kind(f"{path}: {text or type(error).__name__}") from error
 
 
-def expanded(disk: Disk, place: str) -> list[str]:
+def expanded(disk: FileSystem, place: str) -> list[str]:
     """The directories that a place with wildcards (`*`, `?`, `[...]`, each within one name) means, sorted."""
     if not any(sign in place for sign in WILD):
         return [place]

@@ -32,14 +32,21 @@ from odradek_audit.checks.compaction import (
 )
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.records import CONTROL_BIT
-from odradek_audit.live.partition import Batch, Compared, Stream, Unanswered, begun, tell_problem
+from odradek_audit.live.partition import (
+    LiveBatch,
+    PartitionComparison,
+    ReplicaStream,
+    ReplicaUnreadable,
+    begun,
+    tell_problem,
+)
 
 
 @dataclass
 class _Copy:
     """One replica on its way through its log."""
 
-    stream: Stream
+    stream: ReplicaStream
     newest: NewestRecords = field(default_factory=NewestRecords)
     is_whole: bool = True
     """Whether every batch could be read: else nobody knows which keys it lacks."""
@@ -48,7 +55,7 @@ class _Copy:
 
     def read_on(self, end: int, sink: FindingSink) -> None:
         """What was written behind an offset meanwhile, up to the high watermark of this moment."""
-        self.stream = Stream(self.stream.replica, self.stream.source)
+        self.stream = ReplicaStream(self.stream.replica, self.stream.source)
         self.stream.begin(end)
         for _ in self.records(self.stream.high_watermark, sink):
             pass
@@ -68,13 +75,13 @@ class _Copy:
                     (record.offset, self.stream.replica, content) for record, content in records if record.offset < end
                 )
 
-    def _decoded(self, batch: Batch, sink: FindingSink) -> tuple[int, list[tuple[Record, bytes]]]:
+    def _decoded(self, batch: LiveBatch, sink: FindingSink) -> tuple[int, list[tuple[Record, bytes]]]:
         header = read_header(batch.data)
         try:
             records = [(record, content_of(record)) for record in decode_records(batch.data, header)]
             self.newest.add(header.attributes, header.producer_id, records)
         except CodecUnavailable as error:
-            raise Unanswered(f"replica {self.stream.replica}, offset {batch.base_offset}: {error}") from error
+            raise ReplicaUnreadable(f"replica {self.stream.replica}, offset {batch.base_offset}: {error}") from error
         except CorruptBatch as error:
             self.is_whole, records = False, []
             sink.report(
@@ -89,11 +96,13 @@ class _Copy:
         return header.attributes, records
 
 
-def compare_compacted(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink) -> Compared:
+def compare_compacted(
+    leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink
+) -> PartitionComparison:
     """Lay the records of each replica beside the leader's. Raises `OSError`."""
     compared, found = _laid_beside(leader, others, since, sink)
     if found:
-        anew = [Stream(stream.replica, stream.source) for stream in (leader, *others)]
+        anew = [ReplicaStream(stream.replica, stream.source) for stream in (leader, *others)]
         again = set(_laid_beside(anew[0], anew[1:], since, FindingSink(sink.topic, sink.partition))[1])
         found = [each for each in found if each in again]
     for (name, what), offsets in by_kind(found).items():
@@ -109,8 +118,8 @@ def compare_compacted(leader: Stream, others: Sequence[Stream], since: int, sink
 
 
 def _laid_beside(
-    leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink
-) -> tuple[Compared, list[Difference]]:
+    leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink
+) -> tuple[PartitionComparison, list[Difference]]:
     compared = begun(leader, others, since)
     copies = {stream.replica: _Copy(stream) for stream in (leader, *others)}
     end = min(compared.high_watermarks.values())
@@ -144,6 +153,8 @@ def _other_newest(copies: Mapping[str, _Copy], leader: _Copy, end: int, sink: Fi
     for name, copy in copies.items():
         error, start = copy.stream.source.earliest()
         if error:
-            raise Unanswered(f"replica {name} does not say where its log begins: {ErrorCode.from_number(error).name}")
+            raise ReplicaUnreadable(
+                f"replica {name} does not say where its log begins: {ErrorCode.from_number(error).name}"
+            )
         starts.append(start)
     return list(other_newest(newest, max(starts), end))

@@ -21,7 +21,7 @@ class CorruptDigests(ValueError):
 
 
 @dataclass
-class Remembered:
+class RememberedRange:
     """Of one partition: offsets below `end` were compared, in leader epochs up to `epoch`; of a compacted topic when
     its logs had these sizes in bytes, by broker."""
 
@@ -36,7 +36,7 @@ class Digests:
     """By partition (`orders-0`)."""
 
     cluster_id: str
-    partitions: dict[str, Remembered] = field(default_factory=dict)
+    partitions: dict[str, RememberedRange] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, cluster_id: str) -> Digests:
@@ -48,7 +48,7 @@ class Digests:
             if raw["version"] != VERSION:
                 raise CorruptDigests(f"{path} has version {raw['version']}, and this audit reads {VERSION}")
             found = {
-                name: Remembered(
+                name: RememberedRange(
                     int(each["end"]),
                     int(each["epoch"]),
                     {int(block): int(digest, 16) for block, digest in each["blocks"].items()},

@@ -18,14 +18,14 @@ from odradek_proto.command_line import (
 )
 
 
-class Meant(NamedTuple):
+class LocalListeners(NamedTuple):
     """Addresses of listeners for Kafka's clients, and the file that says how to talk with them, if there is one."""
 
     addresses: str
     settings: Path | None
 
 
-def meant_by(named: str | None) -> Meant:
+def meant_by(named: str | None) -> LocalListeners:
     """The default cluster where none is named, or one of this machine that has these addresses for gRPC, or whoever
     listens there. Raises `CommandFailed` when there is no default."""
     directories = cluster_directories()
@@ -43,8 +43,8 @@ def meant_by(named: str | None) -> Meant:
             )
         if named is None or set(named.split(",")) <= listeners.keys():
             settings = directory / CLIENT_SETTINGS
-            return Meant(",".join(listeners.values()), settings if settings.exists() else None)
-    return Meant(named or "", None)
+            return LocalListeners(",".join(listeners.values()), settings if settings.exists() else None)
+    return LocalListeners(named or "", None)
 
 
 def _listeners(directory: Path) -> dict[str, str]:

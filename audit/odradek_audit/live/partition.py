@@ -50,7 +50,7 @@ class Source(Protocol):
     def epoch_end(self, epoch: int) -> tuple[int, int, int]: ...
 
 
-class Batch(NamedTuple):
+class LiveBatch(NamedTuple):
     """What is compared of a batch. `problem` is empty, or says why its bytes cannot be what was written."""
 
     base_offset: int
@@ -62,12 +62,12 @@ class Batch(NamedTuple):
     data: bytes = b""
 
 
-class Unanswered(OSError):
+class ReplicaUnreadable(OSError):
     """A replica does not give what it has."""
 
 
 @dataclass
-class Stream:
+class ReplicaStream:
     """One replica's batches, in their order."""
 
     replica: str
@@ -77,7 +77,7 @@ class Stream:
     log_start: int = -1
     read: int = 0
     """Bytes of batches that came."""
-    waiting: list[Batch] = field(default_factory=list)
+    waiting: list[LiveBatch] = field(default_factory=list)
     """The batches that were read and not taken, the next one last."""
 
     def begin(self, offset: int) -> None:
@@ -86,20 +86,20 @@ class Stream:
         self._fill()
         self.offset = max(self.offset, offset)
 
-    def peek(self, end: int) -> Batch | None:
+    def peek(self, end: int) -> LiveBatch | None:
         """The next batch that begins below an offset; None behind the last one."""
         for _ in range(EMPTY_ANSWERS):
             if self.waiting or self.offset >= end:
                 break
             self._fill()
         if not self.waiting and self.offset < end:
-            raise Unanswered(f"replica {self.replica} gives nothing at offset {self.offset}, of {end}")
+            raise ReplicaUnreadable(f"replica {self.replica} gives nothing at offset {self.offset}, of {end}")
         return self.waiting[-1] if self.waiting and self.waiting[-1].base_offset < end else None
 
-    def take(self) -> Batch:
+    def take(self) -> LiveBatch:
         return self.waiting.pop()
 
-    def again(self, offset: int) -> Batch | None:
+    def again(self, offset: int) -> LiveBatch | None:
         """One batch, read anew."""
         error, _, _, data = self.source.fetch(offset, PIECE_BYTES)
         return next(_batches(data), None) if not error else None
@@ -115,10 +115,10 @@ class Stream:
                     self.offset, self.high_watermark = begins, 0
                     continue
             if error == ErrorCode.CORRUPT_MESSAGE:
-                self.waiting = [Batch(self.offset, self.offset, -1, 0, 0, "its broker refuses to send it")]
+                self.waiting = [LiveBatch(self.offset, self.offset, -1, 0, 0, "its broker refuses to send it")]
                 return
             if error:
-                raise Unanswered(f"replica {self.replica} answers {_name(error)} at offset {self.offset}")
+                raise ReplicaUnreadable(f"replica {self.replica} answers {_name(error)} at offset {self.offset}")
             found = [batch for batch in _batches(data) if batch.last_offset >= self.offset or batch.problem]
             if data and not found and max_bytes < LARGEST_PIECE:
                 max_bytes *= 4  # a broker that sends a part of a batch that is larger
@@ -130,21 +130,21 @@ class Stream:
             self.offset = max(self.offset, found[-1].last_offset) + 1
 
 
-def _batches(data: bytes) -> Iterator[Batch]:
+def _batches(data: bytes) -> Iterator[LiveBatch]:
     """Whole batches one behind the other. What cannot be one ends them, and is the last."""
     position = 0
     while len(data) - position >= HEADER_SIZE:
         try:
             header = read_header(data, position)
         except CorruptBatch as error:
-            yield Batch(-1, -1, -1, 0, 0, error.reason)
+            yield LiveBatch(-1, -1, -1, 0, 0, error.reason)
             return
         if position + header.size > len(data):
             return
         sound = verify_crc(data, header, position)
         problem = "" if sound else "its bytes do not have the CRC of its header"
         numbers = (header.base_offset, header.last_offset, header.leader_epoch, header.crc, header.size)
-        yield Batch(*numbers, problem, data[position : position + header.size])
+        yield LiveBatch(*numbers, problem, data[position : position + header.size])
         position += header.size
 
 
@@ -156,7 +156,7 @@ def _name(error: int) -> str:
 
 
 @dataclass
-class Compared(walking.Compared):
+class PartitionComparison(walking.ComparisonCount):
     """What came of one partition."""
 
     blocks: dict[int, int] = field(default_factory=dict)
@@ -169,13 +169,13 @@ class Compared(walking.Compared):
     """Bytes of batches that came from each replica."""
 
 
-def begun(leader: Stream, others: Sequence[Stream], since: int) -> Compared:
+def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int) -> PartitionComparison:
     """What there is to be compared from an offset on. Raises `OSError`."""
     for stream in (leader, *others):
         stream.begin(since)
     end = min(stream.high_watermark for stream in (leader, *others))
     start = min(max(since, *(stream.log_start for stream in (leader, *others))), end)
-    return Compared(
+    return PartitionComparison(
         start,
         max(start, end),
         starts={stream.replica: stream.log_start for stream in (leader, *others)},
@@ -183,7 +183,9 @@ def begun(leader: Stream, others: Sequence[Stream], since: int) -> Compared:
     )
 
 
-def compare(leader: Stream, others: Sequence[Stream], since: int, sink: FindingSink) -> Compared:
+def compare(
+    leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink
+) -> PartitionComparison:
     """Lay each replica beside the leader's from an offset on. Raises `OSError`."""
     compared = begun(leader, others, since)
     end = min(compared.high_watermarks.values())
@@ -208,12 +210,12 @@ def compare(leader: Stream, others: Sequence[Stream], since: int, sink: FindingS
     return compared
 
 
-def _digest(batch: Batch) -> int:
+def _digest(batch: LiveBatch) -> int:
     """64 bits of what is compared; the same on every machine, for they are kept."""
     return int.from_bytes(hashlib.blake2b(_DIGESTED.pack(*batch[:5]), digest_size=8).digest(), "big")
 
 
-def _keep_whole(compared: Compared) -> None:
+def _keep_whole(compared: PartitionComparison) -> None:
     first = -(-compared.start // BLOCK_OFFSETS)
     compared.blocks = {
         block: digest
@@ -222,7 +224,9 @@ def _keep_whole(compared: Compared) -> None:
     }
 
 
-def _judge(leader: Stream, batch: Batch, expected: int, compared: Compared, sink: FindingSink) -> None:
+def _judge(
+    leader: ReplicaStream, batch: LiveBatch, expected: int, compared: PartitionComparison, sink: FindingSink
+) -> None:
     """The leader's log by itself."""
     first, behind, epoch, name = batch.base_offset, batch.last_offset + 1, batch.epoch, leader.replica
     said = f"replica {name}: the batch at offset {first}"
@@ -240,7 +244,7 @@ def _judge(leader: Stream, batch: Batch, expected: int, compared: Compared, sink
         compared.epochs.append([batch.epoch, batch.base_offset])
 
 
-def _beside(leader: Stream, other: Stream, batch: Batch, end: int, sink: FindingSink) -> bool:
+def _beside(leader: ReplicaStream, other: ReplicaStream, batch: LiveBatch, end: int, sink: FindingSink) -> bool:
     """Whether another replica has the same batch; what is behind is passed over."""
     mine = other.peek(end)
     while mine is not None and not mine.problem and mine.last_offset < batch.base_offset:
@@ -276,7 +280,7 @@ def _beside(leader: Stream, other: Stream, batch: Batch, end: int, sink: Finding
     return False
 
 
-def tell_problem(stream: Stream, batch: Batch, sink: FindingSink, at: Batch | None = None) -> None:
+def tell_problem(stream: ReplicaStream, batch: LiveBatch, sink: FindingSink, at: LiveBatch | None = None) -> None:
     place = at if at is not None else batch
     offset = batch.base_offset if batch.base_offset >= 0 else place.base_offset
     check = CRC_MISMATCH if batch.size else BATCH_UNREADABLE
@@ -290,10 +294,10 @@ def tell_problem(stream: Stream, batch: Batch, sink: FindingSink, at: Batch | No
         epoch=batch.epoch,
     )
     if not batch.size:
-        raise Unanswered(f"replica {stream.replica} cannot be read behind offset {offset}")
+        raise ReplicaUnreadable(f"replica {stream.replica} cannot be read behind offset {offset}")
 
 
-def judge_epochs(leader: Stream, compared: Compared, sink: FindingSink) -> None:
+def judge_epochs(leader: ReplicaStream, compared: PartitionComparison, sink: FindingSink) -> None:
     """Does the leader say of each epoch the end that its batches show? Truncation goes by what it says (KIP-101)."""
     for (epoch, _), (following, first) in zip(compared.epochs, compared.epochs[1:], strict=False):
         error, known, end = leader.source.epoch_end(epoch)
@@ -311,7 +315,7 @@ def judge_epochs(leader: Stream, compared: Compared, sink: FindingSink) -> None:
 
 
 def judge_memory(
-    leader: Stream, epoch: int, end: int, blocks: dict[int, int], now: Compared, sink: FindingSink
+    leader: ReplicaStream, epoch: int, end: int, blocks: dict[int, int], now: PartitionComparison, sink: FindingSink
 ) -> None:
     """Is what an earlier audit compared still there, and the same? Raises `OSError`."""
     error, _, log_end = leader.source.epoch_end(epoch)

@@ -19,9 +19,16 @@ from odradek_audit.inputs.facts import BLOCK_OFFSETS
 from odradek_audit.inputs.layout import COMPACTED_TOPICS
 from odradek_audit.live import wire
 from odradek_audit.live.compacted import compare_compacted
-from odradek_audit.live.digests import Digests, Remembered
-from odradek_audit.live.partition import WAIT_MS, Compared, Stream, compare, judge_epochs, judge_memory
-from odradek_audit.live.security import IN_THE_CLEAR, Security
+from odradek_audit.live.digests import Digests, RememberedRange
+from odradek_audit.live.partition import (
+    WAIT_MS,
+    PartitionComparison,
+    ReplicaStream,
+    compare,
+    judge_epochs,
+    judge_memory,
+)
+from odradek_audit.live.security import IN_THE_CLEAR, LiveSecurity
 from odradek_audit.report import Report
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 
@@ -31,18 +38,18 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Request:
+class LiveRequest:
     """What is asked of a live audit. `quota` is bytes a second from all brokers together, 0 for no limit."""
 
     bootstrap: Sequence[tuple[str, int]]
     topics: Sequence[str] | None = None
     quota: float = 0.0
     from_start: bool = False
-    security: Security = IN_THE_CLEAR
+    security: LiveSecurity = IN_THE_CLEAR
 
 
 @dataclass(frozen=True)
-class Progress:
+class LiveProgress:
     """Partitions done of all, bytes that came, and the partition at hand."""
 
     done: int
@@ -51,7 +58,7 @@ class Progress:
     partition: str
 
 
-class Throttle:
+class QuotaThrottle:
     """Holds back whoever receives more than a quota, by the second."""
 
     def __init__(self, quota: float) -> None:
@@ -68,16 +75,16 @@ class Throttle:
 
 
 @dataclass
-class Cluster:
+class BrokerConnections:
     """Connections to the brokers, made when they are first used."""
 
     bootstrap: Sequence[tuple[str, int]]
-    throttle: Throttle
-    security: Security = IN_THE_CLEAR
-    brokers: dict[int, wire.Broker] = field(default_factory=dict)
+    throttle: QuotaThrottle
+    security: LiveSecurity = IN_THE_CLEAR
+    brokers: dict[int, wire.BrokerAddress] = field(default_factory=dict)
     open: dict[int, wire.Connection] = field(default_factory=dict)
 
-    def metadata(self, topics: Sequence[str] | None) -> wire.Metadata:
+    def metadata(self, topics: Sequence[str] | None) -> wire.ClusterMetadata:
         """As the first broker that answers knows it. Raises `WireError`."""
         failed: list[wire.WireError] = []
         addresses = [*self.bootstrap, *((broker.host, broker.port) for broker in self.brokers.values())]
@@ -94,8 +101,8 @@ class Cluster:
             self.brokers.update(found.brokers)
             return found
         said = "; ".join(dict.fromkeys(map(str, failed)))
-        unreachable = [error for error in failed if isinstance(error, wire.Unreachable)]
-        raise wire.Unreachable(said, unreachable[0].hint) if unreachable else wire.WireError(said)
+        unreachable = [error for error in failed if isinstance(error, wire.WireUnreachable)]
+        raise wire.WireUnreachable(said, unreachable[0].hint) if unreachable else wire.WireError(said)
 
     def connection(self, broker: int) -> wire.Connection:
         """Raises `WireError`."""
@@ -119,7 +126,7 @@ class Cluster:
 class BrokersCopy:
     """A replica of a partition, by its broker."""
 
-    cluster: Cluster
+    cluster: BrokerConnections
     broker: int
     topic: str
     partition: int
@@ -145,16 +152,16 @@ class BrokersCopy:
 
 
 def audit_cluster(
-    request: Request,
+    request: LiveRequest,
     open_digests: Callable[[str], Digests | None],
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[LiveProgress], None] | None = None,
     beforehand: Callable[[int | None], None] = lambda size: None,
 ) -> tuple[Report, Digests | None]:
     """Compare all replicas. `open_digests` is given the cluster's id, `beforehand` the bytes of all logs (None:
     brokers do not say). Raises `WireError` when no broker answers."""
     started = time.monotonic()
-    throttle = Throttle(request.quota)
-    cluster = Cluster(request.bootstrap, throttle, request.security)
+    throttle = QuotaThrottle(request.quota)
+    cluster = BrokerConnections(request.bootstrap, throttle, request.security)
     try:
         known = cluster.metadata(request.topics)
         digests = open_digests(known.cluster_id)
@@ -167,7 +174,7 @@ def audit_cluster(
         for done, state in enumerate(known.partitions):
             name = f"{state.topic}-{state.partition}"
             if progress is not None:
-                progress(Progress(done, len(known.partitions), throttle.received, name))
+                progress(LiveProgress(done, len(known.partitions), throttle.received, name))
             before = digests.partitions.get(name) if digests is not None else None
             of_logs = (sizes or {}).get((state.topic, state.partition), {})
             audited = _Audited(cluster, state, before, request.from_start, state.topic in compacted, of_logs)
@@ -182,7 +189,7 @@ def audit_cluster(
     return report, digests
 
 
-def _sizes(cluster: Cluster, known: wire.Metadata) -> dict[tuple[str, int], dict[int, int]] | None:
+def _sizes(cluster: BrokerConnections, known: wire.ClusterMetadata) -> dict[tuple[str, int], dict[int, int]] | None:
     """Bytes of the logs that will be compared, by partition and broker, if every broker says."""
     found: dict[tuple[str, int], dict[int, int]] = {(state.topic, state.partition): {} for state in known.partitions}
     for broker in sorted({replica for state in known.partitions for replica in state.replicas}):
@@ -198,7 +205,7 @@ def _sizes(cluster: Cluster, known: wire.Metadata) -> dict[tuple[str, int], dict
     return found
 
 
-def _compacted(cluster: Cluster, known: wire.Metadata, report: Report) -> set[str]:
+def _compacted(cluster: BrokerConnections, known: wire.ClusterMetadata, report: Report) -> set[str]:
     """Topics whose replicas clean on their own."""
     topics = sorted({state.topic for state in known.partitions})
     found = COMPACTED_TOPICS & set(topics)
@@ -221,15 +228,15 @@ def _compacted(cluster: Cluster, known: wire.Metadata, report: Report) -> set[st
 class _Audited:
     """One partition on its way into the report."""
 
-    cluster: Cluster
+    cluster: BrokerConnections
     state: wire.PartitionState
-    before: Remembered | None
+    before: RememberedRange | None
     from_start: bool
     compacted: bool
     sizes: dict[int, int]
     """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
 
-    def into(self, report: Report) -> Remembered | None:
+    def into(self, report: Report) -> RememberedRange | None:
         """Compare, add what was found, and give what is to be remembered; None where nothing was compared."""
         if self.before is not None and self._is_as_it_was(self.before):
             report.partitions.append(self._nothing_new(self.before))
@@ -255,19 +262,19 @@ class _Audited:
         if self.compacted:
             last = compared.epochs[-1][0] if compared.epochs else -1
             told = sink.findings or sink.notes
-            return None if told or not self.sizes else Remembered(compared.end, last, sizes=self.sizes)
+            return None if told or not self.sizes else RememberedRange(compared.end, last, sizes=self.sizes)
         kept = dict(self.before.blocks) if self.before is not None else {}
         epoch = compared.epochs[-1][0] if compared.epochs else self.before.epoch if self.before is not None else -1
         lost = any(finding.check == DELIVERED_LOST.name for finding in sink.findings)
         end = compared.end if self.before is None or lost else max(compared.end, self.before.end)
-        return Remembered(end, epoch, {**kept, **compared.blocks})
+        return RememberedRange(end, epoch, {**kept, **compared.blocks})
 
-    def _compare(self, sink: FindingSink) -> tuple[Compared, Stream]:
+    def _compare(self, sink: FindingSink) -> tuple[PartitionComparison, ReplicaStream]:
         state = self.state
         if state.leader < 0:
             raise OSError("nobody leads it")
         copies = {
-            broker: Stream(str(broker), BrokersCopy(self.cluster, broker, state.topic, state.partition))
+            broker: ReplicaStream(str(broker), BrokersCopy(self.cluster, broker, state.topic, state.partition))
             for broker in state.replicas
         }
         leader = copies.pop(state.leader)
@@ -278,7 +285,7 @@ class _Audited:
         if self.before is not None and not self.from_start and not self.compacted:
             since = max(begins, self.before.end // BLOCK_OFFSETS * BLOCK_OFFSETS)
         if self.before is not None:
-            judge_end = Compared(0, 0)
+            judge_end = PartitionComparison(0, 0)
             judge_memory(leader, state.leader_epoch, self.before.end, {}, judge_end, sink)
             if sink.findings:
                 since = begins
@@ -292,12 +299,12 @@ class _Audited:
             sink.note("one-replica", leader.replica, "it has one replica")
         return compared, leader
 
-    def _is_as_it_was(self, before: Remembered) -> bool:
+    def _is_as_it_was(self, before: RememberedRange) -> bool:
         """Whether nobody has written to a compacted partition, or cleaned it, since it was compared."""
         skipped = self.compacted and not self.from_start and self.state.leader >= 0
         return skipped and bool(self.sizes) and self.sizes == before.sizes
 
-    def _nothing_new(self, before: Remembered) -> PartitionSummary:
+    def _nothing_new(self, before: RememberedRange) -> PartitionSummary:
         end, leader = before.end, str(self.state.leader)
         return PartitionSummary(self.state.topic, self.state.partition, end, end, end, 0, 0, leader)
 
@@ -305,7 +312,7 @@ class _Audited:
         known = self.cluster.metadata([self.state.topic]).partitions
         return next((each for each in known if each.partition == self.state.partition), self.state)
 
-    def _summary(self, compared: Compared, leader: Stream) -> PartitionSummary:
+    def _summary(self, compared: PartitionComparison, leader: ReplicaStream) -> PartitionSummary:
         last = compared.epochs[-1][0] if compared.epochs else -1
         return PartitionSummary(
             topic=self.state.topic,

@@ -24,7 +24,7 @@ class BadSettings(ValueError):
     """Settings that cannot be used; the message names them and the remedy."""
 
 
-class Security(NamedTuple):
+class LiveSecurity(NamedTuple):
     """Settings of a client. Empty is not given."""
 
     protocol: str = "PLAINTEXT"
@@ -54,10 +54,10 @@ class Security(NamedTuple):
         return context
 
 
-IN_THE_CLEAR = Security()
+IN_THE_CLEAR = LiveSecurity()
 
 
-def security_from(path: Path) -> Security:
+def security_from(path: Path) -> LiveSecurity:
     """The settings of a file; paths in it may be relative to it. Raises `BadSettings`."""
     try:
         lines = [line.strip() for line in read_small(path).decode().splitlines()]
@@ -75,7 +75,7 @@ def security_from(path: Path) -> Security:
                 f"{path}: ssl.{name}.type={kind} is not read here; `keytool -exportcert -rfc` or `openssl pkcs12` "
                 f"makes PEM of it, and ssl.{name}.type=PEM says so"
             )
-    found = Security(
+    found = LiveSecurity(
         said.get("security.protocol", "PLAINTEXT").upper(),
         store["truststore"],
         store["keystore"],

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from odradek_proto.security.scram import AuthenticationRefused, ScramClient, plain_message
 
-from odradek_audit.live.security import IN_THE_CLEAR, PLAIN, Security, connected
+from odradek_audit.live.security import IN_THE_CLEAR, PLAIN, LiveSecurity, connected
 
 T = TypeVar("T")
 CLIENT_ID = "odradek-audit"
@@ -43,7 +43,7 @@ class WireError(OSError):
     """A broker cannot be reached, hangs up, or answers with bytes that are no answer."""
 
 
-class Unreachable(WireError):
+class WireUnreachable(WireError):
     """Nobody answers there in Kafka's protocol. `hint` says what to try."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -51,7 +51,7 @@ class Unreachable(WireError):
         self.hint = hint
 
 
-class Answer:
+class AnswerReader:
     """The fields of an answer, in their order. Raises `WireError` behind the end."""
 
     def __init__(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class Answer:
         return [read() for _ in range(max(length, 0))]
 
 
-def _log_in(connection: Connection, security: Security) -> None:
+def _log_in(connection: Connection, security: LiveSecurity) -> None:
     """Say who asks, as KIP-152 has it. Raises `WireError` when the broker does not believe it."""
     answer = connection.ask(SASL_HANDSHAKE, string(security.mechanism))
     code, offered = answer.number(2), answer.array(answer.string)
@@ -121,7 +121,12 @@ class Connection:
     """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota."""
 
     def __init__(
-        self, host: str, port: int, timeout_s: float, received: Callable[[int], None], security: Security = IN_THE_CLEAR
+        self,
+        host: str,
+        port: int,
+        timeout_s: float,
+        received: Callable[[int], None],
+        security: LiveSecurity = IN_THE_CLEAR,
     ) -> None:
         """Raises `WireError`, also when the broker does not believe who asks."""
         self.address = f"{host}:{port}"
@@ -133,7 +138,7 @@ class Connection:
             raise WireError(f"{self.address}: no TLS: {_why(error)}") from error
         except OSError as error:
             hint = "check host names and ports, and that they are those of a listener for Kafka's clients"
-            raise Unreachable(f"{self.address} cannot be reached: {error.strerror or error}", hint) from error
+            raise WireUnreachable(f"{self.address} cannot be reached: {error.strerror or error}", hint) from error
         if security.sasl:
             try:
                 _log_in(self, security)
@@ -144,7 +149,7 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, api_key: int, body: bytes) -> Answer:
+    def ask(self, api_key: int, body: bytes) -> AnswerReader:
         """Send a request and read its answer. Raises `WireError`."""
         self._correlation += 1
         head = struct.pack(">hhi", api_key, VERSIONS[api_key], self._correlation) + string(CLIENT_ID)
@@ -153,7 +158,7 @@ class Connection:
             (size,) = struct.unpack(">i", self._read(4))
             if not 4 <= size <= LARGEST_ANSWER:
                 raise WireError(f"{self.address} claims an answer of {size} bytes")
-            answer = Answer(self._read(size))
+            answer = AnswerReader(self._read(size))
         except TimeoutError as error:
             raise WireError(f"{self.address} does not answer") from error
         except WireError:
@@ -175,7 +180,7 @@ class Connection:
         return bytes(data)
 
 
-class Broker(NamedTuple):
+class BrokerAddress(NamedTuple):
     host: str
     port: int
 
@@ -190,24 +195,24 @@ class PartitionState(NamedTuple):
     replicas: tuple[int, ...]
 
 
-class Metadata(NamedTuple):
+class ClusterMetadata(NamedTuple):
     cluster_id: str
-    brokers: dict[int, Broker]
+    brokers: dict[int, BrokerAddress]
     partitions: list[PartitionState]
     errors: dict[str, int]
     """Topics that may not be described, or are not there, with the error code."""
 
 
-def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
+def metadata(connection: Connection, topics: Sequence[str] | None) -> ClusterMetadata:
     """The cluster as one broker knows it; of some topics, or of all."""
     names = struct.pack(">i", -1) if topics is None else _array([string(name) for name in topics])
     answer = connection.ask(METADATA, names + b"\0")  # and no topic is made
     answer.number(4)  # throttled for
-    brokers: dict[int, Broker] = {}
+    brokers: dict[int, BrokerAddress] = {}
 
     def broker() -> None:
         node, host, port, _ = answer.number(4), answer.string(), answer.number(4), answer.string()
-        brokers[node] = Broker(host, port)
+        brokers[node] = BrokerAddress(host, port)
 
     answer.array(broker)
     cluster_id = answer.string()
@@ -232,7 +237,7 @@ def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
         answer.array(partition)
 
     answer.array(topic)
-    return Metadata(cluster_id, brokers, sorted(partitions), errors)
+    return ClusterMetadata(cluster_id, brokers, sorted(partitions), errors)
 
 
 class Fetched(NamedTuple):
@@ -359,7 +364,7 @@ def _hung_up(address: str) -> WireError:
         return WireError(
             f"{address} hung up: if it is a listener with TLS or SASL, name its settings with --command-config FILE"
         )
-    return Unreachable(
+    return WireUnreachable(
         f"{address} speaks gRPC, and this audit Kafka's protocol",
         "name listeners for Kafka's clients with -b: `odradek cluster list` shows both for clusters of this machine",
     )

@@ -10,25 +10,25 @@ from collections.abc import Mapping
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, REFERENCE
-from odradek_audit.findings import Finding, Kind
+from odradek_audit.findings import CheckKind, Finding
 from odradek_audit.inputs.facts import METADATA_TOPIC
-from odradek_audit.report.markup import Safe, command, join, name, shown, tag
+from odradek_audit.report.markup import SafeMarkup, command, join, name, shown, tag
 from odradek_audit.report.repair import is_fork
 from odradek_audit.wording import is_lack
 
 BY_HARDWARE = ("crc-mismatch", "batch-unreadable", "torn-tail", "epoch-not-monotonic")
 """Checks whose findings a disk or a memory can make: the epoch and the base offset lie outside of the CRC."""
 _SAID = {
-    Kind.TOLD: "Make sure that the history is whole: every client that wrote to the topic must be in it. Then look "
-    "into that client's log at the time of the record. No replica needs to be replaced for this.",
-    Kind.GROUP: "Find out whether the topic lost records (other findings, elections), and whether it was made anew "
-    "under its name. Then set the group's offset to one that the log has, while its consumers are stopped.",
-    Kind.IDENTITY: "Look at what was given under which name, and at what is mounted where. Do not start a broker on a "
-    "directory that is not its own.",
+    CheckKind.TOLD: "Make sure that the history is whole: every client that wrote to the topic must be in it. Then "
+    "look into that client's log at the time of the record. No replica needs to be replaced for this.",
+    CheckKind.GROUP: "Find out whether the topic lost records (other findings, elections), and whether it was made "
+    "anew under its name. Then set the group's offset to one that the log has, while its consumers are stopped.",
+    CheckKind.IDENTITY: "Look at what was given under which name, and at what is mounted where. Do not start a broker "
+    "on a directory that is not its own.",
 }
 
 
-def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
+def advice(finding: Finding, directories: Mapping[str, str]) -> SafeMarkup:
     """The steps for one finding. `directories` are the log directories that were read, by replica."""
     steps = [*_look(finding, directories), *_mend(finding)]
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
@@ -42,7 +42,7 @@ def _place(finding: Finding, replica: str, directories: Mapping[str, str]) -> st
     return f"{base}/{finding.topic}-{finding.partition}" if base and finding.partition >= 0 else base
 
 
-def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
+def _look(finding: Finding, directories: Mapping[str, str]) -> list[SafeMarkup]:
     """Commands that show the place."""
     steps = []
     place = _place(finding, finding.replica, directories)
@@ -66,17 +66,17 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     return steps
 
 
-def _mend(finding: Finding) -> list[Safe]:
+def _mend(finding: Finding) -> list[SafeMarkup]:
     kind = CHECKS[finding.check].kind
     if len(finding.replicas) > 1:
         return [_shared(finding)]
-    if kind is Kind.AGREEMENT and is_fork(finding):
+    if kind is CheckKind.AGREEMENT and is_fork(finding):
         return [_elections(finding)]
-    if kind in (Kind.STRUCTURE, Kind.LOG, Kind.AGREEMENT):
+    if kind in (CheckKind.STRUCTURE, CheckKind.LOG, CheckKind.AGREEMENT):
         return [_changed(finding)]
-    if kind is Kind.LOST:
+    if kind is CheckKind.LOST:
         return _lost(finding)
-    if kind is Kind.METADATA:
+    if kind is CheckKind.METADATA:
         return [
             join(
                 "Read the decisions around the offset (",
@@ -86,18 +86,20 @@ def _mend(finding: Finding) -> list[Safe]:
             )
         ]
     if kind in _SAID:
-        return [Safe(_SAID[kind])]
+        return [SafeMarkup(_SAID[kind])]
     if finding.partition < 0:
         return [
-            Safe("Take the file from a backup of this broker, or give the broker an empty disk and let it copy all.")
+            SafeMarkup(
+                "Take the file from a backup of this broker, or give the broker an empty disk and let it copy all."
+            )
         ]
     if finding.evidence.get("no_directory"):
         return [_restored(finding)]
     said = "The records are not concerned; what a broker assumes when it starts is. "
-    return [Safe(said + "The safe way is to give the broker a new copy.")]
+    return [SafeMarkup(said + "The safe way is to give the broker a new copy.")]
 
 
-def _shared(finding: Finding) -> Safe:
+def _shared(finding: Finding) -> SafeMarkup:
     what = "lack the records" if is_lack(finding) else "have the damage"
     return shown(
         f"Replicas {', '.join(finding.replicas)} {what} alike, as where a leader wrote its log so and the others "
@@ -105,7 +107,7 @@ def _shared(finding: Finding) -> Safe:
     )
 
 
-def _changed(finding: Finding) -> Safe:
+def _changed(finding: Finding) -> SafeMarkup:
     """Who can have changed bytes: a disk or a memory, unless the CRC was made right for them, or bytes taken out."""
     beside_log = not finding.file.endswith(".log") and not is_lack(finding)
     outside_crc = finding.check in BY_HARDWARE or "stored_offset" in finding.evidence
@@ -126,7 +128,7 @@ def _is_right(finding: Finding) -> bool:
     return batch is None or batch.computed_crc in (-1, batch.line.crc)
 
 
-def _disk(finding: Finding) -> Safe:
+def _disk(finding: Finding) -> SafeMarkup:
     return join(
         "Look at the disk and the memory of replica ",
         name(finding.replica),
@@ -138,7 +140,7 @@ def _disk(finding: Finding) -> Safe:
     )
 
 
-def _elections(finding: Finding) -> Safe:
+def _elections(finding: Finding) -> SafeMarkup:
     return join(
         f"Look at the elections around {f'leader epoch {finding.epoch}' if finding.epoch >= 0 else 'that time'}",
         ": whether unclean ones are allowed (",
@@ -152,10 +154,10 @@ def _elections(finding: Finding) -> Safe:
     )
 
 
-def _restored(finding: Finding) -> Safe:
+def _restored(finding: Finding) -> SafeMarkup:
     """How a replica whose directory is gone gets its records again."""
     if finding.evidence.get("nowhere"):
-        return Safe(
+        return SafeMarkup(
             "No replica that was read has the partition. Keep the brokers stopped, and put back the directory from a "
             "backup, or from a broker that was not read: started now, they may begin the partition anew, empty."
         )
@@ -169,7 +171,7 @@ def _restored(finding: Finding) -> Safe:
     )
 
 
-def _lost(finding: Finding) -> list[Safe]:
+def _lost(finding: Finding) -> list[SafeMarkup]:
     held = [str(each) for each in finding.evidence.get("held_by", [])]
     steps = []
     if held:
@@ -182,8 +184,8 @@ def _lost(finding: Finding) -> list[Safe]:
             )
         )
     else:
-        steps.append(Safe("No copy that was read has them: what is left is what the clients themselves kept."))
-    steps.append(Safe("Write them again with their keys. They get new offsets, behind what is there."))
+        steps.append(SafeMarkup("No copy that was read has them: what is left is what the clients themselves kept."))
+    steps.append(SafeMarkup("Write them again with their keys. They get new offsets, behind what is there."))
     steps.append(_changed(finding) if _same_place_differs(finding) else _elections(finding))
     return steps
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, BatchView
-from odradek_audit.findings import Finding, Kind
+from odradek_audit.findings import CheckKind, Finding
 from odradek_audit.report.advice import advice
 from odradek_audit.report.excerpt_html import excerpt_html
 from odradek_audit.report.headlines import headline
 from odradek_audit.report.losses import loss_table
-from odradek_audit.report.markup import Safe, code, join, name, shown, tag
+from odradek_audit.report.markup import SafeMarkup, code, join, name, shown, tag
 from odradek_audit.report.repair import concerns_a_copy
 from odradek_audit.results import Loss
 from odradek_audit.wording import is_lack
@@ -21,16 +21,18 @@ FIRST = 6
 """Findings that are named right below the verdict."""
 
 
-def check_badge(finding: Finding) -> Safe:
+def check_badge(finding: Finding) -> SafeMarkup:
     """The check's name; the title says what it means."""
     title = CHECKS[finding.check].title
     return tag("span", finding.check, class_=f"check {finding.severity.value}", title=title)
 
 
-def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: int, losses: Sequence[Loss]) -> Safe:
+def first_list(
+    findings: Sequence[Finding], anchors: Mapping[int, str], total: int, losses: Sequence[Loss]
+) -> SafeMarkup:
     """The losses and the worst findings, each with a link to its story or its card."""
     if not findings and not losses:
-        return Safe("")
+        return SafeMarkup("")
     if len(findings) == 1 and not losses:
         link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}", class_="jump")
         return tag("p", check_badge(findings[0]), " ", link)
@@ -45,11 +47,11 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     left = total - sum(finding.weight for finding in findings[:FIRST])
     if left:
         rows.append(tag("li", tag("a", f"and {plural(left, 'more finding')}", href="#findings")))
-    worst = tag("ul", *rows, class_="first", aria_label="The worst findings") if rows else Safe("")
+    worst = tag("ul", *rows, class_="first", aria_label="The worst findings") if rows else SafeMarkup("")
     return join(loss_table(losses), worst)
 
 
-def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> Safe:
+def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> SafeMarkup:
     """One finding, whole. `directories` are what was read of each replica."""
     severity = finding.severity.value
     parts = [
@@ -62,7 +64,9 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
         chosen = shown(capital(finding.reference), SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
     title = (
-        "Where to look" if concerns_a_copy(finding) and CHECKS[finding.check].kind is not Kind.LOST else "What to do"
+        "Where to look"
+        if concerns_a_copy(finding) and CHECKS[finding.check].kind is not CheckKind.LOST
+        else "What to do"
     )
     steps = tag("details", tag("summary", title), advice(finding, directories), open=opened)
     if finding.excerpt is not None:
@@ -75,7 +79,7 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
     return tag("article", *parts, id=anchor, class_=f"card {severity}")
 
 
-def _facts(finding: Finding) -> list[Safe]:
+def _facts(finding: Finding) -> list[SafeMarkup]:
     facts = []
     if finding.place:
         facts.append(_fact("partition", join(name(finding.topic), f"-{finding.partition}")))
@@ -103,7 +107,7 @@ def _facts(finding: Finding) -> list[Safe]:
     return facts
 
 
-def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:
+def _bytes(finding: Finding, batch: BatchView | None) -> list[SafeMarkup]:
     """Where the batch begins in the file, and where in it the first difference is: two places, each with its name."""
     if finding.position < 0:
         return []
@@ -121,5 +125,5 @@ def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:
     return facts
 
 
-def _fact(title: str, value: object) -> Safe:
+def _fact(title: str, value: object) -> SafeMarkup:
     return tag("span", f"{title} ", tag("b", value), class_="fact")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from odradek_audit.excerpt import BatchView, Bytes, Excerpt
-from odradek_audit.report.markup import Safe, join, name, shown, tag
+from odradek_audit.report.markup import SafeMarkup, join, name, shown, tag
 
 BYTES_A_ROW = 8
 
 
-def dumps(excerpt: Excerpt) -> Safe:
+def dumps(excerpt: Excerpt) -> SafeMarkup:
     """The bytes of each replica's batch, with what is not the reference's marked."""
     columns = []
     for side in excerpt.sides:
@@ -29,7 +29,7 @@ def dumps(excerpt: Excerpt) -> Safe:
     return join(note, tag("div", *columns, class_="columns"))
 
 
-def raw_files(excerpt: Excerpt) -> Safe:
+def raw_files(excerpt: Excerpt) -> SafeMarkup:
     """The bytes of a file beside the log, on each replica that has it."""
     columns = []
     for side in excerpt.sides:
@@ -41,7 +41,7 @@ def raw_files(excerpt: Excerpt) -> Safe:
     return tag("div", *columns, class_="columns")
 
 
-def _dump(window: Bytes, other: BatchView | None) -> Safe:
+def _dump(window: Bytes, other: BatchView | None) -> SafeMarkup:
     """Rows of eight bytes: place, hexadecimal, text."""
     theirs = _bytes_of(other)
     content = window.content
@@ -65,7 +65,7 @@ def _bytes_of(batch: BatchView | None) -> dict[int, int]:
     return {window.start + place: byte for window in batch.windows for place, byte in enumerate(window.content)}
 
 
-def _marked(cells: list[str], marks: list[bool], separator: str) -> Safe:
+def _marked(cells: list[str], marks: list[bool], separator: str) -> SafeMarkup:
     """Neighbouring marked cells in one mark, so that the page stays small."""
     parts: list[object] = []
     place = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from odradek_audit.excerpt import REFERENCE, BatchView, Excerpt
 from odradek_audit.report.dumps import dumps, raw_files
-from odradek_audit.report.markup import Safe, head, instant, name, scrolling, tag
+from odradek_audit.report.markup import SafeMarkup, head, instant, name, scrolling, tag
 from odradek_audit.report.records_html import heads, left_out, records_table
 
 PLACE = "place in the file"  # equal batches may stand at other bytes: no difference
@@ -18,7 +18,7 @@ OWN_CRC, RIGHT_CRC, WRONG_CRC = "CRC of the bytes", ", as the header says", ", n
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def excerpt_html(excerpt: Excerpt, steps: Safe, *, opened: bool) -> Safe:
+def excerpt_html(excerpt: Excerpt, steps: SafeMarkup, *, opened: bool) -> SafeMarkup:
     """The whole evidence of one finding. `opened` shows the bytes at once; `steps` stand behind the records."""
     parts = []
     if any(side.batch is not None for side in excerpt.sides):
@@ -39,11 +39,11 @@ def excerpt_html(excerpt: Excerpt, steps: Safe, *, opened: bool) -> Safe:
     return tag("div", *parts, class_="excerpt")
 
 
-def _details(title: str, content: Safe, opened: bool) -> Safe:
+def _details(title: str, content: SafeMarkup, opened: bool) -> SafeMarkup:
     return tag("details", tag("summary", title), content, open=opened)
 
 
-def _fields_table(excerpt: Excerpt) -> Safe:
+def _fields_table(excerpt: Excerpt) -> SafeMarkup:
     known = {side.replica: dict(_fields(side.batch)) for side in excerpt.sides if side.batch is not None}
     names = next((list(fields) for fields in known.values()), [])
     rows = []
@@ -96,7 +96,7 @@ def _kind(attributes: int) -> str:
     return f"{kind}, transactional" if attributes & 0x10 else kind
 
 
-def _neighbours(excerpt: Excerpt) -> Safe:
+def _neighbours(excerpt: Excerpt) -> SafeMarkup:
     columns = []
     for side in excerpt.sides:
         rows = [

@@ -26,7 +26,7 @@ _FROM_ONE = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Owed:
+class ConfigurationGuarantee:
     """One configuration, and whether acknowledged records may be lost by kills, one power loss, several."""
 
     acks: str
@@ -38,11 +38,15 @@ class Owed:
 
 
 ROWS = (
-    Owed("0", "any", "any", "nothing was acknowledged", "nothing was acknowledged", "nothing was acknowledged"),
-    Owed("1", "any", "any", "may be lost at a change of leader", "may be lost", "may be lost"),
-    Owed("all", "1", "never", "kept", "kept if the ISR had two members at the acknowledgement", "may be lost"),
-    Owed("all", "2", "never", "kept", "kept", "may be lost"),
-    Owed("all", "2", "before-ack", "kept", "kept", "kept"),
+    ConfigurationGuarantee(
+        "0", "any", "any", "nothing was acknowledged", "nothing was acknowledged", "nothing was acknowledged"
+    ),
+    ConfigurationGuarantee("1", "any", "any", "may be lost at a change of leader", "may be lost", "may be lost"),
+    ConfigurationGuarantee(
+        "all", "1", "never", "kept", "kept if the ISR had two members at the acknowledgement", "may be lost"
+    ),
+    ConfigurationGuarantee("all", "2", "never", "kept", "kept", "may be lost"),
+    ConfigurationGuarantee("all", "2", "before-ack", "kept", "kept", "kept"),
 )
 
 
@@ -68,7 +72,7 @@ def _one_of(values: Sequence[str]) -> str:
     return f"{', '.join(values[:-1])} or {values[-1]}"
 
 
-def rows_for(configuration: Mapping[str, str]) -> list[Owed]:
+def rows_for(configuration: Mapping[str, str]) -> list[ConfigurationGuarantee]:
     """The rows that fit what is known. More than two in-sync replicas owe what two do."""
     wanted = {
         "acks": {"-1": "all"}.get(configuration.get(ACKS, ""), configuration.get(ACKS, "")),

@@ -10,7 +10,7 @@ from odradek_audit.checks.directories import listed
 from odradek_audit.evidence.run import shown_of
 from odradek_audit.evidence.story import NO_EVENTS, events_missing
 from odradek_audit.inputs.events import EVENTS_FILE
-from odradek_audit.report.markup import Safe, command, head, join, name, scrolling, shown, tag
+from odradek_audit.report.markup import SafeMarkup, command, head, join, name, scrolling, shown, tag
 from odradek_audit.report.model import Report
 from odradek_audit.results import Loss, LossCause
 from odradek_audit.words import capital, clock, count, noun, plain, plural
@@ -21,7 +21,7 @@ NAMED_LOSSES = 3
 _MIN_ISR = ("--config", "min.insync.replicas=2")
 
 
-class Words(NamedTuple):
+class CauseWording(NamedTuple):
     """What is said of losses of acks=1 with one cause: of all of them in the verdict, at the end of the story of one
     (that of a gap says so itself), and in the table."""
 
@@ -31,35 +31,35 @@ class Words(NamedTuple):
 
 
 CAUSES = {
-    LossCause.GAP: Words(
+    LossCause.GAP: CauseWording(
         "{} {are} missing where every replica's log goes on behind {them}. No change of leader explains {these}: it is "
         "damage, or a defect.",
         "",
         "missing in every replica: damage, or a defect",
     ),
-    LossCause.BELOW_HIGH_WATERMARK: Words(
+    LossCause.BELOW_HIGH_WATERMARK: CauseWording(
         "{} {were} lost at a change of leader, from below a high watermark on, so replicas in sync had some of {them}: "
         "acks=1 does not explain that, an unclean election or a defect does.",
         "Replicas in sync had some of them: an unclean election, or a defect.",
         "a change of leader, from below a high watermark on",
     ),
-    LossCause.UNEXPLAINED: Words(
+    LossCause.UNEXPLAINED: CauseWording(
         "Nothing that was read explains the loss of {}: no truncation there was written down.",
         "Nothing that was read explains it.",
         "nothing that was read explains it",
     ),
-    LossCause.PERHAPS_LEADER_CHANGE: Words(
+    LossCause.PERHAPS_LEADER_CHANGE: CauseWording(
         "Whether a change of leader cost {}, which acks=1 allows, cannot be told: {missing}.",
         "That a change of leader cost all of them is not proven.",
         "perhaps a change of leader",
     ),
-    LossCause.PROBABLY_LEADER_CHANGE: Words(
+    LossCause.PROBABLY_LEADER_CHANGE: CauseWording(
         "A change of leader probably cost {}, which acks=1 allows: a later leader epoch begins at or before {them} on "
         "every replica, but it is not written down that each was acknowledged before.",
         "A change of leader probably cost all of them.",
         "probably a change of leader",
     ),
-    LossCause.LEADER_CHANGE: Words(
+    LossCause.LEADER_CHANGE: CauseWording(
         "A change of leader cost {}: acks=1 promises only the leader's copy, so that breaks no promise. {shown}",
         "A change of leader cost them.",
         "a change of leader",
@@ -180,11 +180,11 @@ def _largest(losses: Sequence[Loss]) -> list[Loss]:
     return sorted(losses, key=rank)
 
 
-def loss_table(losses: Sequence[Loss]) -> Safe:
+def loss_table(losses: Sequence[Loss]) -> SafeMarkup:
     """Below the verdict: every loss, in the order in which the records were acknowledged, each with a link to its
     story."""
     if not losses:
-        return Safe("")
+        return SafeMarkup("")
     told = list(enumerate(_largest(losses)[:SHOWN_STORIES], start=1))
     told.sort(key=lambda each: (each[1].acknowledged_ms[0], each[1].topic, each[1].partition, each[1].first_offset))
     rows = []
@@ -202,7 +202,7 @@ def loss_table(losses: Sequence[Loss]) -> Safe:
         rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
     titles = head("records", "partition", "offsets", "promise", "acknowledged (UTC)", "why")
     more = len(losses) - len(told)
-    rest = tag("p", f"and {plural(more, 'more loss', 'more losses')}, in summary.json.") if more else Safe("")
+    rest = tag("p", f"and {plural(more, 'more loss', 'more losses')}, in summary.json.") if more else SafeMarkup("")
     return join(scrolling("Losses", tag("table", titles, tag("tbody", *rows))), rest)
 
 
@@ -240,13 +240,13 @@ def _where(loss: Loss) -> str:
     return f", from offset {first} to {last}"
 
 
-def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
+def losses_html(report: Report, anchors: Mapping[str, str]) -> SafeMarkup:
     """Every loss with its story, the largest first, and what to do. `anchors` lead to the gaps, by place."""
     told = _largest(report.losses)[:SHOWN_STORIES]
     if not told:
-        return Safe("")
+        return SafeMarkup("")
     missing = missing_events(report)
-    rows: list[Safe] = []
+    rows: list[SafeMarkup] = []
     for loss in told:
         parts = [shown(f"{capital(part)}.") for part in loss.story.split("; ") if part]
         if loss.cause is not None and (end := CAUSES[loss.cause].of_one):
@@ -262,7 +262,7 @@ def losses_html(report: Report, anchors: Mapping[str, str]) -> Safe:
     return join(*begin, tag("ul", *rows), steps)
 
 
-def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
+def _steps(report: Report, losses: Sequence[Loss]) -> SafeMarkup:
     """What keeps the next records, and what gets those back that no replica has: they are sent last, for what is sent
     to copies that are wrong, or with acks=1, may be lost again."""
     steps: list[object] = [join("Keep copies, ", tag("a", "as above", href="#keep"), ".")]
@@ -293,11 +293,11 @@ def _steps(report: Report, losses: Sequence[Loss]) -> Safe:
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")
 
 
-def run_html(report: Report) -> Safe:
+def run_html(report: Report) -> SafeMarkup:
     """The run on one timeline: times, places, and the truncations of what is lost among what led to them."""
     moments = report.run
     if not moments:
-        return Safe("")
+        return SafeMarkup("")
     rows = [
         tag(
             "tr",

@@ -30,7 +30,7 @@ from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.metadata import check_elected, check_topic_ids
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
-from odradek_audit.evidence.run import Moment, run_of, shown_of
+from odradek_audit.evidence.run import TimelineEntry, run_of, shown_of
 from odradek_audit.evidence.story import Story
 from odradek_audit.findings import Finding, Note, sorted_findings
 from odradek_audit.inputs.events import BrokerEvents
@@ -70,7 +70,7 @@ class Report:
     """Where that history is, as far as whoever started the audit said it."""
     events: dict[str, BrokerEvents] = field(default_factory=dict)
     """What brokers wrote down about themselves, by replica; none of Kafka's."""
-    run: list[Moment] = field(default_factory=list)
+    run: list[TimelineEntry] = field(default_factory=list)
     """What brokers wrote down of elections, ISRs, fencing and truncations, in the order of their times, with injected
     faults and the clients' longest silences."""
     configuration: dict[str, str] = field(default_factory=dict)

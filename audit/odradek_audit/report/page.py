@@ -22,7 +22,7 @@ from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import merge_runs, verdict_sentences, verdict_word
 from odradek_audit.report.last_copies import partitions_of_last_copies
 from odradek_audit.report.losses import losses_html, run_html
-from odradek_audit.report.markup import Safe, join, name, shown, tag
+from odradek_audit.report.markup import SafeMarkup, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.repair import keep_copies, repair
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
@@ -53,7 +53,7 @@ def page(report: Report) -> str:
     made = f"Made {report.made_at}, engine {report.engine}." if report.made_at else f"Engine {report.engine}."
     parts = {
         "title": f"{verdict_word(report)}: audit of {plural(len(report.replicas), 'replica')}",
-        "style": Safe(style),
+        "style": SafeMarkup(style),
         "style_hash": "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         "verdict": _verdict(report),
         "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered), report.losses),
@@ -75,7 +75,7 @@ def page(report: Report) -> str:
     return template.substitute({name: shown(part) for name, part in parts.items()})
 
 
-def _verdict(report: Report) -> Safe:
+def _verdict(report: Report) -> SafeMarkup:
     word = verdict_word(report)
     look = "findings" if report.verdict == "lost" else report.verdict
     said = verdict_sentences(report)
@@ -88,10 +88,10 @@ def _verdict(report: Report) -> Safe:
     )
 
 
-def _keep(report: Report) -> Safe:
+def _keep(report: Report) -> SafeMarkup:
     """Copies come first, where anything is wrong with what was read."""
     if not report.findings and not report.losses:
-        return Safe("")
+        return SafeMarkup("")
     return keep_copies(report.replicas, sorted({each for finding in report.findings for each in finding.replicas}))
 
 
@@ -106,7 +106,7 @@ def _whole(ordered: Iterable[Finding]) -> list[Finding]:
     return chosen
 
 
-def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anchors: dict[int, str]) -> Safe:
+def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anchors: dict[int, str]) -> SafeMarkup:
     """Partition by partition: those with records that one replica alone has, then by the gravest finding."""
     if not ordered:
         return join(tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report))
@@ -122,7 +122,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
     for number, key in enumerate(places):
         mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
         summary = summaries.get(key)
-        title = join(name(key[0]), f"-{key[1]}") if key[1] >= 0 else Safe("Log directories")
+        title = join(name(key[0]), f"-{key[1]}") if key[1] >= 0 else SafeMarkup("Log directories")
         parts.append(tag("h3", title, f": {plural(totals[key], 'finding')}"))
         if summary is not None and number < TIMELINES:
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
@@ -136,25 +136,25 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
     return join(*parts)
 
 
-def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
+def _rest(ordered: list[Finding], anchors: dict[int, str]) -> SafeMarkup:
     """Findings without a card: a line for some of each check, and a number for the others."""
     left: dict[str, list[Finding]] = {}
     for finding in ordered:
         if id(finding) not in anchors:
             left.setdefault(finding.check, []).append(finding)
     if not left:
-        return Safe("")
+        return SafeMarkup("")
     parts = [tag("h3", f"{plural(sum(each.weight for some in left.values() for each in some), 'more finding')}")]
     for check, findings in left.items():
         lines = [tag("li", shown(finding.sentence, 300)) for finding in findings[:LINES_PER_CHECK]]
         unsaid = len(findings) - len(lines)
-        more = tag("p", f"… and {plural(unsaid, 'other')} of this check.", class_="quiet") if unsaid else Safe("")
+        more = tag("p", f"… and {plural(unsaid, 'other')} of this check.", class_="quiet") if unsaid else SafeMarkup("")
         parts.append(tag("details", tag("summary", f"{check}: {len(findings):,} more"), tag("ul", *lines), more))
     parts.append(tag("p", f"All of them are in {FINDINGS_FILE} and {PARQUET_FILE}, beside this file.", class_="quiet"))
     return join(*parts)
 
 
-def _sample_timelines(report: Report) -> Safe:
+def _sample_timelines(report: Report) -> SafeMarkup:
     """Without a finding: the epochs of the partitions that have most of them."""
     told = sorted(
         (each for each in report.partitions if not each.topic.startswith("__")),

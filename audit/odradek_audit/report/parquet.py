@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.columns import arrow_schema
-from odradek_audit.excerpt import Side
+from odradek_audit.excerpt import ExcerptSide
 from odradek_audit.findings import Finding
 
 _COPY = (
@@ -66,7 +66,7 @@ def _number(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def _copy(side: Side) -> tuple[Any, ...]:
+def _copy(side: ExcerptSide) -> tuple[Any, ...]:
     names = (_text(side.replica), side.role, _text(side.file) or None, _text(side.absent) or None)
     if side.batch is None:
         return (*names, None, None, None, None, None, None, None, [])

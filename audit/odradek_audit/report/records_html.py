@@ -10,20 +10,20 @@ from odradek_audit.excerpt import (
     BatchLine,
     Bytes,
     Excerpt,
+    ExcerptSide,
     RecordView,
-    Side,
     batch_words,
     wrong_offsets,
 )
 from odradek_audit.inputs.records import first_apart
-from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, shown, tag
+from odradek_audit.report.markup import SafeMarkup, instant, join, name, plain_bytes, shown, tag
 from odradek_audit.words import plural
 
 _SHOWN_VALUE = 48
 """Bytes of a value that fit into a column before the first difference is looked for."""
 
 
-def heads(excerpt: Excerpt, corner: str) -> Safe:
+def heads(excerpt: Excerpt, corner: str) -> SafeMarkup:
     cells = [tag("th", corner, scope="col", class_="corner")]
     for side in excerpt.sides:
         sign, word = _standing(excerpt, side)
@@ -39,7 +39,7 @@ def heads(excerpt: Excerpt, corner: str) -> Safe:
     return tag("thead", tag("tr", *cells))
 
 
-def _standing(excerpt: Excerpt, side: Side) -> tuple[str, str]:
+def _standing(excerpt: Excerpt, side: ExcerptSide) -> tuple[str, str]:
     """A sign and a word for what a replica is at this place."""
     if side.role == ACCUSED:
         return "✗", "the finding is about this copy"
@@ -52,7 +52,7 @@ def _standing(excerpt: Excerpt, side: Side) -> tuple[str, str]:
     return "≠", "differs from the reference"
 
 
-def records_table(excerpt: Excerpt) -> Safe:
+def records_table(excerpt: Excerpt) -> SafeMarkup:
     """A row for each offset that is shown, a column for each replica; a batch without records has one cell for all."""
     offsets = sorted({record.offset for side in excerpt.sides if side.batch for record in side.batch.records})
     wrong = wrong_offsets(excerpt)
@@ -66,11 +66,11 @@ def records_table(excerpt: Excerpt) -> Safe:
     return tag("table", heads(excerpt, "offset"), tag("tbody", *rows), class_="records")
 
 
-def left_out(excerpt: Excerpt) -> Safe:
+def left_out(excerpt: Excerpt) -> SafeMarkup:
     """How many records of the batch stand before and behind the ones that are shown, or nothing."""
     side = next((side for side in excerpt.sides if side.batch is not None and side.batch.records), None)
     if side is None or side.batch is None:
-        return Safe("")
+        return SafeMarkup("")
     shown_offsets = [record.offset for record in side.batch.records]
     line, lacked = side.batch.line, excerpt.lacked
     first, last, of = line.base_offset, line.last_offset, f"the batch's {plural(side.batch.record_count, 'record')}"
@@ -83,7 +83,7 @@ def left_out(excerpt: Excerpt) -> Safe:
     if last > shown_offsets[-1]:
         said.append(f"behind them follow {_span(shown_offsets[-1] + 1, last)}")
     if not said:
-        return Safe("")
+        return SafeMarkup("")
     some = f"{len(shown_offsets)} of {of} on replica "
     return tag("p", some, name(side.replica), f" are shown; {' and '.join(said)}.", class_="note more")
 
@@ -92,7 +92,7 @@ def _span(first: int, last: int) -> str:
     return f"offset {first}" if first == last else f"offsets {first} to {last} ({last - first + 1:,} more)"
 
 
-def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -> Safe:
+def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -> SafeMarkup:
     batches = [side.batch.line for side in excerpt.sides if side.batch is not None]
     missing = bool(batches) and all(line.base_offset > offset for line in batches)
     last = min(line.base_offset for line in batches) - 1 if missing else offset
@@ -112,43 +112,43 @@ def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -
         marked = (differs and side.role != REFERENCE) or (missing and side.role == ACCUSED)
         content = _record_cell(record, other if differs else None) if record is not None else _nothing(side, offset)
         title = "differs from the reference" if differs else "missing"
-        sign = tag("span", "≠ " if differs else "✗ ", class_="sign", title=title) if marked else Safe("")
+        sign = tag("span", "≠ " if differs else "✗ ", class_="sign", title=title) if marked else SafeMarkup("")
         same = "same" if side.role == OTHER and side.replica in excerpt.agreeing else None
         kind = "differs" if marked else "meant" if differs else same
         cells.append(tag("td", sign, content, class_=kind, data_replica=replica))
     return tag("tr", *cells, class_="here" if here else None)
 
 
-def _comparable(side: Side | None) -> bool:
+def _comparable(side: ExcerptSide | None) -> bool:
     return side is not None and not _silent(side) and (side.batch is not None or bool(side.absent))
 
 
-def _silent(side: Side) -> bool:
+def _silent(side: ExcerptSide) -> bool:
     """Whether there is a batch whose records cannot be shown."""
     return side.batch is not None and not side.batch.records and bool(side.batch.trouble)
 
 
-def _silent_cell(side: Side, rows: int, replica: str) -> Safe:
+def _silent_cell(side: ExcerptSide, rows: int, replica: str) -> SafeMarkup:
     """What is wrong with the batch, once for all of its offsets."""
     trouble = side.batch.trouble if side.batch is not None else ""
     wrong = side.role == ACCUSED
-    sign = tag("span", "✗ ", class_="sign", aria_hidden="true") if wrong else Safe("")
+    sign = tag("span", "✗ ", class_="sign", aria_hidden="true") if wrong else SafeMarkup("")
     said = tag("span", f"The {batch_words(side)} {trouble}.", class_="none")
     return tag("td", sign, said, rowspan=rows, class_="differs" if wrong else None, data_replica=replica)
 
 
-def _record(side: Side | None, offset: int) -> RecordView | None:
+def _record(side: ExcerptSide | None, offset: int) -> RecordView | None:
     records = side.batch.records if side is not None and side.batch is not None else ()
     return next((record for record in records if record.offset == offset), None)
 
 
-def _elsewhere(side: Side, offset: int) -> BatchLine | None:
+def _elsewhere(side: ExcerptSide, offset: int) -> BatchLine | None:
     """The batch that holds an offset on a replica without one at the finding's place."""
     lines = side.lines if side.absent else ()
     return next((line for line in lines if line.base_offset <= offset <= line.last_offset), None)
 
 
-def _nothing(side: Side, offset: int) -> Safe:
+def _nothing(side: ExcerptSide, offset: int) -> SafeMarkup:
     line = _elsewhere(side, offset)
     if line is not None:
         return tag(
@@ -159,7 +159,7 @@ def _nothing(side: Side, offset: int) -> Safe:
     return tag("span", "no record", class_="none")
 
 
-def _record_cell(record: RecordView, other: RecordView | None) -> Safe:
+def _record_cell(record: RecordView, other: RecordView | None) -> SafeMarkup:
     key = _content(record.key, other.key if other is not None else None)
     value = _content(record.value, other.value if other is not None else None)
     rest = []
@@ -171,7 +171,7 @@ def _record_cell(record: RecordView, other: RecordView | None) -> Safe:
     return join(tag("span", key, class_="key"), tag("span", value, class_="value"), *rest)
 
 
-def _content(part: Bytes, other: Bytes | None) -> Safe:
+def _content(part: Bytes, other: Bytes | None) -> SafeMarkup:
     """Bytes as text, cut around the first difference, with what differs marked."""
     if part.size <= 0:
         return tag("em", "(null)" if part.size < 0 else "(empty)")
@@ -181,7 +181,7 @@ def _content(part: Bytes, other: Bytes | None) -> Safe:
     end = min(len(content), max(begin + _SHOWN_VALUE, min(last, begin + _SHOWN_VALUE)))
     first, last = max(first, begin), min(last, end)
     skipped = part.start + begin
-    lead = tag("span", f"{plural(skipped, 'byte')}, then …", class_="cut") if skipped else Safe("")
+    lead = tag("span", f"{plural(skipped, 'byte')}, then …", class_="cut") if skipped else SafeMarkup("")
     left = part.size - part.start - end
     tail = f"… +{plural(left, 'byte')}" if left > 0 else ""
     if other is None or first >= last:
@@ -204,5 +204,5 @@ def _different(one: bytes, other: bytes) -> tuple[int, int]:
     return first, len(one) - back
 
 
-def _text(content: bytes) -> Safe:
+def _text(content: bytes) -> SafeMarkup:
     return shown(plain_bytes(content), limit=1000)

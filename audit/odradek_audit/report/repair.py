@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, REFERENCE
-from odradek_audit.findings import ON_ALL, Finding, Kind
+from odradek_audit.findings import ON_ALL, CheckKind, Finding
 from odradek_audit.inputs.facts import METADATA_TOPIC
-from odradek_audit.report.markup import COMMAND_LIMIT, Safe, command, join, name, shown, tag
+from odradek_audit.report.markup import COMMAND_LIMIT, SafeMarkup, command, join, name, shown, tag
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.wording import FEW_BYTES, UNDECIDED
 from odradek_audit.words import capital, noun, offsets, plain, plural
 
-OF_A_COPY = (Kind.STRUCTURE, Kind.LOG, Kind.AGREEMENT, Kind.FILE, Kind.LOST)
+OF_A_COPY = (CheckKind.STRUCTURE, CheckKind.LOG, CheckKind.AGREEMENT, CheckKind.FILE, CheckKind.LOST)
 SHOWN_PLACES = 12
 SHOWN_COPIES = 40
 _KAFKA = "With Apache Kafka's tools"
@@ -41,7 +41,7 @@ def kept(replica: str, *inside: str) -> str:
     return "/".join([f"/var/tmp/odradek-kept-{replica.replace('/', '-')}", *inside])
 
 
-def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
+def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> SafeMarkup:
     """One command for each directory that was read, those with a finding first."""
     ordered = sorted(directories, key=lambda each: (each not in accused, each))
     lines = [
@@ -63,11 +63,11 @@ def keep_copies(directories: Mapping[str, str], accused: Sequence[str]) -> Safe:
     return join(tag("h2", "First of all: keep copies", id="keep"), tag("p", said), tag("ol", *lines, class_="steps"))
 
 
-def repair(findings: Sequence[Finding], summary: PartitionSummary | None) -> Safe:
+def repair(findings: Sequence[Finding], summary: PartitionSummary | None) -> SafeMarkup:
     """What to do about a partition; `findings` are all of its own. Empty where no copy is concerned."""
     about = sorted(filter(concerns_a_copy, findings), key=lambda each: (each.offset, each.file))
     if not about or summary is None:
-        return Safe("")
+        return SafeMarkup("")
     partition = f"{summary.topic}-{summary.partition}"
     places = [finding for finding in about if not _on_none(finding)]
     parts: list[object] = [tag("h4", "What to do about ", name(partition)), *_lost_alike(about)]
@@ -95,7 +95,7 @@ def repair(findings: Sequence[Finding], summary: PartitionSummary | None) -> Saf
 
 def _on_none(finding: Finding) -> bool:
     """Whether no replica has what is missing or damaged there, so that no copy mends another."""
-    if CHECKS[finding.check].kind is Kind.LOST:
+    if CHECKS[finding.check].kind is CheckKind.LOST:
         return not finding.evidence.get("held_by")
     return ON_ALL in finding.evidence
 
@@ -114,7 +114,7 @@ def _right_everywhere(places: Sequence[Finding], summary: PartitionSummary) -> l
     """The replicas that are right at all places and may lead, the newest epoch and the longest log first."""
     right = list(summary.replicas)
     for finding in places:
-        leads = CHECKS[finding.check].kind is not Kind.LOST  # its holder is not of the log that counts
+        leads = CHECKS[finding.check].kind is not CheckKind.LOST  # its holder is not of the log that counts
         here = {each.replica for each in _right_at(finding, places, summary)} if leads else set()
         right = [each for each in right if each.replica in here]
     right.sort(key=lambda each: (-each.last_epoch, -each.log_end, each.replica))
@@ -136,7 +136,7 @@ def _covers(replica: ReplicaSummary, finding: Finding) -> bool:
 # --- What is done -----------------------------------------------------------------------------------------------------
 
 
-def _lost_alike(about: Sequence[Finding]) -> Iterator[Safe]:
+def _lost_alike(about: Sequence[Finding]) -> Iterator[SafeMarkup]:
     where = [_where(finding) for finding in about if _on_none(finding)]
     if where:
         said = f"No replica that was read is right at {_listed(where)}: no copy mends another there. Look "
@@ -167,7 +167,7 @@ def _listed(places: Sequence[str]) -> str:
     return ", ".join(told[:SHOWN_PLACES]) + (f", and {plural(more, 'more place')}" if more > 0 else "")
 
 
-def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], places: Sequence[Finding]) -> Safe:
+def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], places: Sequence[Finding]) -> SafeMarkup:
     """How the wrong copies are replaced on a running cluster, while the right one leads."""
     topic, partition = summary.topic, f"{summary.topic}-{summary.partition}"
     order = [leader, *(each.replica for each in summary.replicas if each.replica != leader)]
@@ -190,7 +190,7 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
                 describe, " shows it in the ISR, and broker ", broker, " as the leader still",
                 "; only then the next one." if each != accused[-1] else ".")
           for each in accused),
-        Safe("Audit again."),
+        SafeMarkup("Audit again."),
     ]  # fmt: skip
     kafka = (
         command("kafka-topics.sh", *_SERVER, "--describe", "--topic", topic),
@@ -205,7 +205,7 @@ def _replaced(summary: PartitionSummary, leader: str, accused: Sequence[str], pl
     return join(tag("ol", *(tag("li", step) for step in steps), class_="steps"), tools)
 
 
-def _plan(summary: PartitionSummary, order: Sequence[str]) -> Safe:
+def _plan(summary: PartitionSummary, order: Sequence[str]) -> SafeMarkup:
     """Kafka's reassignment that has a partition's replicas in an order."""
     ids = [int(each) if each.isdecimal() else each for each in order]
     plan = {"version": 1, "partitions": [{"topic": summary.topic, "partition": summary.partition, "replicas": ids}]}
@@ -214,7 +214,7 @@ def _plan(summary: PartitionSummary, order: Sequence[str]) -> Safe:
 
 def _only_copies(
     summary: PartitionSummary, leader: str, accused: Sequence[str], places: Sequence[Finding]
-) -> Iterator[Safe]:
+) -> Iterator[SafeMarkup]:
     """What a replica that is to be replaced has and the leader has not: where two leaders wrote, and a longer log."""
     ends = {each.replica: each.log_end for each in summary.replicas}
     for replica in accused:
@@ -235,7 +235,7 @@ def _only_copies(
 
 def is_fork(finding: Finding) -> bool:
     """Whether two brokers' records met there, and not only one copy was changed after it was written."""
-    return CHECKS[finding.check].kind is Kind.AGREEMENT and not looks_changed(finding)
+    return CHECKS[finding.check].kind is CheckKind.AGREEMENT and not looks_changed(finding)
 
 
 def looks_changed(finding: Finding) -> bool:
@@ -249,7 +249,7 @@ def looks_changed(finding: Finding) -> bool:
     return mine.origin == theirs.origin or excerpt.differing_in_records <= FEW_BYTES
 
 
-def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> Safe:
+def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> SafeMarkup:
     """Which replica is right where, and that nothing is replaced before that was read out."""
     rows = []
     for finding in places[:SHOWN_PLACES]:
@@ -270,8 +270,8 @@ def _read_out(summary: PartitionSummary, places: Sequence[Finding]) -> Safe:
               tag("ul", *rows)),
         join("Read the records of these places out of the kept copies, and save them: ",
               tag("ul", *(tag("li", each) for each in copies))),
-        Safe("Then decide which replica leads. The others become what it is: write again, with their keys, what it "
-             "lacks. Only when all of that is written may a copy be replaced, one at a time, while a replica that you "
-             "checked leads; then audit again."),
+        SafeMarkup("Then decide which replica leads. The others become what it is: write again, with their keys, what "
+             "it lacks. Only when all of that is written may a copy be replaced, one at a time, while a replica that "
+             "you checked leads; then audit again."),
     ]  # fmt: skip
     return tag("ol", *(tag("li", step) for step in steps), class_="steps")

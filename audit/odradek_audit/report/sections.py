@@ -8,7 +8,7 @@ from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.headlines import counting, of_history
 from odradek_audit.report.losses import missing_events
-from odradek_audit.report.markup import Safe, code, head, join, name, scrolling, shown, size, tag
+from odradek_audit.report.markup import SafeMarkup, code, head, join, name, scrolling, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.timeline import bound_origin
 from odradek_audit.report.words import HW, LEO
@@ -20,7 +20,7 @@ SHOWN_REASONS = 10
 SHOWN_MISSING = 20
 
 
-def compared(report: Report) -> Safe:
+def compared(report: Report) -> SafeMarkup:
     """Tiles with the numbers, and where each replica was read."""
     acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)
     tiles = [
@@ -49,20 +49,22 @@ def compared(report: Report) -> Safe:
     return join(tag("div", *tiles, class_="tiles"), tag("p", said.strip(), class_="quiet"), directories)
 
 
-def _tile(number: str, title: str) -> Safe:
+def _tile(number: str, title: str) -> SafeMarkup:
     return tag("div", tag("b", number), tag("span", title), class_="tile")
 
 
-def not_compared(report: Report) -> Safe:
+def not_compared(report: Report) -> SafeMarkup:
     """What this audit says nothing about, so that nobody reads more out of it than there is."""
-    said: list[Safe] = [tag("b", shown(reason, 400), ".") for reason in report.inconclusive[:SHOWN_REASONS]]
+    said: list[SafeMarkup] = [tag("b", shown(reason, 400), ".") for reason in report.inconclusive[:SHOWN_REASONS]]
     if report.history_events is None:
         said.append(
-            Safe("No history of clients was given, so a record that all replicas lost alike was not looked for.")
+            SafeMarkup("No history of clients was given, so a record that all replicas lost alike was not looked for.")
         )
     if not report.deep:
         said.append(
-            Safe("Of records one batch in about 1,024 offsets was decoded; with --deep every one is, on one replica.")
+            SafeMarkup(
+                "Of records one batch in about 1,024 offsets was decoded; with --deep every one is, on one replica."
+            )
         )
     missing = [
         (partition, _missing(report, partition)) for partition in report.partitions if _missing(report, partition)
@@ -114,7 +116,7 @@ def not_compared(report: Report) -> Safe:
     return tag("ul", *(tag("li", each) for each in said), class_="not")
 
 
-def _events(report: Report) -> list[Safe]:
+def _events(report: Report) -> list[SafeMarkup]:
     """Whether the causes stand on what the brokers wrote down, and what of that is missing."""
     said = []
     if report.without_events:
@@ -132,7 +134,7 @@ def _events(report: Report) -> list[Safe]:
         if events.cut:
             said.append(shown(f"Of broker {replica}'s events only the last {events.lines:,} were read."))
     if all(partition.topic != METADATA_TOPIC for partition in report.partitions):
-        said.append(Safe("No metadata log was read, so elections were not checked."))
+        said.append(SafeMarkup("No metadata log was read, so elections were not checked."))
     return said
 
 
@@ -141,7 +143,7 @@ def _missing(report: Report, partition: PartitionSummary) -> list[str]:
     return [replica for replica in report.replicas if replica not in present]
 
 
-def partition_numbers(report: Report, limit: int) -> Safe:
+def partition_numbers(report: Report, limit: int) -> SafeMarkup:
     """A row for each replica of each partition; those with findings first."""
     found = Counter((finding.topic, finding.partition) for finding in report.findings)
     ordered = sorted(
@@ -166,11 +168,13 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         for title in titles
     )
     heads = tag("thead", tag("tr", *cells))
-    total = _total(report) if len(ordered) > 1 or len(report.replicas) > 1 else Safe("")
+    total = _total(report) if len(ordered) > 1 or len(report.replicas) > 1 else SafeMarkup("")
     table = tag("table", heads, *bodies, total, class_="wide")
     more = len(ordered) - limit
     left = (
-        tag("p", f"… and {plural(more, 'partition')} more, in summary.json.", class_="quiet") if more > 0 else Safe("")
+        tag("p", f"… and {plural(more, 'partition')} more, in summary.json.", class_="quiet")
+        if more > 0
+        else SafeMarkup("")
     )
     about = tag(
         "p",
@@ -183,12 +187,12 @@ def partition_numbers(report: Report, limit: int) -> Safe:
     return join(scrolling("Partitions", table), left, about)
 
 
-def _explained(title: str) -> Safe:
+def _explained(title: str) -> SafeMarkup:
     meaning = {"HW": HW, "LEO": LEO}.get(title)
     return tag("abbr", title, title=meaning) if meaning else shown(title)
 
 
-def _total(report: Report) -> Safe:
+def _total(report: Report) -> SafeMarkup:
     """The sums of the last columns over all replicas."""
     every = [replica for partition in report.partitions for replica in partition.replicas]
     sums = (sum(getattr(each, column) for each in every) for column in ("segments", "batches", "records", "bytes"))
@@ -196,13 +200,13 @@ def _total(report: Report) -> Safe:
     return tag("tbody", tag("tr", *cells, class_="total"))
 
 
-def _partition_rows(partition: PartitionSummary, findings: int) -> Safe:
+def _partition_rows(partition: PartitionSummary, findings: int) -> SafeMarkup:
     rows = []
     for number, replica in enumerate(partition.replicas):
-        cells: list[Safe] = []
+        cells: list[SafeMarkup] = []
         if not number:
             span = len(partition.replicas)
-            sign = tag("span", f" ✗ {findings:,}", class_="check", title="findings") if findings else Safe("")
+            sign = tag("span", f" ✗ {findings:,}", class_="check", title="findings") if findings else SafeMarkup("")
             cells.append(
                 tag("th", name(partition.topic), f"-{partition.partition}", sign, rowspan=span, scope="rowgroup")
             )
@@ -223,26 +227,26 @@ def _numbers(replica: ReplicaSummary) -> list[str]:
     return [count(replica.log_start), mark, count(replica.log_end), str(replica.last_epoch), *map(count, numbers)]
 
 
-def notes(report: Report) -> Safe:
+def notes(report: Report) -> SafeMarkup:
     """What breaks no rule and should be known."""
     if not report.notes:
-        return Safe("")
+        return SafeMarkup("")
     kinds = Counter(note.kind for note in report.notes)
     lines = [tag("li", code(note.kind), " ", shown(note.sentence, 400)) for note in report.notes[:SHOWN_NOTES]]
     more = len(report.notes) - len(lines)
     title = ", ".join(f"{number:,} {kind}" for kind, number in sorted(kinds.items()))
-    left = tag("p", f"… and {more:,} more, in summary.json.", class_="quiet") if more else Safe("")
+    left = tag("p", f"… and {more:,} more, in summary.json.", class_="quiet") if more else SafeMarkup("")
     opened = any(note.kind == "losses-unknown" for note in report.notes)
     return join(
         tag("h2", "Notes"), tag("details", tag("summary", shown(title, 300)), tag("ul", *lines), left, open=opened)
     )
 
 
-def guarantees(report: Report) -> Safe:
+def guarantees(report: Report) -> SafeMarkup:
     """What acknowledged records were owed under the configuration; nothing where that is not known at all."""
     known = report.configuration
     if not known:
-        return Safe("")
+        return SafeMarkup("")
     rows = [
         tag(
             "tr",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odradek_audit.findings import Finding
-from odradek_audit.report.markup import Safe, tag
+from odradek_audit.report.markup import SafeMarkup, tag
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 from odradek_audit.words import plain
 
@@ -62,14 +62,16 @@ class _Scale:
         return round(self.room.left + inner * (0.55 * by_rank + 0.45 * by_distance), 1)
 
 
-def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]], *, legend: bool = True) -> Safe:
+def timeline(
+    partition: PartitionSummary, findings: Sequence[tuple[Finding, str]], *, legend: bool = True
+) -> SafeMarkup:
     """The picture; `findings` come with the anchors of their cards. Empty when there is nothing to draw.
 
     `legend` false leaves out what the signs mean: it need not stand below each picture of a page.
     """
     replicas = partition.replicas[:SHOWN_LANES]
     if not any(replica.log_end > replica.log_start for replica in replicas):
-        return Safe("")
+        return SafeMarkup("")
     marks = [(finding, anchor) for finding, anchor in findings if finding.offset >= 0][:SHOWN_MARKS]
     pictures = [_picture(partition, replicas, marks, room) for room in (WIDE, NARROW)]
     bound = f"Bound {partition.bound:,}: {bound_origin(partition)}; below it replicas must hold the same. "
@@ -96,7 +98,7 @@ def bound_origin(partition: PartitionSummary) -> str:
 
 def _picture(
     partition: PartitionSummary, replicas: Sequence[ReplicaSummary], marks: Sequence[tuple[Finding, str]], room: _Room
-) -> Safe:
+) -> SafeMarkup:
     scale = _scale(partition, replicas, marks, room)
     height = room.top + room.lane * len(replicas) + 30
     parts = [_bound(partition, scale, height)]
@@ -154,7 +156,7 @@ def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
 
 def _lane(
     partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int, taken: Sequence[float]
-) -> Safe:
+) -> SafeMarkup:
     parts = _lane_name(replica, replica.replica == partition.reference_replica, scale.room, top)
     for epoch, start, end in _bands(replica):
         left, right = scale.x(start), scale.x(end)
@@ -181,14 +183,14 @@ def _lane(
     return tag("g", *parts)
 
 
-def _lane_name(replica: ReplicaSummary, newest: bool, room: _Room, top: int) -> list[Safe]:
+def _lane_name(replica: ReplicaSummary, newest: bool, room: _Room, top: int) -> list[SafeMarkup]:
     x, y = (room.left, top - 16) if room.names_above else (8, top + 13)
     star = {"x": x + 110, "y": y} if room.names_above else {"x": x, "y": y + 14}
     said = [tag("text", f"replica {plain(replica.replica, 9)}", x=x, y=y, class_="lane")]
     return [*said, tag("text", "★", **star, class_="small")] if newest else said
 
 
-def _below(scale: _Scale, text: str, x: float, y: int) -> Safe:
+def _below(scale: _Scale, text: str, x: float, y: int) -> SafeMarkup:
     """A label below a lane, inside of the picture and beside the dashed line of the bound, not across it."""
     width, bound = len(text) * _LETTER, scale.x(scale.bound)
     left = min(max(x - width / 2, scale.room.left), scale.room.width - 4 - width)
@@ -198,7 +200,7 @@ def _below(scale: _Scale, text: str, x: float, y: int) -> Safe:
     return tag("text", text, x=round(at, 1), y=y, class_="small", text_anchor=anchor)
 
 
-def _mark(finding: Finding, replica: str, anchor: str, scale: _Scale, top: int) -> Safe:
+def _mark(finding: Finding, replica: str, anchor: str, scale: _Scale, top: int) -> SafeMarkup:
     """A cross in a circle; a link to the finding's card, so that it can be reached by keyboard."""
     x, y = scale.x(finding.offset), top + BAR / 2
     cross = tag("path", d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8", class_="cross")
@@ -206,7 +208,7 @@ def _mark(finding: Finding, replica: str, anchor: str, scale: _Scale, top: int) 
     return tag("a", tag("title", label), tag("circle", cx=x, cy=y, r=8, class_="mark"), cross, href=f"#{anchor}")
 
 
-def _bound(partition: PartitionSummary, scale: _Scale, height: int) -> Safe:
+def _bound(partition: PartitionSummary, scale: _Scale, height: int) -> SafeMarkup:
     x = scale.x(partition.bound)
     line = tag("line", x1=x, y1=18, x2=x, y2=height - 22, class_="bound")
     room = scale.room
@@ -214,7 +216,7 @@ def _bound(partition: PartitionSummary, scale: _Scale, height: int) -> Safe:
     return tag("g", line, tag("text", f"bound {partition.bound}", x=x, y=13, class_="small", text_anchor=anchor))
 
 
-def _axis(scale: _Scale, height: int) -> Safe:
+def _axis(scale: _Scale, height: int) -> SafeMarkup:
     """The offsets that matter, as many as fit."""
     parts = []
     room, last = scale.room, -1000.0
@@ -229,5 +231,5 @@ def _axis(scale: _Scale, height: int) -> Safe:
         anchor = "end" if x + width / 2 > room.width else "start" if x < width / 2 else "middle"
         parts.append(tag("text", text, x=x, y=height - 5, class_="small", text_anchor=anchor))
     axis = tag("line", x1=room.left, y1=height - 22, x2=room.width - room.right, y2=height - 22, class_="tick")
-    name = tag("text", "offset", x=8, y=height - 5, class_="small") if not room.names_above else Safe("")
+    name = tag("text", "offset", x=8, y=height - 5, class_="small") if not room.names_above else SafeMarkup("")
     return tag("g", name, axis, *parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_audit.catalogue import CHECKS
-from odradek_audit.report.markup import Safe, join, tag
+from odradek_audit.report.markup import SafeMarkup, join, tag
 from odradek_audit.report.model import Report
 
 HW = "high watermark: the offset below which every in-sync replica has everything; exclusive"
@@ -38,7 +38,7 @@ _SETTINGS = (
 )
 
 
-def words(report: Report) -> Safe:
+def words(report: Report) -> SafeMarkup:
     """A list of terms: those of every page, the checks with a finding, and settings where they are shown."""
     entries = [*_ALWAYS]
     found = dict.fromkeys(finding.check for finding in report.findings)

@@ -34,12 +34,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartTask
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.disk import FileSystem
 from odradek_audit.inputs.facts import BatchFacts, PartitionInputs, ReplicaInputs
 from odradek_audit.inputs.layout import find_brokers, parse_replicas, read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part
 from odradek_audit.inputs.stores import located
-from odradek_audit.spark.ranges import Committed, Span, committed_of, index_rows, narrowed, wanted_of, within
+from odradek_audit.spark.ranges import CommittedView, OffsetRange, committed_of, index_rows, narrowed, wanted_of, within
 from odradek_audit.spark.rows import SCHEMAS, CorruptLog, Place, batch_rows, record_rows
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ OPTIONS = (
 Row = tuple[Any, ...]
 
 
-class Asked(NamedTuple):
+class ReplicaRequest(NamedTuple):
     """What is wanted of one replica's log."""
 
-    span: Span
-    committed: Committed | None
+    span: OffsetRange
+    committed: CommittedView | None
     """None: everything is."""
 
     def shows(self, facts: BatchFacts) -> bool:
@@ -81,7 +81,9 @@ class Asked(NamedTuple):
 class LogPartition(InputPartition):
     """What one task reads: parts of segments, together about `splitBytes`, and what of each replica is wanted."""
 
-    def __init__(self, parts: Sequence[PartTask], asked: Mapping[Place, Asked], rows: Sequence[Row] = ()) -> None:
+    def __init__(
+        self, parts: Sequence[PartTask], asked: Mapping[Place, ReplicaRequest], rows: Sequence[Row] = ()
+    ) -> None:
         super().__init__(None)
         self.parts = list(parts)
         self.asked = {place: asked[place] for place in {_place_of(part) for part in parts}}
@@ -132,16 +134,20 @@ class KafkaLogReader(DataSourceReader):
         groups = in_groups((task for task in needed if task is not None), self.split_bytes)
         return [LogPartition(group, asked) for group in groups] or [LogPartition([], {})]
 
-    def _asked(self, partitions: Iterable[PartitionInputs]) -> tuple[dict[Place, Asked], list[PartitionInputs]]:
+    def _asked(
+        self, partitions: Iterable[PartitionInputs]
+    ) -> tuple[dict[Place, ReplicaRequest], list[PartitionInputs]]:
         """What is wanted of each replica, and the partitions with the segments that may hold it."""
-        found: dict[Place, Asked] = {}
+        found: dict[Place, ReplicaRequest] = {}
         kept = []
         for partition in partitions:
             replicas = {}
             for name, inputs in partition.replicas.items():
                 span = self.wanted.span(self.disk, TopicPartition(partition.topic, partition.partition), inputs)
                 committed = self.isolation == "read_committed" and self.view == "records"
-                found[_place(partition, inputs)] = Asked(span, committed_of(self.disk, inputs) if committed else None)
+                found[_place(partition, inputs)] = ReplicaRequest(
+                    span, committed_of(self.disk, inputs) if committed else None
+                )
                 replicas[name] = within(inputs, span)
             kept.append(replace(partition, replicas=replicas))
         return found, kept
@@ -225,7 +231,7 @@ def _split_bytes(text: str) -> int:
     return int(text)
 
 
-def _replicas(options: Mapping[str, str]) -> tuple[Disk, dict[str, str]]:
+def _replicas(options: Mapping[str, str]) -> tuple[FileSystem, dict[str, str]]:
     if options.get("replicas"):
         return located(parse_replicas(options["replicas"].split(",")))
     given = json.loads(options["paths"]) if options.get("paths") else [options["path"]] if options.get("path") else []

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek_audit.engine.local import (
-    Closely,
-    Progress,
+    AuditProgress,
+    BatchCheckInputs,
     ProgressCallback,
     history_of,
     is_deep,
@@ -29,8 +29,8 @@ from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_task
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.settings import with_settings
 from odradek_audit.engine.spooled import Key
-from odradek_audit.engine.two_passes import Passes
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.engine.two_passes import PassProgress
+from odradek_audit.inputs.disk import FileSystem
 from odradek_audit.inputs.facts import METADATA_TOPIC, BatchTable, PartitionInputs
 from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import read_layout
@@ -77,12 +77,15 @@ def audit(
         key: _to_come(partition, distributed) if distributed is not None else history_of(events, partition)
         for key, partition in partitions.items()
     }
-    passes = Passes(disk, partitions, histories, settled, is_deep(layout, deep))
+    passes = PassProgress(disk, partitions, histories, settled, is_deep(layout, deep))
     done = context.accumulator(0)
     with _told(done, layout_bytes(layout), progress):
         passes.add(_first_pass(context, disk, passes.tasks(split_bytes), done))
         results, unproven = passes.conclude()
-        tasks = {key: Closely(inputs, passes.histories[key], settled, passes.deep) for key, inputs in unproven.items()}
+        tasks = {
+            key: BatchCheckInputs(inputs, passes.histories[key], settled, passes.deep)
+            for key, inputs in unproven.items()
+        }
         results.update(_second_pass(context, disk, tasks, split_bytes, done, distributed))
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
@@ -105,11 +108,11 @@ def _told(
 ) -> contextlib.AbstractContextManager[None]:
     if progress is None:
         return contextlib.nullcontext()
-    return polled(lambda: min(done.value, total), lambda value: progress(Progress(value, total, "")))
+    return polled(lambda: min(done.value, total), lambda value: progress(AuditProgress(value, total, "")))
 
 
 def _first_pass(
-    context: SparkContext, disk: Disk, groups: list[list[PartTask]], done: Accumulator[int]
+    context: SparkContext, disk: FileSystem, groups: list[list[PartTask]], done: Accumulator[int]
 ) -> list[tuple[PartTask, PartProof]]:
     """Condense every part. An RDD and no data frame: what comes back is small, and planning a query with a Python data
     source costs more than reading a gigabyte."""
@@ -126,8 +129,8 @@ def _first_pass(
 
 def _second_pass(
     context: SparkContext,
-    disk: Disk,
-    tasks: Mapping[Key, Closely],
+    disk: FileSystem,
+    tasks: Mapping[Key, BatchCheckInputs],
     split_bytes: int,
     done: Accumulator[int],
     distributed: DistributedHistory | None,
@@ -161,7 +164,7 @@ def _second_pass(
     return dict(packed.cogroup(distributed.by_partition, wide).flatMap(check_with).collect())
 
 
-def pack_part(disk: Disk, task: PartTask) -> Iterator[tuple[Key, Packed]]:
+def pack_part(disk: FileSystem, task: PartTask) -> Iterator[tuple[Key, Packed]]:
     """The batches of a part as packed tables of some thousand, by their partition."""
     key, part = (task.topic, task.partition), task.part
     position, table = part.start, BatchTable()

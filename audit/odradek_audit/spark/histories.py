@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek_audit.engine.partition import HistoryOfPartition
 from odradek_audit.engine.spooled import Key
-from odradek_audit.inputs.disk import Disk, LocalDisk
+from odradek_audit.inputs.disk import FileSystem, LocalDisk
 from odradek_audit.inputs.history import (
     NO_PARTITION,
+    AcknowledgementGap,
     CorruptHistory,
     Event,
     History,
     PartitionHistory,
-    Silence,
     decoded,
     is_torn,
 )
@@ -40,7 +40,7 @@ class Outline(NamedTuple):
     """What the driver is told of one partition's events. `whole` of partitions that nobody has."""
 
     key: Key
-    silences: list[Silence]
+    silences: list[AcknowledgementGap]
     whole: PartitionHistory | None
     corrupt: tuple[str, int] | None = None
 
@@ -85,7 +85,7 @@ def distribute(context: SparkContext, place: Path | str, partitions: Mapping[Key
     return DistributedHistory(grouped.map(lambda each: each[0]), outline, named)
 
 
-def _count(disk: Disk, part: LinePart) -> tuple[int, int]:
+def _count(disk: FileSystem, part: LinePart) -> tuple[int, int]:
     """Lines of a part, and how many of them are events."""
     lines = events = 0
     for line in lines_of(disk, part):
@@ -95,7 +95,7 @@ def _count(disk: Disk, part: LinePart) -> tuple[int, int]:
 
 
 def _keyed(
-    disk: Disk, task: tuple[LinePart, int], numbers: Mapping[str, list[int]]
+    disk: FileSystem, task: tuple[LinePart, int], numbers: Mapping[str, list[int]]
 ) -> Iterator[tuple[Key, Event | tuple[str, int]]]:
     part, first = task
     texts = (line.decode("utf-8", "surrogateescape") for line in lines_of(disk, part))

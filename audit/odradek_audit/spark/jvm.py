@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REMOVALS, REMOVAL_PAUSE_S = 20, 0.1  # of a scratch directory: two seconds for workers to notice
 
 
-class Watch:
+class JvmWatch:
     """Which JVMs there are, and whether somebody wants an end.
 
     `raises`: whether the next SIGINT is also raised where the main thread is. Not while pyspark starts or stops the
@@ -58,13 +58,13 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watched_jvm() -> Iterator[Watch]:
+def watched_jvm() -> Iterator[JvmWatch]:
     """Whatever pyspark starts inside is ended at the end, and its scratch directory removed.
 
     Raises `KeyboardInterrupt` if a SIGINT came meanwhile, also instead of what the JVM's end made fail. Only the main
     thread hears signals.
     """
-    watch = Watch()
+    watch = JvmWatch()
     here = threading.current_thread() is threading.main_thread()
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)  # py4j tells the root logger of every call that the JVM's end interrupted
@@ -103,7 +103,7 @@ def _remove(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _kept_children(watch: Watch) -> Iterator[None]:
+def _kept_children(watch: JvmWatch) -> Iterator[None]:
     """pyspark keeps its child only once the JVM has answered, and starts it deaf to Ctrl-C: when that comes before,
     nobody knows of the JVM any more. So it is kept here from its first moment, in a process group of its own."""
     from pyspark import java_gateway
@@ -139,7 +139,7 @@ def _own_handler() -> Iterator[None]:
         module["signal"] = usual
 
 
-def quiet_accumulators(session: SparkSession, watch: Watch) -> None:
+def quiet_accumulators(session: SparkSession, watch: JvmWatch) -> None:
     """The thread to which the JVM tells its accumulators prints a traceback when the JVM goes: not when it was sent."""
     server = session.sparkContext._accumulatorServer
     usual = server.handle_error

@@ -26,7 +26,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_audit.checks.indexes import OFFSET_ENTRY, TIME_ENTRY
 from odradek_audit.engine.proof import PartTask
-from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.disk import FileSystem, join
 from odradek_audit.inputs.facts import BatchFacts, ReplicaInputs, SegmentFile
 from odradek_audit.inputs.records import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek_audit.inputs.scan import SegmentPart, scan_part, starts_batch
@@ -37,7 +37,7 @@ BEGIN, END = -2, -1  # in JSON, as Spark's source and Kafka write them
 Offsets = Mapping[TopicPartition, int]
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets [start, end)."""
 
     start: int = 0
@@ -50,7 +50,7 @@ class Span(NamedTuple):
         return self.start <= offset < self.end
 
 
-class Wanted(NamedTuple):
+class RangeOptions(NamedTuple):
     """What the options ask for. An offset that is not named is where the log begins or ends."""
 
     starting: Offsets
@@ -58,17 +58,17 @@ class Wanted(NamedTuple):
     from_ms: int | None
     to_ms: int | None
 
-    def span(self, disk: Disk, place: TopicPartition, inputs: ReplicaInputs) -> Span:
+    def span(self, disk: FileSystem, place: TopicPartition, inputs: ReplicaInputs) -> OffsetRange:
         """The offsets of one replica. Raises `OSError`."""
         start, end = self.starting.get(place, BEGIN), self.ending.get(place, END)
         if self.from_ms is not None:
             start = _at_time(disk, inputs, self.from_ms)
         if self.to_ms is not None:
             end = _at_time(disk, inputs, self.to_ms)
-        return Span(*({BEGIN: 0, END: EVERY_OFFSET}.get(offset, offset) for offset in (start, end)))
+        return OffsetRange(*({BEGIN: 0, END: EVERY_OFFSET}.get(offset, offset) for offset in (start, end)))
 
 
-def wanted_of(options: Mapping[str, str]) -> Wanted:
+def wanted_of(options: Mapping[str, str]) -> RangeOptions:
     """Read the options, by their names in lower case. Raises `ValueError` that names the option."""
     starting, ending = (
         _offsets(name, options.get(name.lower(), default), default)
@@ -78,7 +78,7 @@ def wanted_of(options: Mapping[str, str]) -> Wanted:
     for by_time, by_offset in ((from_ms, "startingOffsets"), (to_ms, "endingOffsets")):
         if by_time is not None and by_offset.lower() in options:
             raise ValueError(f"option {by_offset}: give it or a timestamp, not both")
-    return Wanted(starting, ending, from_ms, to_ms)
+    return RangeOptions(starting, ending, from_ms, to_ms)
 
 
 def _offsets(name: str, text: str, default: str) -> Offsets:
@@ -104,14 +104,14 @@ def _time(name: str, text: str | None) -> int | None:
 # --- Segments and bytes -----------------------------------------------------------------------------------------------
 
 
-def within(inputs: ReplicaInputs, span: Span) -> ReplicaInputs:
+def within(inputs: ReplicaInputs, span: OffsetRange) -> ReplicaInputs:
     """The replica with those segments alone that may hold offsets of a span."""
     ends = [following.base_offset - 1 for following in inputs.segments[1:]] + [EVERY_OFFSET]
     kept = [each for each, last in zip(inputs.segments, ends, strict=True) if span.touches(each.base_offset, last)]
     return replace(inputs, segments=tuple(kept))
 
 
-def narrowed(disk: Disk, task: PartTask, span: Span) -> PartTask | None:
+def narrowed(disk: FileSystem, task: PartTask, span: OffsetRange) -> PartTask | None:
     """The part of a segment between the index entries around a span; None where they say that nothing of it is there.
 
     Raises `OSError`.
@@ -129,7 +129,7 @@ def narrowed(disk: Disk, task: PartTask, span: Span) -> PartTask | None:
     return task._replace(part=replace(part, start=start, end=end)) if start < end else None
 
 
-def _entries(disk: Disk, path: str, layout: struct.Struct) -> list[tuple[int, int]]:
+def _entries(disk: FileSystem, path: str, layout: struct.Struct) -> list[tuple[int, int]]:
     """Entries of an index as they stand there; zeros at the end are room. Those that fall are left out."""
     data = disk.read(path, 0, disk.size(path))
     found: list[tuple[int, int]] = []
@@ -139,14 +139,14 @@ def _entries(disk: Disk, path: str, layout: struct.Struct) -> list[tuple[int, in
     return found
 
 
-def _base_offset(disk: Disk, part: SegmentPart, position: int, otherwise: int) -> int:
+def _base_offset(disk: FileSystem, part: SegmentPart, position: int, otherwise: int) -> int:
     """Of the batch that begins at a position of a segment's file; `otherwise` where none does."""
     if not starts_batch(disk, part, position):
         return otherwise
     return int.from_bytes(disk.read(part.path, position, 8), "big", signed=True)
 
 
-def _at_time(disk: Disk, inputs: ReplicaInputs, time_ms: int) -> int:
+def _at_time(disk: FileSystem, inputs: ReplicaInputs, time_ms: int) -> int:
     """The first offset whose record is not older; the log's end if there is none. Raises `OSError`."""
     for segment, following in zip(inputs.segments, [*inputs.segments[1:], None], strict=True):
         older = _older_to(disk, inputs, segment, time_ms)
@@ -154,14 +154,14 @@ def _at_time(disk: Disk, inputs: ReplicaInputs, time_ms: int) -> int:
             continue
         whole = SegmentPart.whole(inputs, segment)
         task = PartTask("", 0, inputs.replica, inputs.directory, whole, 0, segment.has_index, False)
-        part = narrowed(disk, task, Span(older + 1))
+        part = narrowed(disk, task, OffsetRange(older + 1))
         for facts in scan_part(disk, part.part) if part is not None else ():
             if not facts.problem and facts.last_offset > older and facts.max_timestamp >= time_ms:
                 return _first_at(disk, whole.path, facts, time_ms)
     return EVERY_OFFSET
 
 
-def _older_to(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile, time_ms: int) -> int:
+def _older_to(disk: FileSystem, inputs: ReplicaInputs, segment: SegmentFile, time_ms: int) -> int:
     """The last offset of a segment up to which its time index calls everything older."""
     if not segment.has_time_index:
         return segment.base_offset - 1
@@ -169,13 +169,13 @@ def _older_to(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile, time_ms: 
     return max((segment.base_offset + at for time, at in entries if time < time_ms), default=segment.base_offset - 1)
 
 
-def _first_at(disk: Disk, path: str, facts: BatchFacts, time_ms: int) -> int:
+def _first_at(disk: FileSystem, path: str, facts: BatchFacts, time_ms: int) -> int:
     data = disk.read(path, facts.position, facts.size)
     records = decode_records(data, read_header(data))
     return next((record.offset for record in records if record.timestamp >= time_ms), facts.last_offset + 1)
 
 
-def index_rows(disk: Disk, inputs: ReplicaInputs, place: tuple[str, str, int]) -> Iterator[tuple[object, ...]]:
+def index_rows(disk: FileSystem, inputs: ReplicaInputs, place: tuple[str, str, int]) -> Iterator[tuple[object, ...]]:
     """Entries of both indexes of every segment as they stand there, whether they are right or not."""
     for segment in inputs.segments:
         for kind, there, suffix, layout in (
@@ -194,7 +194,7 @@ def index_rows(disk: Disk, inputs: ReplicaInputs, place: tuple[str, str, int]) -
 # --- What is committed ------------------------------------------------------------------------------------------------
 
 
-class Committed(NamedTuple):
+class CommittedView(NamedTuple):
     """What a reader of committed records is not given: aborted transactions, and what lies at an open one or above."""
 
     aborted: tuple[tuple[int, int, int], ...]
@@ -209,7 +209,7 @@ class Committed(NamedTuple):
         )
 
 
-def committed_of(disk: Disk, inputs: ReplicaInputs) -> Committed:
+def committed_of(disk: FileSystem, inputs: ReplicaInputs) -> CommittedView:
     """As the broker itself knows it when it has stopped: its transaction indexes and its newest producer snapshot.
 
     Raises `ValueError` where it did not stop cleanly, `CorruptFile` and `OSError`.
@@ -231,4 +231,4 @@ def committed_of(disk: Disk, inputs: ReplicaInputs) -> Committed:
 
     known = decode_producer_snapshot(read(max(inputs.snapshots), PRODUCER_SNAPSHOT_SUFFIX)) if inputs.snapshots else []
     begun = [each.current_txn_first_offset for each in known if each.current_txn_first_offset >= 0]
-    return Committed(tuple(aborted()), min(begun, default=EVERY_OFFSET))
+    return CommittedView(tuple(aborted()), min(begun, default=EVERY_OFFSET))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from odradek_proto.records import BatchHeader, CodecUnavailable, CorruptBatch, decode_records, read_header
 
 from odradek_audit.columns import arrow_schema
-from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.disk import FileSystem
 from odradek_audit.inputs.facts import BAD_CRC, BatchFacts
 
 ROWS_PER_BATCH = 8192
@@ -76,7 +76,12 @@ class CorruptLog(ValueError):
 
 
 def record_rows(
-    disk: Disk, path: str, place: Place, facts: Iterable[BatchFacts], on_corrupt: str, wanted: Callable[[int], bool]
+    disk: FileSystem,
+    path: str,
+    place: Place,
+    facts: Iterable[BatchFacts],
+    on_corrupt: str,
+    wanted: Callable[[int], bool],
 ) -> Iterator[pa.RecordBatch]:
     """Wanted records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be. What
     cannot be decoded raises `CorruptLog` if `on_corrupt` is "fail"."""

@@ -62,13 +62,13 @@ def of_local_cluster(directory: Path) -> list[Facts]:
 
 def of_settings(path: Path | None, environment: Mapping[str, str]) -> list[Facts]:
     """What a broker with this file and this environment would refuse or not use."""
-    from odradek_broker.config.sources import ConfigError, load
+    from odradek_broker.config.sources import SettingError, load
 
     about = str(path) if path is not None else "environment"
     given = any(name.endswith("_NODE_ID") for name in environment if name.startswith(PREFIXES))
     try:
         loaded = load(path, environment=environment, overrides=() if given or _names_node(path) else (NODE_ID,))
-    except ConfigError as error:
+    except SettingError as error:
         return [_fact("problem", "settings", about, str(error), "`odradek docs configuration` lists all settings")]
     return [
         _fact("note", "settings", about, line.removeprefix("warning: "), "they may be left out")

@@ -17,7 +17,7 @@ from odradek_proto.words import plural
 from odradek_broker.commands.log_listing import below, entries, naming_what_may_not_be_read
 
 if TYPE_CHECKING:
-    from odradek_broker.commands.log_checks import Problem
+    from odradek_broker.commands.log_checks import LogProblem
 
 app = typer.Typer(
     help="Read the files of a log directory, Apache Kafka's too.",
@@ -96,7 +96,7 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
 
     directories = _partition_directories(paths)
     in_use = warn_of_brokers_at_work(directories)
-    problems: list[Problem] = []
+    problems: list[LogProblem] = []
     batches = records = 0
     for directory in directories:
         result = verify_directory(directory)
@@ -126,7 +126,7 @@ def diff(
         raise CommandFailed(f"{first} is named twice", hint="name the other replica's directory", exit_code=USAGE)
     pairs = _pairs(first, second)
     in_use = warn_of_brokers_at_work([each for pair in pairs for each in pair])
-    problems: list[Problem] = []
+    problems: list[LogProblem] = []
     compared = 0
     for left, right in pairs:
         result = diff_directories(left, right)
@@ -203,7 +203,7 @@ def _by_name(path: Path) -> dict[str, Path]:
 
 
 def _tell(
-    problems: list[Problem],
+    problems: list[LogProblem],
     summary: str,
     output: OutputFormat,
     as_json: bool,

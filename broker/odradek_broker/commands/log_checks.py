@@ -16,7 +16,7 @@ from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
 
-from odradek_broker.commands.log_gaps import Expected, Gap, not_missed_below
+from odradek_broker.commands.log_gaps import ExpectedOffset, Gap, not_missed_below
 from odradek_broker.commands.log_listing import below, entries, segments
 from odradek_broker.commands.log_rows import batches, open_regular, parse_name
 
@@ -29,7 +29,7 @@ OF_LOG_DIRECTORIES = (
 )
 
 
-class Problem(NamedTuple):
+class LogProblem(NamedTuple):
     """What is wrong, where."""
 
     file: str
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     sentence: str
 
 
-class Located(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch and where it stands; the header is None for bytes that are no batch, and for a gap.
 
     `offset` is that of the batch, or where the gap begins; -1 when it is not known.
@@ -53,12 +53,12 @@ class Located(NamedTuple):
 
 
 @dataclass
-class Result:
+class CheckResult:
     """What was looked at, and what was found."""
 
     batches: int = 0
     records: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -77,12 +77,12 @@ def _leads_elsewhere(path: Path) -> bool:
     return path.is_symlink() and parse_partition_directory(path.name) is None
 
 
-def no_segment(directory: Path) -> Problem:
+def no_segment(directory: Path) -> LogProblem:
     sentence = (
         "no segment (.log) is there, so this replica's records are gone; if another replica has them, stop the broker,"
         f" remove this directory and {formats.CLEAN_SHUTDOWN} beside it, and they are fetched anew"
     )
-    return Problem(str(directory), 0, -1, sentence)
+    return LogProblem(str(directory), 0, -1, sentence)
 
 
 def _lacks_segments(directory: Path) -> bool:
@@ -99,9 +99,9 @@ def _is_partitions(directory: Path) -> bool:
     return parse_partition_directory(name) is not None and any((among / each).exists() for each in OF_LOG_DIRECTORIES)
 
 
-def all_batches(directory: Path) -> Iterator[Located]:
+def all_batches(directory: Path) -> Iterator[LocatedBatch]:
     """The batches of a partition's directory, segment by segment, and between them the gaps."""
-    expected = Expected(not_missed_below(directory))
+    expected = ExpectedOffset(not_missed_below(directory))
     for file in segments(directory) if not _lacks_segments(directory) else ():
         try:
             with open_regular(file) as opened:
@@ -110,18 +110,20 @@ def all_batches(directory: Path) -> Iterator[Located]:
                 for position, header, batch, problem in batches(opened):
                     if header is not None and (gap := expected.batch(header)) is not None:
                         yield _missing(file, position, gap)
-                    yield Located(file, position, header, batch, problem, -1 if header is None else header.base_offset)
+                    yield LocatedBatch(
+                        file, position, header, batch, problem, -1 if header is None else header.base_offset
+                    )
         except CorruptFile as error:
-            yield Located(file, 0, None, b"", str(error))
+            yield LocatedBatch(file, 0, None, b"", str(error))
 
 
-def _missing(file: Path, position: int, gap: Gap) -> Located:
-    return Located(file, position, None, b"", gap.sentence, gap.start)
+def _missing(file: Path, position: int, gap: Gap) -> LocatedBatch:
+    return LocatedBatch(file, position, None, b"", gap.sentence, gap.start)
 
 
-def verify_directory(directory: Path) -> Result:
+def verify_directory(directory: Path) -> CheckResult:
     """Segments, CRC, form, rising offsets without gaps, leader epochs that do not fall, readable records."""
-    result = Result()
+    result = CheckResult()
     if _lacks_segments(directory):
         result.problems.append(no_segment(directory))
     expected, epoch = -1, -1
@@ -129,9 +131,9 @@ def verify_directory(directory: Path) -> Result:
         header = each.header
         offset = each.offset if each.offset >= 0 else expected
 
-        def note(sentence: str, each: Located = each, offset: int = offset) -> None:
+        def note(sentence: str, each: LocatedBatch = each, offset: int = offset) -> None:
             where = f"byte {each.position}, offset {offset}"
-            result.problems.append(Problem(str(each.file), each.position, offset, f"{where}: {sentence}"))
+            result.problems.append(LogProblem(str(each.file), each.position, offset, f"{where}: {sentence}"))
 
         if each.problem:
             note(each.problem)
@@ -159,13 +161,13 @@ def _unreadable(batch: bytes, header: BatchHeader) -> str:
     return ""
 
 
-def diff_directories(left: Path, right: Path) -> Result:
+def diff_directories(left: Path, right: Path) -> CheckResult:
     """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference.
 
     Bytes that cannot be read, offsets that are missing, and a batch that both have with the same wrong bytes, are
     problems and end the walk.
     """
-    result = Result()
+    result = CheckResult()
     result.problems.extend(no_segment(each) for each in (left, right) if _lacks_segments(each))
     if result.problems:
         return result
@@ -186,7 +188,7 @@ def diff_directories(left: Path, right: Path) -> Result:
         if (difference := _difference(mine, theirs, x, y)) is not None:
             offset = min(mine.base_offset, theirs.base_offset)
             sentence = f"offset {offset}: {difference} (the other: {y.file} byte {y.position})"
-            result.problems.append(Problem(str(x.file), x.position, offset, sentence))
+            result.problems.append(LogProblem(str(x.file), x.position, offset, sentence))
             return result
         if x.problem:
             result.problems.append(_cannot_be_compared(x))
@@ -201,12 +203,12 @@ def diff_directories(left: Path, right: Path) -> Result:
     return result
 
 
-def _cannot_be_compared(broken: Located) -> Problem:
+def _cannot_be_compared(broken: LocatedBatch) -> LogProblem:
     sentence = f"byte {broken.position}: {broken.problem}; compared up to there"
-    return Problem(str(broken.file), broken.position, broken.offset, sentence)
+    return LogProblem(str(broken.file), broken.position, broken.offset, sentence)
 
 
-def _difference(x: BatchHeader, y: BatchHeader, here: Located, there: Located) -> str | None:
+def _difference(x: BatchHeader, y: BatchHeader, here: LocatedBatch, there: LocatedBatch) -> str | None:
     if x.base_offset != y.base_offset or x.last_offset != y.last_offset:
         return f"offsets {x.base_offset}-{x.last_offset} here, {y.base_offset}-{y.last_offset} there"
     if x.leader_epoch != y.leader_epoch:

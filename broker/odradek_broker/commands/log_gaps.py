@@ -29,7 +29,7 @@ class Gap(NamedTuple):
 
 
 @dataclass
-class Expected:
+class ExpectedOffset:
     """The next offset of a log that is read from its first segment on; -1 before that."""
 
     not_missed_below: int

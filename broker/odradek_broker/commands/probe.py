@@ -29,7 +29,7 @@ class NoAnswer(Exception):
     """Nobody listens there, or nobody answered in time, or not by HTTP."""
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     status: int
     body: bytes
 
@@ -47,7 +47,7 @@ def split_address(url: str) -> tuple[str, int]:
     return ANY_HOST.get(host, host.strip("[]")), int(port)
 
 
-def ask(host: str, port: int, path: str, timeout_s: float) -> Answer:
+def ask(host: str, port: int, path: str, timeout_s: float) -> ProbeAnswer:
     """GET a path. Raises `NoAnswer`."""
     deadline = time.monotonic() + timeout_s
     request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
@@ -61,7 +61,7 @@ def ask(host: str, port: int, path: str, timeout_s: float) -> Answer:
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise NoAnswer("whoever listens there does not speak HTTP")
-    return Answer(int(words[1]), body)
+    return ProbeAnswer(int(words[1]), body)
 
 
 def _read_all(connection: socket.socket, deadline: float) -> bytes:
@@ -78,7 +78,7 @@ def _read_all(connection: socket.socket, deadline: float) -> bytes:
     return bytes(received)
 
 
-def reasons_in(answer: Answer) -> list[str]:
+def reasons_in(answer: ProbeAnswer) -> list[str]:
     """Why not, none when the answer is yes; what the answer says as it is when it is not ours."""
     if answer.status == 200:
         return []

@@ -44,12 +44,12 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
     if not __debug__:
         raise CommandFailed("assertions are part of the broker", hint="start it without python -O", exit_code=USAGE)
     loaded = _load(config, overrides)
-    from odradek_broker.config.sources import ConfigError
+    from odradek_broker.config.sources import SettingError
     from odradek_broker.process.server import run as run_node
 
     try:
         code = run_node(loaded)
-    except ConfigError as error:
+    except SettingError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     raise typer.Exit(code)
 
@@ -63,13 +63,13 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
-    from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, ConfigError, as_text, shown
+    from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, SettingError, as_text, shown
     from odradek_broker.process.server import single_node_defaults
 
     loaded = _load(config, overrides)
     try:
         single_node_defaults(loaded.settings)
-    except ConfigError as error:
+    except SettingError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     if sources and not as_json:
         print("\n".join((*loaded.set_by(), *loaded.unheard())))
@@ -101,7 +101,7 @@ def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
 
     try:
         return config.load(path, environment=os.environ, overrides=overrides or ())
-    except config.ConfigError as error:
+    except config.SettingError as error:
         hint = "`odradek server config --help`; `odradek docs configuration` lists all settings"
         raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from odradek_proto.security.tls import CLIENT_AUTH, PemFiles
 from odradek_proto.values import Value
 
-from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.config.settings import BrokerSettings, SettingError
 from odradek_broker.core.metadata.config_types import INT_MAX
 
 ANY_ADDRESS = "0.0.0.0"
@@ -72,7 +72,7 @@ MAX_PORT = 65_535
 
 
 def parse_listeners(text: str) -> dict[str, str]:
-    """`GRPC://127.0.0.1:50051,CONTROLLER://...` as a mapping of names to addresses. Raises `ConfigError`.
+    """`GRPC://127.0.0.1:50051,CONTROLLER://...` as a mapping of names to addresses. Raises `SettingError`.
 
     Names are put into capitals, as Kafka does. No host means every interface.
     """
@@ -80,41 +80,41 @@ def parse_listeners(text: str) -> dict[str, str]:
     for part in _items(text):
         match = _LISTENER.fullmatch(part)
         if match is None or int(match[3]) > MAX_PORT:
-            raise ConfigError(f"a listener looks like GRPC://127.0.0.1:50051, not {part!r}")
+            raise SettingError(f"a listener looks like GRPC://127.0.0.1:50051, not {part!r}")
         name = match[1].upper()
         if name in found:
-            raise ConfigError(f"the listener {name} is named twice in {text!r}")
+            raise SettingError(f"the listener {name} is named twice in {text!r}")
         found[name] = f"{match[2] or ANY_ADDRESS}:{match[3]}"
     return found
 
 
 def parse_voters(text: str) -> dict[int, str]:
-    """`1@127.0.0.1:50061,2@...` as a mapping of ids to addresses. Raises `ConfigError`."""
+    """`1@127.0.0.1:50061,2@...` as a mapping of ids to addresses. Raises `SettingError`."""
     found: dict[int, str] = {}
     for part in _items(text):
         match = _VOTER.fullmatch(part)
         if match is None or int(match[3]) > MAX_PORT:
-            raise ConfigError(f"controller.quorum.voters looks like 1@127.0.0.1:50061,2@..., not {part!r}")
+            raise SettingError(f"controller.quorum.voters looks like 1@127.0.0.1:50061,2@..., not {part!r}")
         if int(match[1]) > INT_MAX:
-            raise ConfigError(f"controller.quorum.voters: {match[1]} is no node id; {INT_MAX} is the largest")
+            raise SettingError(f"controller.quorum.voters: {match[1]} is no node id; {INT_MAX} is the largest")
         if int(match[1]) in found:
-            raise ConfigError(f"the voter {match[1]} is named twice in {text!r}")
+            raise SettingError(f"the voter {match[1]} is named twice in {text!r}")
         found[int(match[1])] = f"{match[2]}:{match[3]}"
     return found
 
 
 @lru_cache(maxsize=16)  # asked for each listener, several times
 def parse_protocols(text: str) -> Mapping[str, str]:
-    """`GRPC:GRPC,GRPC_HOST:GRPC` as a mapping of listener names to protocols. Raises `ConfigError`."""
+    """`GRPC:GRPC,GRPC_HOST:GRPC` as a mapping of listener names to protocols. Raises `SettingError`."""
     found: dict[str, str] = {}
     for part in _items(text):
         name, colon, protocol = (piece.strip().upper() for piece in part.partition(":"))
         if not colon or not _NAME.fullmatch(name):
-            raise ConfigError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
+            raise SettingError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
         if name in found:
-            raise ConfigError(f"listener.security.protocol.map names the listener {name} twice")
+            raise SettingError(f"listener.security.protocol.map names the listener {name} twice")
         if protocol not in PROTOCOLS:
-            raise ConfigError(
+            raise SettingError(
                 f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; {THERE_IS}"
             )
         found[name] = protocol
@@ -133,18 +133,18 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
 
 @lru_cache(maxsize=64)  # asked of each listener, several times
 def kind_of(name: str, settings: BrokerSettings) -> ListenerKind:
-    """What a listener of this name is. Raises `ConfigError` for one that has no protocol."""
+    """What a listener of this name is. Raises `SettingError` for one that has no protocol."""
     word = parse_protocols(settings.listener_security_protocol_map).get(name)
     for kind, names in ((CONTROLLERS, controller_listeners(settings)), (BROKERS, {inter_broker_listener(settings)})):
         if name in names:
             if word is not None and word not in AMONG_NODES:
-                raise ConfigError(
+                raise SettingError(
                     f"listener.security.protocol.map: {name} is the listener of {kind.whose}, who speak "
                     f"{' or '.join(AMONG_NODES)} among themselves: {name}:{AMONG_NODES[0]}"
                 )
             return kind
     if word is None:
-        raise ConfigError(
+        raise SettingError(
             f"the listener {name} has no protocol: set listener.security.protocol.map="
             f"{settings.listener_security_protocol_map},{name}:{GRPC}"
         )
@@ -161,7 +161,7 @@ def nodes_use_tls(settings: BrokerSettings) -> bool:
     found = {name: protocol_of(name, settings).tls for name in _of_nodes(settings)}
     if len({*found.values()}) > 1:
         with_tls, without = ([name for name, tls in found.items() if tls is wanted] for wanted in (True, False))
-        raise ConfigError(
+        raise SettingError(
             f"listener.security.protocol.map: {', '.join(with_tls)} with TLS and {', '.join(without)} without: brokers "
             f"and controllers have it everywhere or nowhere: {','.join(f'{name}:GRPC_SSL' for name in found)}"
         )
@@ -183,10 +183,10 @@ def inter_broker_listener(settings: BrokerSettings) -> str:
 
 
 def metrics_address(settings: BrokerSettings) -> str:
-    """Where metrics and health are to be served; empty when they are not. Raises `ConfigError`."""
+    """Where metrics and health are to be served; empty when they are not. Raises `SettingError`."""
     found = parse_listeners(settings.odradek_metrics_listener)
     if found and list(found) != ["HTTP"]:
-        raise ConfigError(
+        raise SettingError(
             f"odradek.metrics.listener looks like HTTP://127.0.0.1:9404, not {settings.odradek_metrics_listener!r}"
         )
     return found.get("HTTP", "")
@@ -210,7 +210,7 @@ def dialable(address: str) -> str:
 
 
 def check_listeners(settings: BrokerSettings) -> None:
-    """That every listener has a protocol and an address that others can use. Raises `ConfigError`."""
+    """That every listener has a protocol and an address that others can use. Raises `SettingError`."""
     bound = parse_listeners(settings.listeners)
     for name in bound:
         kind_of(name, settings)
@@ -224,19 +224,21 @@ def check_listeners(settings: BrokerSettings) -> None:
 
 
 def check_tls(settings: BrokerSettings) -> None:
-    """That whoever needs certificates has some. Raises `ConfigError`."""
+    """That whoever needs certificates has some. Raises `SettingError`."""
     names = [name for name in parse_listeners(settings.listeners) if protocol_of(name, settings).tls]
     if settings.ssl_client_auth not in CLIENT_AUTH:
-        raise ConfigError(f"ssl.client.auth must be one of {', '.join(CLIENT_AUTH)}, not {settings.ssl_client_auth!r}")
+        raise SettingError(f"ssl.client.auth must be one of {', '.join(CLIENT_AUTH)}, not {settings.ssl_client_auth!r}")
     for name, kind in (
         ("ssl.keystore.type", settings.ssl_keystore_type),
         ("ssl.truststore.type", settings.ssl_truststore_type),
     ):
         if kind != "PEM":
-            raise ConfigError(f"{name} must be PEM, not {kind!r}: `openssl pkcs12 -nodes` makes PEM of what Java keeps")
+            raise SettingError(
+                f"{name} must be PEM, not {kind!r}: `openssl pkcs12 -nodes` makes PEM of what Java keeps"
+            )
     over_grpc = [name for name in names if kind_of(name, settings) is CLIENTS]
     if settings.ssl_client_auth == "requested" and over_grpc:
-        raise ConfigError(
+        raise SettingError(
             f"ssl.client.auth=requested: gRPC, which {over_grpc[0]} speaks, asks for no certificate or insists on one: "
             "take none or required"
         )
@@ -247,13 +249,13 @@ def check_tls(settings: BrokerSettings) -> None:
     if not settings.ssl_keystore_location and not (
         settings.ssl_keystore_certificate_chain and settings.ssl_keystore_key
     ):
-        raise ConfigError(
+        raise SettingError(
             f"{named}: TLS needs a key and a certificate: set ssl.keystore.location to a PEM file with both; "
             "`odradek certs` makes some for development"
         )
     asks = among_nodes or settings.ssl_client_auth != "none"
     if asks and not (settings.ssl_truststore_location or settings.ssl_truststore_certificates):
-        raise ConfigError(
+        raise SettingError(
             f"{named}: others' certificates are checked against authorities: set ssl.truststore.location to a PEM file"
         )
 
@@ -272,24 +274,24 @@ def _check_voters(settings: BrokerSettings, voters: dict[int, str]) -> None:
     """That the voters can be dialled, and that this node is one of them if it is a controller, as in Kafka."""
     wild = next((address for address in voters.values() if address.rpartition(":")[0] in WILDCARDS), None)
     if wild is not None and len(voters) > 1:
-        raise ConfigError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
+        raise SettingError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
     twice = next((address for address in voters.values() if list(voters.values()).count(address) > 1), None)
     if twice is not None:
-        raise ConfigError(f"controller.quorum.voters names {twice} for two voters: each has an address of its own")
+        raise SettingError(f"controller.quorum.voters names {twice} for two voters: each has an address of its own")
     controls = "controller" in _items(settings.process_roles)
     if controls and settings.node_id not in voters:
-        raise ConfigError(
+        raise SettingError(
             f"node {settings.node_id} is to be a controller, and controller.quorum.voters names {sorted(voters)}:"
             " correct node.id, or add it there on every node of a new cluster, or set process.roles=broker"
         )
     bound = parse_listeners(settings.listeners)
     if controls and len(voters) > 1 and not controller_listeners(settings) & bound.keys():
-        raise ConfigError(
+        raise SettingError(
             f"controller.listener.names={settings.controller_listener_names} is not one of the listeners "
             f"{', '.join(bound)}: the other controllers reach this one there; add it to listeners"
         )
     if not controls and settings.node_id in voters:
-        raise ConfigError(
+        raise SettingError(
             f"controller.quorum.voters names node {settings.node_id}, which has process.roles={settings.process_roles}:"
             " a voter is a controller, too; node.id is another one's, or process.roles lacks controller"
         )
@@ -301,35 +303,35 @@ def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
     advertised = parse_listeners(settings.advertised_listeners)
     for name, address in {**bound, **advertised}.items():
         if name not in bound:
-            raise ConfigError(
+            raise SettingError(
                 f"advertised.listeners names {name}, which is not one of the listeners {', '.join(bound)}: "
                 f"add {name}://0.0.0.0:PORT to listeners"
             )
         if name not in hidden and address.rpartition(":")[0] in WILDCARDS:
-            raise ConfigError(
+            raise SettingError(
                 f"{kind_of(name, settings).whose} cannot dial {name}://{address}: "
                 f"set advertised.listeners={name}://HOST:PORT to where they find this broker"
             )
         if name in advertised and address.endswith(":0"):
-            raise ConfigError(f"advertised.listeners: {name}://{address} has no port that could be dialled")
+            raise SettingError(f"advertised.listeners: {name}://{address} has no port that could be dialled")
     taken: dict[str, str] = {}
     for name, address in bound.items():
         if not address.endswith(":0") and taken.setdefault(address, name) != name:
-            raise ConfigError(f"the listeners {taken[address]} and {name} have the same address {address}")
+            raise SettingError(f"the listeners {taken[address]} and {name} have the same address {address}")
 
 
 def _check_inter_broker(settings: BrokerSettings) -> None:
     """A broker has a listener for clients, and one by which other brokers fetch from it."""
     name, bound = inter_broker_listener(settings), parse_listeners(settings.listeners)
     if name in bound and kind_of(name, settings) is BROKERS and not client_listeners(settings):
-        raise ConfigError(
+        raise SettingError(
             f"no listener is left for clients: {name} is inter.broker.listener.name, for brokers alone; add one for "
             f"them, or add REPLICATION://HOST:PORT and leave inter.broker.listener.name out"
         )
     if not client_listeners(settings):
-        raise ConfigError("a broker needs a listener for clients, for example GRPC://127.0.0.1:50051")
+        raise SettingError("a broker needs a listener for clients, for example GRPC://127.0.0.1:50051")
     if name not in bound or kind_of(name, settings) is not BROKERS:
-        raise ConfigError(
+        raise SettingError(
             f"inter.broker.listener.name={settings.inter_broker_listener_name} is not one of the listeners "
             f"{', '.join(client_listeners(settings))}: brokers fetch from each other by a listener of their own; "
             f"add {name}://HOST:PORT to listeners, 127.0.0.1:0 for a broker that is alone"

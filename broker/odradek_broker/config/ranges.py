@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek_broker.config.settings import BrokerSettings, ConfigError, setting_key
+from odradek_broker.config.settings import BrokerSettings, SettingError, setting_key
 from odradek_broker.core.metadata.config_types import INT_MAX, LONG_MAX
 
 SMALLEST_METADATA_SEGMENT: Final = 14  # Kafka: 8 MiB; it rolls seldom anyhow
@@ -84,15 +84,15 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 
 
 def check_ranges(settings: BrokerSettings) -> None:
-    """Raises `ConfigError` for the first number that is out of its range."""
+    """Raises `SettingError` for the first number that is out of its range."""
     for name, (least, largest) in RANGES.items():
         value = getattr(settings, name)
         if not least <= value <= largest:
             limit = f"at least {least}" if value < least else f"at most {largest}"
-            raise ConfigError(f"{setting_key(name)}={value} cannot work: it must be {limit}")
+            raise SettingError(f"{setting_key(name)}={value} cannot work: it must be {limit}")
     interval, timeout = settings.broker_heartbeat_interval_ms, settings.broker_session_timeout_ms
     if timeout <= interval:
-        raise ConfigError(
+        raise SettingError(
             f"broker.session.timeout.ms={timeout} cannot work: between two heartbeats, broker.heartbeat.interval.ms="
             f"{interval}, every broker would be fenced; make it several times the interval"
         )
@@ -104,7 +104,7 @@ def check_ranges(settings: BrokerSettings) -> None:
 
 def _check_between(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise ConfigError(
+        raise SettingError(
             f"group.consumer.{name}={value} cannot work: it must lie between group.consumer.min.{name}={least} and "
             f"group.consumer.max.{name}={most}; change one of them, too"
         )

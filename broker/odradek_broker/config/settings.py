@@ -15,7 +15,7 @@ HIDDEN = "[hidden]"  # as Kafka's tools show what is secret
 NONE_LIMIT = (1 << 63) - 1  # Kafka's way to say "never"
 
 
-class ConfigError(ValueError):
+class SettingError(ValueError):
     """A setting that cannot be: the message names it, its source, and the remedy."""
 
 

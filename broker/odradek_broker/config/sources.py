@@ -22,7 +22,7 @@ from odradek_broker.config.listeners import check_listeners
 from odradek_broker.config.log_levels import parse_levels
 from odradek_broker.config.ranges import check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, FIELDS, OWN_PREFIX, BrokerSettings, shown
-from odradek_broker.config.settings import ConfigError as ConfigError
+from odradek_broker.config.settings import SettingError as SettingError
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.startup_users import authorizer, enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
@@ -53,7 +53,7 @@ _TYPES = {item.name: item.type for item in FIELDS}
 
 
 @dataclass(slots=True, frozen=True)
-class Written:
+class WrittenSetting:
     """What a source says of a setting, and by which of its names."""
 
     key: str
@@ -92,20 +92,20 @@ class LoadedConfig:
 def load(
     path: Path | None = None, *, environment: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
 ) -> LoadedConfig:
-    """Read all sources. `overrides` are `key=value` strings. Raises `ConfigError`."""
-    values: dict[str, Written] = {}
+    """Read all sources. `overrides` are `key=value` strings. Raises `SettingError`."""
+    values: dict[str, WrittenSetting] = {}
     unused: list[str] = []
 
     def take(pairs: Iterable[tuple[str, str]], source_of: Callable[[str], str]) -> None:
         """Take all of one source."""
-        found: dict[str, Written] = {}
+        found: dict[str, WrittenSetting] = {}
         for key, text in pairs:
             name = OTHER_NAMES.get(key, key)
             if name in FIELD_BY_KEY:
                 if name not in found or _rank(key) <= _rank(found[name].key):
-                    found[name] = Written(key, text, source_of(key))
+                    found[name] = WrittenSetting(key, text, source_of(key))
             elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
-                raise ConfigError(f"{source_of(key)}: unknown setting {key!r}{_did_you_mean(name)}")
+                raise SettingError(f"{source_of(key)}: unknown setting {key!r}{_did_you_mean(name)}")
             else:
                 unused.append(name)
         values.update(found)
@@ -121,20 +121,20 @@ def load(
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """Dotted names and their text from a `.properties` or `.toml` file. Raises `ConfigError`."""
+    """Dotted names and their text from a `.properties` or `.toml` file. Raises `SettingError`."""
     try:
         text = read_small(path).decode()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise SettingError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text") from error
+        raise SettingError(f"{path} is not UTF-8 text") from error
     if path.suffix == ".toml":
         import tomllib
 
         try:
             return _flatten(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: {error}") from error
+            raise SettingError(f"{path}: {error}") from error
     return _properties(text, path)
 
 
@@ -151,7 +151,7 @@ def _properties(text: str, path: Path) -> dict[str, str]:
             continue
         match = re.match(r"([^=:\s]+)\s*[=:\s]\s*(.*)", line)
         if match is None:
-            raise ConfigError(f"{path}, line {number}: expected name=value, found {line!r}")
+            raise SettingError(f"{path}, line {number}: expected name=value, found {line!r}")
         found[match[1]] = match[2]
     return found
 
@@ -171,7 +171,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _split_override(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"expected key=value, found {text!r}")
+        raise SettingError(f"expected key=value, found {text!r}")
     return key.strip(), value.strip()
 
 
@@ -180,7 +180,7 @@ def _rank(key: str) -> int:
     return list(OTHER_NAMES).index(key) + 1 if key in OTHER_NAMES else 0
 
 
-def _parse(name: str, written: Written) -> Any:
+def _parse(name: str, written: WrittenSetting) -> Any:
     kind = _TYPES[FIELD_BY_KEY[name]]
     text = written.text.strip()
     try:
@@ -194,7 +194,7 @@ def _parse(name: str, written: Written) -> Any:
     except (ValueError, KeyError) as error:
         wanted = f"a whole number{_units_of(written.key)}" if kind == "int" else "true or false"
         wanted = "a number above 0" if kind == "float" else wanted
-        raise ConfigError(f"{written.source}: {written.key} must be {wanted}, not {text!r}") from error
+        raise SettingError(f"{written.source}: {written.key} must be {wanted}, not {text!r}") from error
     return text
 
 
@@ -259,38 +259,38 @@ CHOICES = {
 
 def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) -> None:
     """What no single value shows. `written` are the settings that were given by another name, as they were given, for
-    the messages. Raises `ConfigError`."""
+    the messages. Raises `SettingError`."""
     for name, allowed in CHOICES.items():
         value = getattr(settings, name)
         if value not in allowed:
             key = next(key for key, field_name in FIELD_BY_KEY.items() if field_name == name)
-            raise ConfigError(f"{key} must be one of {', '.join(allowed)}, not {value!r}")
+            raise SettingError(f"{key} must be one of {', '.join(allowed)}, not {value!r}")
     if settings.node_id < 0:
-        raise ConfigError("node.id must be set to a number from 0 on; add node.id=1 to the file or -X node.id=1")
+        raise SettingError("node.id must be set to a number from 0 on; add node.id=1 to the file or -X node.id=1")
     check_ranges(settings)
     if settings.message_max_bytes > LARGEST_MESSAGE_BYTES:
-        raise ConfigError(
+        raise SettingError(
             f"message.max.bytes={settings.message_max_bytes} does not fit one message between brokers; "
             f"at most {LARGEST_MESSAGE_BYTES}"
         )
     if "," in settings.log_dirs:
         one = next((part.strip() for part in settings.log_dirs.split(",") if part.strip()), "DIRECTORY")
-        raise ConfigError(
+        raise SettingError(
             f"log.dirs={settings.log_dirs!r}: a broker has one log directory, several are not supported; "
             f"give one, log.dirs={one} (in the environment KAFKA_LOG_DIRS={one})"
         )
     if not set(roles(settings)) <= {"broker", "controller"} or not roles(settings):
-        raise ConfigError(f"process.roles must name broker, controller or both, not {settings.process_roles!r}")
+        raise SettingError(f"process.roles must name broker, controller or both, not {settings.process_roles!r}")
     for name, value in topic_defaults(settings).items():
         try:
             validate_topic_config(name, value)
         except ValueError as error:
             key = ALL_TOPIC_CONFIGS[name].server_name
-            raise ConfigError(f"{(written or {}).get(key, key)}: {error}") from error
+            raise SettingError(f"{(written or {}).get(key, key)}: {error}") from error
     try:
         parse_levels(settings.odradek_log_level)
     except ValueError as error:
-        raise ConfigError(f"odradek.log.level={settings.odradek_log_level}: {error}") from error
+        raise SettingError(f"odradek.log.level={settings.odradek_log_level}: {error}") from error
     check_listeners(settings)
     parse_topics(settings.odradek_create_topics)
     parse_users(settings.odradek_create_users)

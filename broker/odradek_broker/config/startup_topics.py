@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from odradek_proto.topics import validate_topic_name
 from odradek_proto.values import Value, field
 
-from odradek_broker.config.settings import ConfigError
+from odradek_broker.config.settings import SettingError
 from odradek_broker.core.metadata.topic_configs import CLEANUP_POLICY, COMPACT, DELETE, validate_topic_config
 
 KEY = "odradek.create.topics"
@@ -30,12 +30,12 @@ class StartupTopic(Value, frozen=True):
 
 
 def parse_topics(text: str) -> list[StartupTopic]:
-    """Raises `ConfigError` for what could not be created on any cluster."""
+    """Raises `SettingError` for what could not be created on any cluster."""
     topics = [_parse(part) for part in re.split(r"[,\s]+", text) if part]
     names = [topic.name for topic in topics]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{KEY} names the topic {name!r} twice")
+            raise SettingError(f"{KEY} names the topic {name!r} twice")
     return topics
 
 
@@ -47,7 +47,7 @@ def _parse(text: str) -> StartupTopic:
         for key, value in configs.items():
             validate_topic_config(key, value)
     except ValueError as error:
-        raise ConfigError(f"{KEY}: {text!r}: {error}") from error
+        raise SettingError(f"{KEY}: {text!r}: {error}") from error
     return StartupTopic(name, _count(text, rest[:1]), _count(text, rest[1:2]), configs)
 
 
@@ -56,7 +56,7 @@ def _count(text: str, given: Iterable[str]) -> int:
         if number in ("", str(BY_DEFAULT)):
             return BY_DEFAULT
         if not number.isdecimal() or int(number) < 1:
-            raise ConfigError(f"{KEY}: a topic looks like orders:3:3 (name:partitions:replicas), not {text!r}")
+            raise SettingError(f"{KEY}: a topic looks like orders:3:3 (name:partitions:replicas), not {text!r}")
         return int(number)
     return BY_DEFAULT
 

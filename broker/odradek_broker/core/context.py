@@ -52,7 +52,7 @@ class RequestContext(Value, frozen=True):
         return f"/{self.peer.rpartition(':')[0].strip('[]')}"
 
 
-class Need(Value, frozen=True):
+class RequiredPermission(Value, frozen=True):
     """What a caller must be allowed to do, with a resource of which type; which one it is, the request says."""
 
     operation: Operation

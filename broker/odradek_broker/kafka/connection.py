@@ -25,8 +25,8 @@ from odradek_proto.values import replace
 
 from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE
 from odradek_broker.kafka.framing import FrameReader, OtherProtocol
-from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader
-from odradek_broker.kafka.messages.request import Api, Body, Client, HangUp, Request
+from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, MessageReader
+from odradek_broker.kafka.messages.request import Api, Body, ClientInformation, HangUp, KafkaRequest
 from odradek_broker.kafka.shared import Shared
 from odradek_broker.requests.context import RequestContext, principal_of
 
@@ -62,7 +62,7 @@ class KafkaConnection:
 
     def __init__(self, connection: ByteConnection, shared: Shared, on_lost: Callable[[KafkaConnection], None]) -> None:
         certified = principal_of(connection.certificate)
-        self.client = Client(principal=None if shared.needs_sasl else certified)
+        self.client = ClientInformation(principal=None if shared.needs_sasl else certified)
         self.last_activity_ms = shared.now_ms()  # when bytes came or an answer left
         self._connection = connection
         self._shared = shared
@@ -230,7 +230,7 @@ class KafkaConnection:
         api = self._shared.api(key, version)
         if key not in BEFORE_SASL and self.client.has_to_authenticate(self._shared.now_ms()):
             raise HangUp(f"{api.name} before SaslHandshake and SaslAuthenticate")
-        reader = Reader(frame, _HEADER.size)
+        reader = MessageReader(frame, _HEADER.size)
         flexible = version >= api.flexible_from
         client_id = _client_id(reader, flexible=flexible)
         if client_id != self._context.client_id:
@@ -255,7 +255,9 @@ class KafkaConnection:
             slot.throttle_ms = throttle.owed(context)
             if key == PRODUCE:
                 slot.throttle_ms = max(slot.throttle_ms, throttle.produced(context, len(frame)))
-        request = Request(key, version, reader, context, self.client, reserve, release, slot.throttle_ms, self._hang_up)
+        request = KafkaRequest(
+            key, version, reader, context, self.client, reserve, release, slot.throttle_ms, self._hang_up
+        )
         self._slots.append(slot)
         started = self._shared.time()
 
@@ -298,7 +300,7 @@ class KafkaConnection:
             self._context = replace(self._context, principal=self.client.principal)
             self._frames.largest = self._shared.settings.socket_request_max_bytes
 
-    async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
+    async def _answer(self, api: Api, request: KafkaRequest, slot: _Slot) -> None:
         assert api.answer is not None
         try:
             if slot.size > HEAVY_BYTES:
@@ -369,7 +371,7 @@ class KafkaConnection:
 
     # --- The end ----------------------------------------------------------------------------------------------------
 
-    def _failed(self, api: Api, request: Request) -> None:
+    def _failed(self, api: Api, request: KafkaRequest) -> None:
         """In an exception's handler: an error that nobody expected ends this connection, and no other."""
         logger.exception("%s of version %d from %s failed", api.name, request.version, self)
         self.close()
@@ -402,7 +404,7 @@ class KafkaConnection:
         return f"{self._connection.peer} ({self.client}, client.id {self._context.client_id!r})"
 
 
-def _client_id(reader: Reader, *, flexible: bool) -> str:
+def _client_id(reader: MessageReader, *, flexible: bool) -> str:
     """Reads the rest of the header. Raises `HangUp`."""
     try:
         client_id = reader.string_or_none(flexible=False) or ""

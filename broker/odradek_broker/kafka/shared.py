@@ -26,7 +26,7 @@ MOST_WARNED = 256  # kinds of clients whose malformed requests are logged, each 
 MOST_LOGGED = 1_000  # characters of one line, in which clients have names of their choice
 
 
-class Waiting(Protocol):
+class WaitingConnection(Protocol):
     """A connection that is not read until there is room."""
 
     def resume_reading(self) -> None: ...
@@ -62,7 +62,7 @@ class Shared:
         self._counters = counters
         self._held_bytes = 0
         self._is_open = False
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[WaitingConnection, None] = {}
         self._turns: deque[asyncio.Future[None]] = deque()
         self._warned: set[str] = set()
 
@@ -119,14 +119,14 @@ class Shared:
         self._is_open = True
         self._wake()
 
-    def has_room(self, connection: Waiting) -> bool:
+    def has_room(self, connection: WaitingConnection) -> bool:
         """Whether more may be read; if not, the connection goes on when there is room again."""
         if self._is_open and self._held_bytes < self.settings.queued_max_request_bytes:
             return True
         self._waiting[connection] = None
         return False
 
-    def hold(self, connection: Waiting, size: int, *, anyway: bool = False) -> bool:
+    def hold(self, connection: WaitingConnection, size: int, *, anyway: bool = False) -> bool:
         """Count a frame's bytes. Large frames are refused while others have their room; the first always fits."""
         if (
             not anyway
@@ -152,7 +152,7 @@ class Shared:
                 logger.exception("listener %s: %s failed, and is ended", self.name, connection)
                 connection.abort()
 
-    def forget(self, connection: Waiting, held_bytes: int) -> None:
+    def forget(self, connection: WaitingConnection, held_bytes: int) -> None:
         """It has ended, and lets go of so many bytes."""
         self._waiting.pop(connection, None)
         self.release(held_bytes)

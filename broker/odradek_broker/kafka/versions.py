@@ -15,7 +15,7 @@ from odradek_proto.transport.ports import Clock
 
 from odradek_broker.kafka.apis import api_versions
 from odradek_broker.kafka.apis.acls import AclsApi
-from odradek_broker.kafka.apis.admin import Admin
+from odradek_broker.kafka.apis.admin import AdminApi
 from odradek_broker.kafka.apis.cluster import ClusterApi
 from odradek_broker.kafka.apis.configs import ConfigsApi
 from odradek_broker.kafka.apis.consumer_groups import ConsumerGroupsApi
@@ -35,7 +35,7 @@ from odradek_broker.kafka.apis.users import UsersApi
 from odradek_broker.kafka.messages import fetch_codec, produce_codec
 from odradek_broker.kafka.messages.codec import definition
 from odradek_broker.kafka.messages.endpoints import NodeEndpoint, split_address
-from odradek_broker.kafka.messages.request import Api, Body, Request
+from odradek_broker.kafka.messages.request import Api, Body, KafkaRequest
 from odradek_broker.requests.layer import Requests
 from odradek_broker.requests.metadata import MetadataRequests
 
@@ -50,7 +50,7 @@ def served(
     endpoints = partial(_endpoints, metadata)
     produce = ProduceApi(requests.produce, topic_name=metadata.topic_name, endpoints=endpoints)
     fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints, throttle=requests.throttle)
-    offsets, admin = OffsetsApi(requests.offsets), Admin(requests.admin)
+    offsets, admin = OffsetsApi(requests.offsets), AdminApi(requests.admin)
     topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin, metadata)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
@@ -132,7 +132,7 @@ def _endpoints(metadata: MetadataRequests, listener: str, broker_ids: Iterable[i
     ]
 
 
-def _row(key: int, answer: Callable[[Request], Coroutine[Any, Any, Body]], *, any_version: bool = False) -> Api:
+def _row(key: int, answer: Callable[[KafkaRequest], Coroutine[Any, Any, Body]], *, any_version: bool = False) -> Api:
     """Name, versions and encoding as the definition says."""
     api = definition(key)
     return Api(key, api.name, api.versions.first, api.versions.last, api.flexible_from, answer, any_version=any_version)

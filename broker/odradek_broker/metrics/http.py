@@ -32,19 +32,19 @@ REASONS: Final = {
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     path: str
     query: str
     accept: str
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     content_type: str
     body: bytes
 
 
-Answer = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
 OnError = Callable[[BaseException], None]
 
 
@@ -140,9 +140,9 @@ class _Connection(asyncio.Protocol):
                 self._http.receive_data(data[:room])
                 self._read()
             if self._task is None and self._received > MAX_REQUEST_BYTES:
-                self._write(Response(431, TEXT, b"a request has at most %d bytes\n" % MAX_REQUEST_BYTES))
+                self._write(HttpResponse(431, TEXT, b"a request has at most %d bytes\n" % MAX_REQUEST_BYTES))
         except h11.RemoteProtocolError as error:
-            self._write(Response(error.error_status_hint, TEXT, f"{error}\n".encode()))
+            self._write(HttpResponse(error.error_status_hint, TEXT, f"{error}\n".encode()))
 
     def _read(self) -> None:
         while True:
@@ -154,32 +154,32 @@ class _Connection(asyncio.Protocol):
                 self._task = asyncio.get_running_loop().create_task(self._answer(self._request))
                 return
             elif isinstance(event, h11.Data):
-                self._write(Response(400, TEXT, b"a request has no body here\n"))
+                self._write(HttpResponse(400, TEXT, b"a request has no body here\n"))
                 return
             else:
                 return  # more has to come, or nothing will
 
     async def _answer(self, request: h11.Request) -> None:
         if request.method not in (b"GET", b"HEAD"):
-            self._write(Response(405, TEXT, b"only GET and HEAD\n"))
+            self._write(HttpResponse(405, TEXT, b"only GET and HEAD\n"))
             return
         if self._server.unread_bytes() > MAX_UNREAD_BYTES:
-            self._write(Response(503, TEXT, b"too many answers that nobody reads\n"))
+            self._write(HttpResponse(503, TEXT, b"too many answers that nobody reads\n"))
             return
         try:
             target = urlsplit(request.target.decode("ascii", "replace"))
         except ValueError as error:
-            self._write(Response(400, TEXT, f"{error}\n".encode()))
+            self._write(HttpResponse(400, TEXT, f"{error}\n".encode()))
             return
         accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")
         try:
-            response = await self._server.answer(Request(target.path, target.query, accept))
+            response = await self._server.answer(HttpRequest(target.path, target.query, accept))
         except Exception as error:
             self._server.on_error(error)
-            response = Response(500, TEXT, f"{type(error).__name__}\n".encode())
+            response = HttpResponse(500, TEXT, f"{type(error).__name__}\n".encode())
         self._write(response, with_body=request.method == b"GET")
 
-    def _write(self, response: Response, *, with_body: bool = True) -> None:
+    def _write(self, response: HttpResponse, *, with_body: bool = True) -> None:
         """Write it all and close; whoever does not read it in time is cut by the timer."""
         transport = self._transport
         states = (h11.IDLE, h11.SEND_RESPONSE)  # of a connection that has not answered yet

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 
 from odradek_broker.metrics import cluster, groups, replicas, traffic
 from odradek_broker.metrics.health import why_dead, why_not_ready
-from odradek_broker.metrics.http import Request, Response
+from odradek_broker.metrics.http import HttpRequest, HttpResponse
 from odradek_broker.metrics.observed import ObservedNode
 from odradek_broker.metrics.process import ProcessMetrics
 from odradek_broker.metrics.samples import page
@@ -35,7 +35,7 @@ class Pages:
         self._process = process
         self._one_at_a_time = asyncio.Lock()  # scrapes that come together cost one after the other, not all at once
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         """Never raises for what was asked."""
         match request.path:
             case "/metrics":
@@ -45,16 +45,16 @@ class Pages:
             case "/health/ready":
                 return self._health("ready", why_not_ready(self._node))
             case _:
-                return Response(404, TEXT, f"there is only {PATHS}\n".encode())
+                return HttpResponse(404, TEXT, f"there is only {PATHS}\n".encode())
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
         view = parse_qs(request.query).get("view", [FULL])[-1]
         if view not in (FULL, CLUSTER):
-            return Response(400, TEXT, b"view is cluster or full\n")
+            return HttpResponse(400, TEXT, b"view is cluster or full\n")
         encode, content_type = choose_encoder(request.accept)
         async with self._one_at_a_time:
             body = await page(self.collect(each=view == FULL), encode, _let_others_run)
-        return Response(200, content_type, body)
+        return HttpResponse(200, content_type, body)
 
     def collect(self, *, each: bool = True) -> Iterator[Metric]:
         """All families; with `each` also those with one series for each topic, partition or replica."""
@@ -79,9 +79,9 @@ class Pages:
         yield from self._times.collect()
         yield from self._process.collect()
 
-    def _health(self, word: str, reasons: list[str]) -> Response:
+    def _health(self, word: str, reasons: list[str]) -> HttpResponse:
         facts = {word: not reasons, "node": self._node.settings.node_id, "reasons": reasons}
-        return Response(503 if reasons else 200, JSON, json.dumps(facts).encode() + b"\n")
+        return HttpResponse(503 if reasons else 200, JSON, json.dumps(facts).encode() + b"\n")
 
 
 async def _let_others_run() -> None:

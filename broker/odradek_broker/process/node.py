@@ -30,7 +30,7 @@ from odradek_broker.config.listeners import (
     protocol_of,
 )
 from odradek_broker.config.log_levels import CONTROLLER, QUORUM, SERVER
-from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.config.settings import BrokerSettings, SettingError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.kafka.listener import KafkaListener
@@ -66,7 +66,7 @@ NO_LEADER = -1
 NO_BROKER_EPOCH = -1
 
 
-class QuorumListener:
+class NodeQuorumListener:
     """Passes what the quorum says to whoever is there by then: the parts of a node know each other in a circle."""
 
     def __init__(self, feed: MetadataFeed) -> None:
@@ -176,14 +176,14 @@ class Node:
         )
 
     async def _start_metrics(self) -> None:
-        """First of all, so that probes are answered while logs are recovered. Raises `ConfigError`, `OSError`."""
+        """First of all, so that probes are answered while logs are recovered. Raises `SettingError`, `OSError`."""
         address = metrics_address(self.settings)
         if not address:
             return
         try:
             from odradek_broker.metrics.listener import MetricsListener  # brokers without it need not load it
         except ModuleNotFoundError as error:
-            raise ConfigError(
+            raise SettingError(
                 f"odradek.metrics.listener needs the package {error.name}, which is not installed: "
                 "pip install 'odradek[metrics]'"
             ) from error
@@ -200,7 +200,7 @@ class Node:
             enabled=settings.odradek_events_enable,
         )
         cluster_id = directory.properties.cluster_id
-        listener = QuorumListener(self.feed)
+        listener = NodeQuorumListener(self.feed)
         self.quorum = quorum = QuorumNode(
             quorum_settings(settings, cluster_id),
             clock=clock,
@@ -303,7 +303,7 @@ class Node:
 
     def _secure(self, client_auth: str) -> Network:
         if self._secured is None:
-            raise ConfigError("there is no TLS in this world: take listeners without")
+            raise SettingError("there is no TLS in this world: take listeners without")
         return self._secured(client_auth)
 
     async def wait_until_ready(self) -> None:

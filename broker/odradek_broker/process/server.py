@@ -32,7 +32,7 @@ from odradek_broker.config.listeners import (
     tls_files,
 )
 from odradek_broker.config.log_levels import SERVER
-from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.config.settings import BrokerSettings, SettingError
 from odradek_broker.config.sources import LoadedConfig
 from odradek_broker.process import slow
 from odradek_broker.process.logs import LogFileUnusable, configured
@@ -60,16 +60,16 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
     for name, address in parse_listeners(settings.listeners).items():
         if name in names:
             if address.endswith(":0"):
-                raise ConfigError(
+                raise SettingError(
                     "without controller.quorum.voters the CONTROLLER listener needs a port of its own, not 0; "
                     "for example -X listeners=GRPC://127.0.0.1:50051,REPLICATION://127.0.0.1:50052,CONTROLLER://127.0.0.1:50061"
                 )
             return replace(settings, controller_quorum_voters=f"{settings.node_id}@{dialable(address)}")
-    raise ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
+    raise SettingError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
 
 
 def run(loaded: LoadedConfig, *, while_stdin_is_open: bool = False) -> int:
-    """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
+    """Run a node until it is stopped; returns the exit code. Uses uvloop if it is installed. Raises `SettingError`."""
     settings = single_node_defaults(default_log_directory(loaded.settings))
     try:
         with configured(settings):
@@ -82,7 +82,7 @@ def run(loaded: LoadedConfig, *, while_stdin_is_open: bool = False) -> int:
                 return asyncio.run(serve(settings, while_stdin_is_open))
             return int(uvloop.run(serve(settings, while_stdin_is_open)))
     except LogFileUnusable as error:
-        raise ConfigError(str(error)) from error
+        raise SettingError(str(error)) from error
 
 
 def secured(settings: BrokerSettings) -> Callable[[str], GrpcNetwork]:

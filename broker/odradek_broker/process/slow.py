@@ -16,14 +16,14 @@ FILE = "odradek-slow.json"
 LONGEST_MS = 3_600_000  # of a delay and of the whole: a forgotten rehearsal ends by itself
 
 
-class Order(NamedTuple):
+class SlowOrder(NamedTuple):
     """Each fetch leaves `delay_ms` late, for another `left_ms`."""
 
     delay_ms: int
     left_ms: int
 
 
-NOTHING = Order(0, 0)
+NOTHING = SlowOrder(0, 0)
 
 
 def write(log_directory: Path, delay_ms: int, for_ms: int) -> None:
@@ -39,7 +39,7 @@ def remove(log_directory: Path) -> None:
     (log_directory / FILE).unlink(missing_ok=True)
 
 
-def read(log_directory: Path) -> Order:
+def read(log_directory: Path) -> SlowOrder:
     """What is ordered now: nothing, when the time is over or there is no file. Raises `ValueError`, `OSError`."""
     try:
         text = (log_directory / FILE).read_text()
@@ -52,4 +52,4 @@ def read(log_directory: Path) -> Order:
     left_ms = until_ms - round(time.time() * 1000)
     if not (0 <= delay_ms <= LONGEST_MS and left_ms <= LONGEST_MS):
         raise ValueError(f"delay_ms and the time until until_ms are at most {LONGEST_MS} ms")
-    return Order(delay_ms, left_ms) if delay_ms and left_ms > 0 else NOTHING
+    return SlowOrder(delay_ms, left_ms) if delay_ms and left_ms > 0 else NOTHING

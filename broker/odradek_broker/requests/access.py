@@ -17,7 +17,7 @@ from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.config.log_levels import AUDIT
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.security.authorizer import Authorizer
 from odradek_broker.core.security.needs import NEEDS, REFUSED
 from odradek_broker.requests.context import Lookup, RequestContext
@@ -41,8 +41,10 @@ class Access:
         self.is_on = authorizer is not None  # asked for every batch
         self._acls = acls
         self._trusted = trusted
-        self._refusals: dict[tuple[str, Need, str], int] = {}  # by principal, need and name; "": of all further names
-        self._named: dict[tuple[str, Need], int] = {}
+        self._refusals: dict[
+            tuple[str, RequiredPermission, str], int
+        ] = {}  # by principal, need and name; "": of all further names
+        self._named: dict[tuple[str, RequiredPermission], int] = {}
 
     def refusal(self, context: RequestContext, api: str, name: str = CLUSTER_NAME, *, told: bool = True) -> ErrorCode:
         """NONE, or the error for whoever may not. `told` False: it is only left out of an answer."""
@@ -87,7 +89,7 @@ class Access:
 
         return found
 
-    def _log(self, context: RequestContext, need: Need, name: str) -> None:
+    def _log(self, context: RequestContext, need: RequiredPermission, name: str) -> None:
         name = name[:LONGEST_NAME]
         who = (str(context.principal), need)
         if len(self._refusals) >= MOST_COUNTED:

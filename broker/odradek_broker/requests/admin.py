@@ -20,7 +20,7 @@ from typing import Any, Final
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS, topics_with_defaults
-from odradek_broker.core.controller.decision import Change
+from odradek_broker.core.controller.decision import ChangeRequest
 from odradek_broker.core.security.needs import OF_ACLS, judge, merge, refuse_all
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
@@ -68,7 +68,7 @@ class AdminRequests:
         if method in self._own and (own := self._own[method](request)) is not None:
             return own
         kind = ADMIN_REQUESTS[method]
-        at_most_once = isinstance(kind, Change)
+        at_most_once = isinstance(kind, ChangeRequest)
         data = await self._forward(context, method, request.SerializeToString(), timeout_ms, at_most_once=at_most_once)
         answer: Any = kind.response.FromString(data)
         if method == "CreateTopics" and not request.validate_only:

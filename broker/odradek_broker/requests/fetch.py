@@ -21,8 +21,8 @@ from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.requests.fetch_answers import (
+    FetchReader,
     PendingFetch,
-    Reader,
     corrupted,
     count_below,
     named_leader,
@@ -123,7 +123,7 @@ class _Fetch:
         self._requests = requests
         self._lookup = lookup
         self._request = request
-        self._reader = Reader(follower=False, at_followers=request.at_followers)
+        self._reader = FetchReader(follower=False, at_followers=request.at_followers)
         self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
         self._minimum = FetchMinimum(request.min_bytes)
         self._partitions = [self._name(each) for each in request.partitions]

@@ -1,10 +1,10 @@
 """What one partition of a fetch is answered: who asks for what, the replica's decision, and the bytes.
 
-Rules of this module. A position is recorded by `Reader.ask`, once for each time that a partition is named; `reread`
-asks the same question as often as one likes and records nothing (R-122). A permission to read holds as long as the
-role that gave it (R-229). Bytes come from memory, or from a thread, never from the disk on the loop. A batch that fails
-its check is never served (G7). Of what is no longer in memory only a few partitions are read at a time: a follower that
-comes back to a thousand asks for all of them at once, and what is read for it must not all lie in memory.
+Rules of this module. A position is recorded by `FetchReader.ask`, once for each time that a partition is named;
+`reread` asks the same question as often as one likes and records nothing (R-122). A permission to read holds as long as
+the role that gave it (R-229). Bytes come from memory, or from a thread, never from the disk on the loop. A batch that
+fails its check is never served (G7). Of what is no longer in memory only a few partitions are read at a time: a
+follower that comes back to a thousand asks for all of them at once, and what is read for it must not all lie in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_proto.transport.ports import Buffer, Files
 
 from odradek_broker.core.fetching import PartitionFetch, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
-from odradek_broker.runtime.replicas.purgatory import DelayedFetch, Key
+from odradek_broker.runtime.replicas.purgatory import DelayedFetch, PurgatoryKey
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed, StorageError
 
@@ -38,7 +38,7 @@ class PendingFetch(PartitionFetch, eq=False):
     waiting: DelayedFetch | None = None  # in the purgatory, until there may be something to say
     named_at: float = 0.0  # seconds of the counters' timer, if there is one
 
-    def wait(self, key: Key, reread: Callable[[PartitionFetch], None]) -> None:
+    def wait(self, key: PurgatoryKey, reread: Callable[[PartitionFetch], None]) -> None:
         """Wait for this key; `reread` is called once, unless it waits already."""
         replica, waiting = self.replica, self.waiting
         assert replica is not None, self.topic_partition
@@ -54,7 +54,7 @@ class PendingFetch(PartitionFetch, eq=False):
             self.replica.purgatory.cancel(self.waiting)
 
 
-class Reader:
+class FetchReader:
     """The follower or the consumer at the other end, as its last message describes it."""
 
     __slots__ = ("at_followers", "follower", "read_committed", "replica_epoch", "replica_id")
@@ -189,7 +189,7 @@ class ColdReads:
 class PartitionAnswers:
     """`ready` is called when a partition for which a thread read can be looked at again."""
 
-    def __init__(self, files: Files, reader: Reader, ready: Callable[[TopicPartition], None]) -> None:
+    def __init__(self, files: Files, reader: FetchReader, ready: Callable[[TopicPartition], None]) -> None:
         self._reader = reader
         self._ready = ready
         self._cold = ColdReads(files, ready)

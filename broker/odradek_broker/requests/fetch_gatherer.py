@@ -24,7 +24,7 @@ from odradek_broker.core.fetching import FetchMinimum, PartitionFetch, is_refusa
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
-from odradek_broker.requests.fetch_answers import PartitionAnswers, PendingFetch, Reader, count_below, named_leader
+from odradek_broker.requests.fetch_answers import FetchReader, PartitionAnswers, PendingFetch, count_below, named_leader
 from odradek_broker.runtime.replicas.replica import Replica
 
 MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
@@ -54,7 +54,7 @@ class FetchGatherer:
         self, requests: FetchRequests, context: RequestContext, *, follower: bool, on_ready: Callable[[], None]
     ) -> None:
         self.context = context
-        self.reader = Reader(follower=follower)
+        self.reader = FetchReader(follower=follower)
         self._requests = requests
         self._lookup = requests.lookup if follower else requests.access.lookup(requests.lookup, context, "Fetch")
         judged = requests.access.is_on and not follower

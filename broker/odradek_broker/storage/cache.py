@@ -25,14 +25,14 @@ class _Run:
     __slots__ = ("base_offset", "buffers", "headers", "next_offset", "owners", "size", "tail")
 
     def __init__(
-        self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, next_offset: int, tail: Tail
+        self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, next_offset: int, tail: LogTail
     ) -> None:
         self.headers = headers
         self.buffers = buffers
         self.size = size
         self.base_offset = headers[0].base_offset
         self.next_offset = next_offset
-        self.tail: Tail | None = tail  # None: dropped
+        self.tail: LogTail | None = tail  # None: dropped
         self.owners: tuple[int, ...] = ()
 
 
@@ -47,9 +47,9 @@ class RecentBatches:
         self._runs: deque[_Run] = deque()  # of all logs, oldest first
         self._owners: dict[int, list[int]] = {}  # id of a buffer -> [runs that hold it, its size]
 
-    def tail(self) -> Tail:
+    def tail(self) -> LogTail:
         """The place of one log."""
-        return Tail(self)
+        return LogTail(self)
 
     def clear(self) -> None:
         """Drop everything of all logs, so that their memory is back at once, without a collector.
@@ -107,7 +107,7 @@ class RecentBatches:
         run.owners = ()
 
 
-class Tail:
+class LogTail:
     """The end of one log, as far as it is in memory."""
 
     __slots__ = ("_bases", "_cache", "_head", "_runs")

@@ -26,12 +26,12 @@ from odradek_broker.storage.atomic import remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches, slice_buffers
 from odradek_broker.storage.errors import NO_ROOM, AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
-from odradek_broker.storage.opening import KnownLog, Opened, open_files
+from odradek_broker.storage.opening import KnownLog, OpenedLog, open_files
 from odradek_broker.storage.producer_loading import READ_BACK_BATCHES_ON_LOOP, load_producers, read_back
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
-from odradek_broker.storage.segments import Replacement
+from odradek_broker.storage.segments import SegmentReplacement
 from odradek_broker.storage.settings import NEVER, LogSettings
 
 UNKNOWN_LOG = KnownLog()
@@ -93,7 +93,7 @@ class Log:
         return log
 
     def __init__(
-        self, files: Files, directory: str, opened: Opened, settings: LogSettings, wall_ms: int, cache: RecentBatches
+        self, files: Files, directory: str, opened: OpenedLog, settings: LogSettings, wall_ms: int, cache: RecentBatches
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -163,10 +163,10 @@ class Log:
         self.state.gaps = True
         self._segments.allow_gaps()
 
-    def replace(self, old: Sequence[Segment], new: Segment) -> Replacement:
+    def replace(self, old: Sequence[Segment], new: Segment) -> SegmentReplacement:
         """Let a segment that stands ready take the place of others: to be begun while the generation is the same."""
         due_ms = self._wall_ms + self.settings.file_delete_delay_ms
-        return Replacement(self._segments, self._snapshots, self._tail, old, new, due_ms)
+        return SegmentReplacement(self._segments, self._snapshots, self._tail, old, new, due_ms)
 
     def _fail(self, act: str, error: OSError) -> LogDirectoryFailed:
         self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")

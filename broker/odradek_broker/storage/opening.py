@@ -33,7 +33,7 @@ from odradek_broker.storage.recovery import DirectoryContent, Recoverer, Recover
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
-from odradek_broker.storage.snapshots import Snapshots
+from odradek_broker.storage.snapshots import ProducerSnapshots
 
 NO_EPOCHS = encode_leader_epochs(())
 NOTHING = DirectoryContent([], frozenset(), [])
@@ -49,12 +49,12 @@ class KnownLog(Value, frozen=True):
     gaps: bool = False  # it was compacted
 
 
-class Opened(Value, frozen=True):
+class OpenedLog(Value, frozen=True):
     """What a log is made of."""
 
     state: ReplicaLog
     segments: Segments
-    snapshots: Snapshots
+    snapshots: ProducerSnapshots
     recovery: Recovery
     recovery_point: int
 
@@ -68,7 +68,7 @@ def open_files(
     known: KnownLog,
     clean: bool,
     wall_ms: int,
-) -> Opened:
+) -> OpenedLog:
     """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
     topic_id = known.topic_id
     log_start_offset = max(known.log_start_offset, 0)  # nobody wrote another one
@@ -129,13 +129,13 @@ class _Opening:
         self._directory = directory
         self._segments = segments
         self._content = content
-        self._snapshots = Snapshots(files, directory, content.snapshots)
+        self._snapshots = ProducerSnapshots(files, directory, content.snapshots)
         self._producers = ProducerStates(settings.producer_id_expiration_ms, wall_ms)
         self._wall_ms = wall_ms
         self._epochs_on_disk = epochs_on_disk
         self._epochs = EpochCache(epochs_on_disk or ())
 
-    def run(self, topic_partition: TopicPartition, known: KnownLog, *, clean: bool) -> Opened:
+    def run(self, topic_partition: TopicPartition, known: KnownLog, *, clean: bool) -> OpenedLog:
         segments, epochs, recovery_point = self._segments, self._epochs, known.recovery_point
         log_start = max(known.log_start_offset, segments.first.base_offset)
         recovery = Recovery()
@@ -168,7 +168,7 @@ class _Opening:
             flushed_offset=max(recovery_point, log_start),
             gaps=known.gaps,
         )
-        return Opened(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
+        return OpenedLog(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
 
     def _recover(self, recovery_point: int) -> Recovery:
         segments, content = self._segments, self._content

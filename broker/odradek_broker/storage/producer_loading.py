@@ -14,7 +14,7 @@ from odradek_proto.records import CorruptBatch
 from odradek_broker.core.partition.earlier_batches import EarlierBatches
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.segments import Segments
-from odradek_broker.storage.snapshots import Snapshots
+from odradek_broker.storage.snapshots import ProducerSnapshots
 from odradek_broker.storage.walk import walk_headers
 
 READ_BACK_BYTES = 64 << 20  # of the log: five of a producer's largest batches fit three times
@@ -23,7 +23,9 @@ READ_BACK_BATCHES_ON_LOOP = 1_000  # after a truncation, which the event loop wa
 FIRST_STEP_BYTES, LAST_STEP_BYTES = 64 << 10, 1 << 20
 
 
-def load_producers(producers: ProducerStates, snapshots: Snapshots, segments: Segments, end_offset: int) -> None:
+def load_producers(
+    producers: ProducerStates, snapshots: ProducerSnapshots, segments: Segments, end_offset: int
+) -> None:
     """Make `producers` what it was when the log ended at `end_offset`, but for what `read_back` finds."""
     snapshots.restore(producers, segments.first.base_offset, end_offset)
     start = producers.end_offset

@@ -33,7 +33,7 @@ from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.segments import CLEANED_SUFFIX, SWAP_SUFFIX, Segments
-from odradek_broker.storage.snapshots import Snapshots
+from odradek_broker.storage.snapshots import ProducerSnapshots
 from odradek_broker.storage.walk import walk_verified
 
 LAST_OFFSET = (1 << 63) - 1
@@ -163,7 +163,7 @@ class Recoverer:
     def __init__(
         self,
         segments: Segments,
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         epochs: EpochCache,
         epochs_on_disk: Sequence[EpochEntry],
         producers: ProducerStates,

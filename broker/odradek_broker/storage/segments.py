@@ -17,9 +17,9 @@ from odradek_proto.formats import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFI
 from odradek_proto.records import BatchHeader, CorruptBatch
 from odradek_proto.transport.ports import Files
 
-from odradek_broker.storage.cache import Tail
+from odradek_broker.storage.cache import LogTail
 from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.snapshots import Snapshots
+from odradek_broker.storage.snapshots import ProducerSnapshots
 
 CLEANED_SUFFIX = ".cleaned"  # of a segment that a cleaner writes
 SWAP_SUFFIX = ".swap"  # of a segment that is complete and has not got its name yet
@@ -260,7 +260,7 @@ class Segments:
             segment.close()
 
 
-class Replacement:
+class SegmentReplacement:
     """One segment takes the place of several, as a cleaner wants it (K-88, R-236). A crash leaves the old or the new.
 
         BASE.log.cleaned   written and flushed; a start drops it
@@ -275,8 +275,8 @@ class Replacement:
     def __init__(
         self,
         segments: Segments,
-        snapshots: Snapshots,
-        tail: Tail,
+        snapshots: ProducerSnapshots,
+        tail: LogTail,
         old: Sequence[Segment],
         new: Segment,
         due_ms: int,

@@ -35,7 +35,7 @@ from odradek_broker.storage.errors import NO_ROOM, log_ignored
 _Predicate = Callable[[int], bool]
 
 
-class Snapshots:
+class ProducerSnapshots:
     """The snapshot files of one directory, by offset."""
 
     __slots__ = ("_directory", "_files", "_offsets", "dirty")

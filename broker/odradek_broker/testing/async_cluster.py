@@ -24,8 +24,8 @@ from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
 from odradek_broker.testing.doors import API_NAMES
 from odradek_broker.testing.fabric import OUTSIDE, Fabric
-from odradek_broker.testing.layout import Layout, as_text, broker_settings, check_settings
-from odradek_broker.testing.member import Member
+from odradek_broker.testing.layout import ClusterLayout, as_text, broker_settings, check_settings
+from odradek_broker.testing.member import ClusterMember
 from odradek_broker.testing.network import BrokerNetwork, admin_address
 from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready, not_reassigned
 
@@ -52,8 +52,8 @@ class AsyncCluster:
         self._settings = check_settings(settings or {})
         self._wanted_directory = None if directory is None else Path(directory)
         self.opens_late = False  # for gRPC clients: not before `open_doors` is called
-        self._layout: Layout | None = None
-        self._members: dict[int, Member] = {}
+        self._layout: ClusterLayout | None = None
+        self._members: dict[int, ClusterMember] = {}
         self._network: BrokerNetwork | None = None
 
     # --- Life -------------------------------------------------------------------------------------------------------
@@ -62,11 +62,11 @@ class AsyncCluster:
         """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
         if self._layout is not None:
             raise ClusterError("the cluster is open already")
-        self._layout = Layout(self._size, self._wanted_directory)
+        self._layout = ClusterLayout(self._size, self._wanted_directory)
         self._fabric = Fabric()
         self._fabric.doors_are_open = not self.opens_late
         for broker in range(1, self._size + 1):
-            self._members[broker] = Member(broker, self._layout.log_directory(broker), self._fabric)
+            self._members[broker] = ClusterMember(broker, self._layout.log_directory(broker), self._fabric)
         self._network = BrokerNetwork(self._fabric, OUTSIDE)
         try:
             first = random.choice(self.brokers)
@@ -347,7 +347,7 @@ class AsyncCluster:
 
     # --- Inside -----------------------------------------------------------------------------------------------------
 
-    async def _start(self, member: Member, *, stands_first: bool = False) -> None:
+    async def _start(self, member: ClusterMember, *, stands_first: bool = False) -> None:
         assert self._layout is not None, "the cluster is not open"
         voters = [each.voter for each in self._members.values()]
         settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
@@ -399,19 +399,19 @@ class AsyncCluster:
             if member.node is not None and not self._fabric.is_frozen(broker)
         }
 
-    def _opened(self) -> dict[int, Member]:
+    def _opened(self) -> dict[int, ClusterMember]:
         if not self._members:
             raise ClusterError("the cluster is not open", hint="use `with Cluster() as cluster:`")
         return self._members
 
-    def _member(self, broker: int) -> Member:
+    def _member(self, broker: int) -> ClusterMember:
         try:
             return self._opened()[broker]
         except KeyError:
             known = ", ".join(map(str, self._members))
             raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}") from None
 
-    def _running_member(self, broker: int) -> Member:
+    def _running_member(self, broker: int) -> ClusterMember:
         member = self._member(broker)
         if member.node is None:
             raise ClusterError(f"broker {broker} does not run")

@@ -15,7 +15,7 @@ import warnings
 from types import TracebackType
 from typing import Self
 
-from odradek_broker.config.settings import ConfigError
+from odradek_broker.config.settings import SettingError
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.testing.cluster import Cluster
 from odradek_broker.testing.layout import OWN_SETTINGS, as_text, unused_settings
@@ -38,14 +38,14 @@ class KafkaContainer:
     # --- What is to be ----------------------------------------------------------------------------------------------
 
     def with_env(self, key: str, value: object) -> Self:
-        """A setting, as Kafka's images name it: KAFKA_NUM_PARTITIONS for num.partitions. Raises `ConfigError`."""
+        """A setting, as Kafka's images name it: KAFKA_NUM_PARTITIONS for num.partitions. Raises `SettingError`."""
         name = key.removeprefix(KAFKA).lower().replace("_", ".")
         if not key.startswith(KAFKA) or key in NO_SETTINGS:
             return self
         try:
             unused = unused_settings({name: str(value)})
-        except ConfigError as error:
-            raise ConfigError(f"{key}: {str(error).removeprefix('command line: ')}") from None
+        except SettingError as error:
+            raise SettingError(f"{key}: {str(error).removeprefix('command line: ')}") from None
         if name in OWN_SETTINGS or unused:
             warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
         else:

@@ -26,7 +26,7 @@ from odradek_proto.transport.ports import (
 
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 from odradek_broker.testing.fabric import OUTSIDE, Fabric
-from odradek_broker.testing.links import Link
+from odradek_broker.testing.links import BrokerLink
 
 API_NAMES = {0: "Produce", 1: "Fetch", **{key: text.split(maxsplit=1)[0] for key, text in DEFINITIONS.items()}}
 GONE = "this broker was killed"
@@ -34,13 +34,13 @@ _HEAD = struct.Struct(">ihhi")  # a request of Kafka's protocol: size, API key, 
 _SIZE_BYTES = 4
 
 
-class Voice:
+class ServingState:
     """One life of a broker, towards its clients: whether it still speaks, and which answers it is to lose."""
 
     def __init__(self, fabric: Fabric, broker: int) -> None:
         self.is_silent = False
-        self.heard: Link = fabric.link(OUTSIDE, broker)
-        self.said: Link = fabric.link(broker, OUTSIDE)
+        self.heard: BrokerLink = fabric.link(OUTSIDE, broker)
+        self.said: BrokerLink = fabric.link(broker, OUTSIDE)
         self.losing: set[str] = set()  # names of APIs whose next answer is lost
 
     def loses(self, api: str) -> bool:
@@ -54,7 +54,7 @@ class Voice:
 class ClientStream:
     """The broker's end of a client's gRPC stream."""
 
-    def __init__(self, voice: Voice, stream: Stream, api: str) -> None:
+    def __init__(self, voice: ServingState, stream: Stream, api: str) -> None:
         self._voice = voice
         self._stream = stream
         self._api = api
@@ -82,7 +82,7 @@ class ClientStream:
         self._stream.close()
 
 
-def guarded_unary(voice: Voice, api: str, handler: UnaryHandler) -> UnaryHandler:
+def guarded_unary(voice: ServingState, api: str, handler: UnaryHandler) -> UnaryHandler:
     """A handler of gRPC calls that passes the broker's links."""
 
     async def answer(request: bytes, context: CallContext) -> bytes:
@@ -96,7 +96,7 @@ def guarded_unary(voice: Voice, api: str, handler: UnaryHandler) -> UnaryHandler
     return answer
 
 
-def guarded_stream(voice: Voice, api: str, handler: StreamHandler) -> StreamHandler:
+def guarded_stream(voice: ServingState, api: str, handler: StreamHandler) -> StreamHandler:
     """The same for streams."""
 
     async def serve(stream: Stream, context: CallContext) -> None:
@@ -106,7 +106,7 @@ def guarded_stream(voice: Voice, api: str, handler: StreamHandler) -> StreamHand
     return serve
 
 
-def guarded_accept(voice: Voice, accept: Accept) -> Accept:
+def guarded_accept(voice: ServingState, accept: Accept) -> Accept:
     """The same for connections of Kafka's clients."""
 
     def guarded(connection: ByteConnection) -> ByteReceiver | None:
@@ -152,7 +152,7 @@ class FrameHeads:
 class KafkaGuard:
     """Between one Kafka client's connection and the broker: `ByteConnection` to one, `ByteReceiver` to the other."""
 
-    def __init__(self, voice: Voice, connection: ByteConnection) -> None:
+    def __init__(self, voice: ServingState, connection: ByteConnection) -> None:
         self.receiver: ByteReceiver
         self._voice = voice
         self._connection = connection

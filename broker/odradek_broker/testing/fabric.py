@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek_broker.testing.links import Link
+from odradek_broker.testing.links import BrokerLink
 from odradek_broker.testing.local_calls import LocalServer
 
 OUTSIDE = 0  # clients, as an end of a link; brokers count from 1
@@ -25,15 +25,15 @@ class Fabric:
         self.listeners: dict[str, LocalServer] = {}
         self.doors_are_open = False  # whether brokers listen for gRPC clients, or wait until somebody wants them to
         self.is_calm = True  # no fault is on
-        self._links: dict[tuple[int, int], Link] = {}
+        self._links: dict[tuple[int, int], BrokerLink] = {}
         self._frozen: set[int] = set()
         self._cuts: set[frozenset[int]] = set()
         self._slow_ms: dict[int, float] = {}
 
-    def link(self, source: int, target: int) -> Link:
+    def link(self, source: int, target: int) -> BrokerLink:
         found = self._links.get((source, target))
         if found is None:
-            found = self._links[source, target] = Link(self, source, target)
+            found = self._links[source, target] = BrokerLink(self, source, target)
         return found
 
     # --- What faults there are --------------------------------------------------------------------------------------

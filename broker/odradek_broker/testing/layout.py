@@ -93,7 +93,7 @@ class HeldPort:
             held.close()
 
 
-class Layout:
+class ClusterLayout:
     """The directory of one cluster: temporary unless one is given. Raises `ClusterError` for one of another size."""
 
     def __init__(self, brokers: int, directory: Path | None) -> None:
@@ -213,7 +213,7 @@ def _loaded(overrides: tuple[str, ...]) -> LoadedConfig:
 
 
 def broker_settings(
-    broker: int, layout: Layout, voters: Sequence[str], listeners: str, settings: Mapping[str, str]
+    broker: int, layout: ClusterLayout, voters: Sequence[str], listeners: str, settings: Mapping[str, str]
 ) -> BrokerSettings:
     """One broker's settings: what tests want by default, then what the user said. Raises `ConfigError`."""
     values = {

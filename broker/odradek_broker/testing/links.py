@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Faults(Protocol):
+class ActiveFaults(Protocol):
     """What a link has to ask: which faults are on. Ends are brokers, by their ids, and clients."""
 
     loop: asyncio.AbstractEventLoop
@@ -21,10 +21,10 @@ class Faults(Protocol):
     def delay_ms(self, source: int, target: int) -> float: ...
 
 
-class Link:
+class BrokerLink:
     """One direction between two brokers, or a broker and its clients."""
 
-    def __init__(self, faults: Faults, source: int, target: int) -> None:
+    def __init__(self, faults: ActiveFaults, source: int, target: int) -> None:
         self._faults = faults
         self._source = source
         self._target = target

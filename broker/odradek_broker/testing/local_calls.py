@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from odradek_proto.transport.ports import CallContext, Handlers, NetworkError, PeerUnavailable, StreamClosed
 from odradek_proto.transport.refusals import refusal_of
 
-from odradek_broker.testing.links import Link
+from odradek_broker.testing.links import BrokerLink
 
 WINDOW_BYTES = 256 * 1024  # sent and not received; then a send waits
 END_S = 0.2  # what a handler has to come to its end when its stream is closed
@@ -22,7 +22,7 @@ END_S = 0.2  # what a handler has to come to its end when its stream is closed
 class LocalStream:
     """`Stream`: one end; `other` is the other one. Links are those from this end and to it."""
 
-    def __init__(self, peer: str, link: Link) -> None:
+    def __init__(self, peer: str, link: BrokerLink) -> None:
         self.peer = peer
         self.other: LocalStream
         self._link = link  # from this end to the other
@@ -113,7 +113,7 @@ class LocalStream:
             waiter.set_result(None)
 
 
-class Reply:
+class PendingReply:
     """What the caller of a unary call waits for. The first outcome counts."""
 
     def __init__(self, timeout_ms: float, late: Callable[[], NetworkError]) -> None:
@@ -154,7 +154,9 @@ class LocalServer:
     def set_serving(self, serving: bool) -> None:
         """Nobody asks for the health of a listener between brokers."""
 
-    def take_call(self, method: str, request: bytes, context: CallContext, back: Link, reply: Reply) -> None:
+    def take_call(
+        self, method: str, request: bytes, context: CallContext, back: BrokerLink, reply: PendingReply
+    ) -> None:
         """Work on a call; its answer goes back over a link."""
 
         def abandon() -> None:

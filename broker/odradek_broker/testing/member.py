@@ -19,7 +19,7 @@ from odradek_broker.testing.unflushed import Unflushed
 logger = logging.getLogger(__name__)
 
 
-class Member:
+class ClusterMember:
     """A broker that can be started, stopped and killed. `node` is the life that runs, None for a dead one."""
 
     def __init__(self, broker: int, directory: Path, fabric: Fabric) -> None:

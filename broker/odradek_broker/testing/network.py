@@ -26,17 +26,17 @@ from odradek_proto.transport.ports import (
     Stream,
 )
 
-from odradek_broker.testing.doors import GONE, Voice, guarded_accept, guarded_stream, guarded_unary
+from odradek_broker.testing.doors import GONE, ServingState, guarded_accept, guarded_stream, guarded_unary
 from odradek_broker.testing.fabric import Fabric
-from odradek_broker.testing.links import Link
-from odradek_broker.testing.local_calls import LocalServer, LocalStream, Reply
+from odradek_broker.testing.links import BrokerLink
+from odradek_broker.testing.local_calls import LocalServer, LocalStream, PendingReply
 
 
 class BrokerNetwork:
     """`Network` of one life of one broker; `cut` and `end` when it is killed."""
 
     def __init__(self, fabric: Fabric, broker: int) -> None:
-        self.voice = Voice(fabric, broker)
+        self.voice = ServingState(fabric, broker)
         self._fabric = fabric
         self._broker = broker
         self._name = f"broker {broker}"
@@ -45,7 +45,7 @@ class BrokerNetwork:
         self._local: list[LocalServer] = []
         self._late: list[LateServer] = []
         self._streams: set[LocalStream] = set()
-        self._replies: set[Reply] = set()
+        self._replies: set[PendingReply] = set()
 
     @property
     def is_cut(self) -> bool:
@@ -69,7 +69,7 @@ class BrokerNetwork:
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         there, back = self._links(peer)
-        reply = Reply(timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: no answer within {timeout_ms} ms"))
+        reply = PendingReply(timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: no answer within {timeout_ms} ms"))
 
         def arrive() -> None:
             server = self._serving(peer, method, lambda handlers: handlers.unary, back, reply)
@@ -80,7 +80,7 @@ class BrokerNetwork:
         return await self._outcome(reply)
 
     def _serving(
-        self, peer: str, method: str, kind: Callable[[Handlers], Container[str]], back: Link, reply: Reply
+        self, peer: str, method: str, kind: Callable[[Handlers], Container[str]], back: BrokerLink, reply: PendingReply
     ) -> LocalServer | None:
         """The listener that takes this method, None when nobody waits for it; without one the caller is told why."""
         server = self._fabric.listeners.get(peer)
@@ -96,7 +96,9 @@ class BrokerNetwork:
         there, back = self._links(peer)
         here, far = LocalStream(peer, there), LocalStream(self._name, back)
         here.other, far.other = far, here
-        accepted = Reply(timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: not accepted in {timeout_ms} ms"))
+        accepted = PendingReply(
+            timeout_ms, lambda: DeadlineExceeded(f"{peer} {method}: not accepted in {timeout_ms} ms")
+        )
 
         def arrive() -> None:
             server = self._serving(peer, method, lambda handlers: handlers.streams, back, accepted)
@@ -173,14 +175,14 @@ class BrokerNetwork:
                 reply.fail(PeerUnavailable("closed here"))
             await self._sockets.close()
 
-    def _links(self, peer: str) -> tuple[Link, Link]:
+    def _links(self, peer: str) -> tuple[BrokerLink, BrokerLink]:
         """To a peer and back. Raises `PeerUnavailable` for a killed broker."""
         if self.is_cut:
             raise PeerUnavailable(GONE)
         owner = self._fabric.owners[peer]
         return self._fabric.link(self._broker, owner), self._fabric.link(owner, self._broker)
 
-    async def _outcome(self, reply: Reply) -> bytes:
+    async def _outcome(self, reply: PendingReply) -> bytes:
         self._replies.add(reply)
         try:
             answer = await reply.wait()

@@ -35,7 +35,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClusterRequest:
     """What a test asks of its cluster."""
 
     brokers: int = DEFAULT_BROKERS
@@ -57,7 +57,7 @@ class Clusters:
         from odradek_broker.local.cluster import ClusterError
         from odradek_broker.testing.cluster import Cluster
 
-        wanted = Wanted(brokers, settings or {})
+        wanted = ClusterRequest(brokers, settings or {})
         cluster = self._clusters.pop(wanted.key, None)
         if cluster is not None:
             try:
@@ -89,7 +89,7 @@ def odradek_clusters() -> Iterator[Clusters]:
 @pytest.fixture
 def odradek_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A fresh `odradek_broker.testing.Cluster`, three brokers unless `@pytest.mark.odradek(...)` says otherwise."""
-    from odradek_broker.config.settings import ConfigError
+    from odradek_broker.config.settings import SettingError
     from odradek_broker.local.cluster import ClusterError
     from odradek_broker.testing.cluster import Cluster
 
@@ -100,7 +100,7 @@ def odradek_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         cluster.open()
     except ClusterError as error:
         reason = f"{error}; try: {error.hint}" if error.hint else str(error)
-    except ConfigError as error:
+    except SettingError as error:
         reason = str(error).removeprefix("command line: ")
     if reason:
         raise _refused(request.node, reason)
@@ -128,13 +128,13 @@ def odradek_topic(request: pytest.FixtureRequest, odradek_cluster: Cluster) -> s
     return name
 
 
-def _wanted(node: pytest.Item) -> Wanted:
+def _wanted(node: pytest.Item) -> ClusterRequest:
     """The nearest marker's arguments: on the test, its class or its module."""
     marker = node.get_closest_marker("odradek")
     if marker is None:
-        return Wanted()
+        return ClusterRequest()
     try:
-        wanted = Wanted(*marker.args, **marker.kwargs)
+        wanted = ClusterRequest(*marker.args, **marker.kwargs)
         if not isinstance(wanted.settings, Mapping):
             raise TypeError(f"settings are a dictionary, not {wanted.settings!r}")
         return wanted

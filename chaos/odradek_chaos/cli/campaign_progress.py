@@ -15,7 +15,7 @@ USUAL_COLUMNS = 80  # of a terminal that does not say
 CLEAR = "\r\x1b[2K"
 
 
-class Progress:
+class CampaignProgress:
     """Draws on `out`, over the same line again and again. When `out` is no terminal it writes nothing."""
 
     def __init__(self, out: TextIO, total: int, enabled: bool = True) -> None:

@@ -19,7 +19,7 @@ from odradek_chaos.cli.simulation import FOUND, MOST_JOBS, Seeds, ShrinkTo, rang
 from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
-    from odradek_chaos.cli.campaign_progress import Progress
+    from odradek_chaos.cli.campaign_progress import CampaignProgress
     from odradek_chaos.worlds.simulated.campaign.campaign import Campaign, SeedSummary
     from odradek_chaos.worlds.simulated.plan.options import Options
 
@@ -37,12 +37,12 @@ def run(
     screen: Screen,
 ) -> None:
     """Run many seeds: three brokers, writers and a reader under several kinds of faults at once."""
-    from odradek_chaos.cli.campaign_progress import Progress
+    from odradek_chaos.cli.campaign_progress import CampaignProgress
     from odradek_chaos.worlds.simulated.campaign.campaign import run_campaign
 
     first, last = range_of(seeds)
     must_be_writable("--shrink", shrink)
-    progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not screen.quiet)
+    progress = CampaignProgress(sys.stderr, last - first + 1, enabled=screen.for_people and not screen.quiet)
     telling = _Telling(screen, progress, last - first + 1, shrink)
     with terminable():
         campaign = run_campaign(
@@ -64,7 +64,7 @@ def run(
 class _Telling:
     """Says how far a campaign is, and what it has done when it is interrupted."""
 
-    def __init__(self, screen: Screen, progress: Progress, total: int, shrink: Path | None) -> None:
+    def __init__(self, screen: Screen, progress: CampaignProgress, total: int, shrink: Path | None) -> None:
         self._screen = screen
         self._progress = progress
         self._total = total

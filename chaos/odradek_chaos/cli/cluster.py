@@ -71,13 +71,13 @@ def up(
     """
     from odradek.cli.clusters.current import writable_home
 
-    from odradek_chaos.cli.up import Up
+    from odradek_chaos.cli.up import LocalRun
 
     if new and data is not None:
         raise CommandFailed("--new is for a cluster without --data", hint="name an empty directory", exit_code=USAGE)
     writable_home()  # before a broker has been started that nobody could find
     cluster = _lay_out(data, new, brokers, checked_settings(settings or []), secure, screen)
-    raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
+    raise typer.Exit(LocalRun(cluster, screen, timeout_s=timeout).run(detach=detach))
 
 
 def _lay_out(
@@ -177,7 +177,7 @@ def _temporary(brokers: int, settings: dict[str, str], secure: bool) -> LocalClu
 def checked_settings(settings: list[str]) -> dict[str, str]:
     """Find wrong settings before three processes stumble over them."""
     from odradek_broker.config.settings import FIELD_BY_KEY
-    from odradek_broker.config.sources import OTHER_NAMES, ConfigError, load
+    from odradek_broker.config.sources import OTHER_NAMES, SettingError, load
 
     for name in (text.partition("=")[0].strip() for text in settings):
         if hint := SET_FOR_EACH.get(OTHER_NAMES.get(name, name)):
@@ -185,7 +185,7 @@ def checked_settings(settings: list[str]) -> dict[str, str]:
             raise CommandFailed(said, hint=hint, exit_code=USAGE)
     try:
         unused = load(overrides=["node.id=1", *settings]).unused
-    except ConfigError as error:
+    except SettingError as error:
         raise CommandFailed(str(error), hint=SETTINGS_HINT, exit_code=USAGE) from error
     for name in unused:
         near = did_you_mean(name, FIELD_BY_KEY)

@@ -33,13 +33,13 @@ from odradek_chaos.cli.simulation import simulates
 from odradek_chaos.worlds.real import SLOW_DELAY_MS, SLOW_FOR_MS, SLOW_MOST_S
 
 if TYPE_CHECKING:
-    from odradek_chaos.cli.selecting import Target
+    from odradek_chaos.cli.selecting import SelectedBroker
     from odradek_chaos.worlds.real import Fault, RealWorld
 
 app = CommandGroup("Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.")
 
 
-class World(StrEnum):
+class WorldKind(StrEnum):
     """Where the brokers run."""
 
     PROCESSES = "processes"
@@ -52,7 +52,7 @@ Follower = Annotated[
 ]
 Controller = Annotated[bool, typer.Option("--controller", help="The active controller.")]
 Broker = Annotated[int | None, typer.Option("--broker", metavar="N", help="The broker with this number.")]
-Where = Annotated[World, typer.Option("--world", help="Processes of this machine, or containers.")]
+Where = Annotated[WorldKind, typer.Option("--world", help="Processes of this machine, or containers.")]
 Project = Annotated[
     str | None,
     typer.Option(
@@ -73,7 +73,7 @@ REPAIRS = {
 }
 
 
-class Choice(NamedTuple):
+class BrokerChoice(NamedTuple):
     """How a broker is named on the command line: by one of these."""
 
     leader: str | None
@@ -98,29 +98,29 @@ class Choice(NamedTuple):
                 parse_partition(text)
 
 
-class Place(NamedTuple):
+class WorldChoice(NamedTuple):
     """Which world, as the command line named it."""
 
-    world: World
+    world: WorldKind
     data: str | None
     project: str | None
 
     def arguments(self) -> str:
         """The same for another subcommand: a hint that leaves it out would act on another cluster."""
-        said = [] if self.world is World.PROCESSES else ["--world", self.world.value]
+        said = [] if self.world is WorldKind.PROCESSES else ["--world", self.world.value]
         said += [] if self.data is None else ["--data", self.data]
         said += [] if self.project is None else ["--project", self.project]
         return "".join(f" {shlex.quote(word)}" for word in said)
 
 
-class Done(NamedTuple):
+class CompletedFault(NamedTuple):
     """What was done, in the past tense, and to whom."""
 
     verb: str
-    target: Target
+    target: SelectedBroker
 
 
-Act = Callable[["RealWorld", Choice, Screen, Place], None]
+Act = Callable[["RealWorld", BrokerChoice, Screen, WorldChoice], None]
 
 
 def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> None:
@@ -131,20 +131,20 @@ def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> N
         follower: Follower = None,
         controller: Controller = False,
         broker: Broker = None,
-        world: Where = World.PROCESSES,
+        world: Where = WorldKind.PROCESSES,
         data: DataDirectory = None,
         project: Project = None,
         screen: QuietScreen = SCREEN,
     ) -> None:
-        choice = Choice(leader, follower, controller, broker)
+        choice = BrokerChoice(leader, follower, controller, broker)
         choice.check(optional=choice_optional)
-        act(_world(world, data, project), choice, screen, Place(world, data, project))
+        act(_world(world, data, project), choice, screen, WorldChoice(world, data, project))
 
     app.command(name, help=help_text)(command)
 
 
 def _striking(name: str) -> Act:
-    def inject(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
+    def inject(world: RealWorld, choice: BrokerChoice, screen: Screen, place: WorldChoice) -> None:
         fault = _fault(name)
         target = _chosen(world, choice)
         fault.inject(world, target.broker)
@@ -153,8 +153,8 @@ def _striking(name: str) -> Act:
     return inject
 
 
-def _tell_struck(fault: Fault, target: Target, screen: Screen, place: Place, how: str = "") -> None:
-    _tell([Done(fault.done, target)], screen)
+def _tell_struck(fault: Fault, target: SelectedBroker, screen: Screen, place: WorldChoice, how: str = "") -> None:
+    _tell([CompletedFault(fault.done, target)], screen)
     if screen.for_people and how:
         screen.say(how)
     if screen.for_people:
@@ -162,8 +162,8 @@ def _tell_struck(fault: Fault, target: Target, screen: Screen, place: Place, how
 
 
 def _repairing(names: Sequence[str]) -> Act:
-    def repair(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
-        from odradek_chaos.cli.selecting import Target
+    def repair(world: RealWorld, choice: BrokerChoice, screen: Screen, place: WorldChoice) -> None:
+        from odradek_chaos.cli.selecting import SelectedBroker
 
         chosen = _chosen(world, choice) if choice.given else None
         looked_at = [chosen.broker] if chosen is not None else world.nodes
@@ -177,7 +177,7 @@ def _repairing(names: Sequence[str]) -> Act:
             fault.repair(world, node_id)
         _tell(
             [
-                Done(fault.undone, chosen or Target(node_id, fault.was, world.place(node_id)))
+                CompletedFault(fault.undone, chosen or SelectedBroker(node_id, fault.was, world.place(node_id)))
                 for fault, node_id in suffering
             ],
             screen,
@@ -197,7 +197,7 @@ def slow(
     ] = SLOW_DELAY_MS / 1000,
     for_seconds: Annotated[float, seconds("--for", "How long; it ends by itself.", most=SLOW_MOST_S)] = SLOW_FOR_MS
     / 1000,
-    world: Where = World.PROCESSES,
+    world: Where = WorldKind.PROCESSES,
     data: DataDirectory = None,
     project: Project = None,
     screen: QuietScreen = SCREEN,
@@ -207,9 +207,9 @@ def slow(
     Where its leaders are written to, a follower that is late by more than replica.lag.time.max.ms leaves the ISR. It
     comes back when --for is over, or by `heal`. The broker reads the order from a file in its log directory.
     """
-    choice = Choice(leader, follower, controller, broker)
+    choice = BrokerChoice(leader, follower, controller, broker)
     choice.check(optional=False)
-    found, place = _world(world, data, project), Place(world, data, project)
+    found, place = _world(world, data, project), WorldChoice(world, data, project)
     target = _chosen(found, choice)
     found.slow(target.broker, round(delay * 1000), round(for_seconds * 1000))
     how = f"each of its fetches from a leader is {delay:g} s late, for {for_seconds:g} s"
@@ -225,7 +225,7 @@ for _name, (_of, _help) in REPAIRS.items():
 @app.command("restart")
 def restart(
     broker: Broker = None,
-    world: Where = World.PROCESSES,
+    world: Where = WorldKind.PROCESSES,
     data: DataDirectory = None,
     project: Project = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
@@ -236,7 +236,7 @@ def restart(
 
     Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
     """
-    from odradek_chaos.cli.selecting import Target
+    from odradek_chaos.cli.selecting import SelectedBroker
 
     found = _world(world, data, project)
     because = "was not running"
@@ -247,7 +247,7 @@ def restart(
     screen.say_each(_lost_disks(found, chosen))
     for node_id in chosen:
         found.start(node_id)
-    done = [Done("started", Target(node_id, because, found.place(node_id))) for node_id in chosen]
+    done = [CompletedFault("started", SelectedBroker(node_id, because, found.place(node_id))) for node_id in chosen]
     if wait:
         import asyncio
 
@@ -256,7 +256,7 @@ def restart(
         asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
     _tell(done, screen)
     if screen.for_people:
-        _tell_down(found, screen, Place(world, data, project))
+        _tell_down(found, screen, WorldChoice(world, data, project))
 
 
 def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:
@@ -267,10 +267,10 @@ def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:
     return lost_disks(world.cluster, starting) if isinstance(world, ProcessesWorld) else []
 
 
-def _world(world: World, data: str | None, project: str | None) -> RealWorld:
+def _world(world: WorldKind, data: str | None, project: str | None) -> RealWorld:
     from odradek.cli.clusters.current import data_directory, talk_as_told
 
-    if world is World.COMPOSE:
+    if world is WorldKind.COMPOSE:
         from odradek_chaos.worlds.compose import ComposeWorld, project_name
 
         if data is not None:
@@ -291,7 +291,7 @@ def _fault(name: str) -> Fault:
     return FAULTS[name]
 
 
-def _chosen(world: RealWorld, choice: Choice) -> Target:
+def _chosen(world: RealWorld, choice: BrokerChoice) -> SelectedBroker:
     """The one broker that was chosen, and what it was doing."""
     from odradek.cli.terminal.running import run
 
@@ -300,7 +300,7 @@ def _chosen(world: RealWorld, choice: Choice) -> Target:
     return run(select(world, *choice), DEFAULT_TIMEOUT_S)
 
 
-def _tell(done: list[Done], screen: Screen) -> None:
+def _tell(done: list[CompletedFault], screen: Screen) -> None:
     if not screen.for_people:
         rows = [{"action": verb, "broker": to.broker, **to.place, "because": to.because} for verb, to in done]
         screen.show_rows(rows, {})
@@ -312,7 +312,7 @@ def _tell(done: list[Done], screen: Screen) -> None:
         screen.say("nothing to do")
 
 
-def _tell_down(world: RealWorld, screen: Screen, place: Place) -> None:
+def _tell_down(world: RealWorld, screen: Screen, place: WorldChoice) -> None:
     """Who was not asked for and does not run."""
     for node_id in world.nodes:
         if not world.running(node_id):

@@ -61,7 +61,7 @@ def _not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-class Told:
+class Interrupts:
     """How often a command was told to end, while `listening`."""
 
     def __init__(self) -> None:
@@ -100,15 +100,15 @@ class Told:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Told]:
-    """Inside, Ctrl-C, SIGTERM and a closed terminal cancel what `Told.run` runs, and interrupt nothing else.
+def listening() -> Iterator[Interrupts]:
+    """Inside, Ctrl-C, SIGTERM and a closed terminal cancel what `Interrupts.run` runs, and interrupt nothing else.
 
     So whoever tidies up inside is never left half-way, however often Ctrl-C comes. At the end they are
     `KeyboardInterrupt`.
     """
     import asyncio
 
-    told = Told()
+    told = Interrupts()
     try:
         with _handled(_not_ignored(ALL), told.hear):
             yield told

@@ -24,15 +24,15 @@ from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.simulation import FOUND
 
 if TYPE_CHECKING:
-    from odradek_chaos.harness.kills import KillHarness, Outcome
+    from odradek_chaos.harness.kills import KillHarness, KillsOutcome
 
 
-class Acks(StrEnum):
+class WriterAcks(StrEnum):
     ALL = "all"
     ONE = "1"
 
 
-class Whom(StrEnum):
+class TargetKind(StrEnum):
     """Who is struck; `any` takes leader, follower and controller equally often, `rolling` all, one after the other."""
 
     LEADER = "leader"
@@ -43,7 +43,7 @@ class Whom(StrEnum):
     ANY = "any"
 
 
-class Blow(StrEnum):
+class FaultKind(StrEnum):
     """What is done to it, by the names of `odradek_chaos.worlds.real.FAULTS`."""
 
     KILL = "kill"
@@ -55,9 +55,9 @@ def rounds(
     *,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How many faults, one after the other.")] = 50,
     seed: Annotated[int, typer.Option("--seed", help="What decides about targets and moments.")] = 1,
-    acks: Annotated[Acks, typer.Option("--acks", help="What the writers wait for.")] = Acks.ALL,
-    target: Annotated[Whom, typer.Option("--target", help="Who is struck.")] = Whom.ANY,
-    fault: Annotated[Blow, typer.Option("--fault", help="kill -9, SIGTERM or SIGSTOP.")] = Blow.KILL,
+    acks: Annotated[WriterAcks, typer.Option("--acks", help="What the writers wait for.")] = WriterAcks.ALL,
+    target: Annotated[TargetKind, typer.Option("--target", help="Who is struck.")] = TargetKind.ANY,
+    fault: Annotated[FaultKind, typer.Option("--fault", help="kill -9, SIGTERM or SIGSTOP.")] = FaultKind.KILL,
     stall_others: Annotated[
         int, typer.Option("--stall-others", metavar="MS", min=0, help="SIGSTOP the others for so long before.")
     ] = 0,
@@ -73,11 +73,11 @@ def rounds(
     """
     from odradek_broker.local.cluster import LocalCluster
 
-    from odradek_chaos.harness.kills import TARGETS, KillHarness, NotRecovered, Plan, report
+    from odradek_chaos.harness.kills import TARGETS, KillHarness, KillsPlan, NotRecovered, report
     from odradek_chaos.worlds.processes import ProcessesWorld
 
-    targets = TARGETS if target is Whom.ANY else (target.value,)
-    plan = Plan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
+    targets = TARGETS if target is TargetKind.ANY else (target.value,)
+    plan = KillsPlan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
         directory = data or Path(temporary) / "cluster"
         cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []), secure=secure)
@@ -94,11 +94,11 @@ def rounds(
     raise typer.Exit(FOUND if not outcome.read_back.sound else INTERRUPTED if outcome.interrupted else FINE)
 
 
-def _played(harness: KillHarness, screen: Screen) -> Outcome:
+def _played(harness: KillHarness, screen: Screen) -> KillsOutcome:
     """Until its rounds are over, or it is told to stop. Raises `KeyboardInterrupt` without a verdict."""
     import asyncio
 
-    async def run() -> Outcome | None:
+    async def run() -> KillsOutcome | None:
         running = asyncio.create_task(harness.run())
         told = 0
 

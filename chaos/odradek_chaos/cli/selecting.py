@@ -13,7 +13,7 @@ from odradek_proto.command_line import CommandFailed
 from odradek_chaos.worlds.real import Place, RealWorld
 
 
-class Target(NamedTuple):
+class SelectedBroker(NamedTuple):
     """A broker of a cluster, why it was chosen, and where it runs."""
 
     broker: int
@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 async def select(
     world: RealWorld, leader: str | None, follower: str | None, controller: bool, broker: int | None
-) -> Target:
+) -> SelectedBroker:
     """The one broker that is meant. Raises `ClusterError`, `CommandFailed`, and what the client raises."""
     if broker is not None:
         if broker not in world.nodes:
@@ -52,8 +52,8 @@ async def select(
     return _target(world, chosen, f"follower of {text}, {state}; broker {led_by} leads")
 
 
-def _target(world: RealWorld, broker: int, because: str) -> Target:
-    return Target(broker, because, world.place(broker))
+def _target(world: RealWorld, broker: int, because: str) -> SelectedBroker:
+    return SelectedBroker(broker, because, world.place(broker))
 
 
 async def _partition(admin: Admin, text: str) -> PartitionDescription:

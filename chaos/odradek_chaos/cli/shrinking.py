@@ -12,11 +12,11 @@ from odradek.cli.terminal.screen import Screen
 from odradek_chaos.cli.interrupting import terminable
 
 if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.campaign.shrink import Shrunk
+    from odradek_chaos.worlds.simulated.campaign.shrink import ShrinkResult
     from odradek_chaos.worlds.simulated.plan.options import Options
 
 
-def shrink_to(file: Path, seed: int, options: Options, screen: Screen) -> Shrunk | None:
+def shrink_to(file: Path, seed: int, options: Options, screen: Screen) -> ShrinkResult | None:
     """Write the script of the smallest run that still finds something; None when the seed finds nothing.
 
     Its report is data for people. Programs have the file, and for them standard output belongs to the caller.

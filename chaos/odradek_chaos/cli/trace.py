@@ -21,11 +21,11 @@ from odradek_chaos.cli.simulation import FOUND, ShrinkTo, simulates
 from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.campaign.shrink import Shrunk
+    from odradek_chaos.worlds.simulated.campaign.shrink import ShrinkResult
     from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
     from odradek_chaos.worlds.simulated.plan.options import Options
     from odradek_chaos.worlds.simulated.run.result import SeedResult
-    from odradek_chaos.worlds.simulated.world.findings import Finding
+    from odradek_chaos.worlds.simulated.world.findings import Violation
 
 
 @simulates
@@ -124,7 +124,7 @@ def _of_result(result: SeedResult, script_says: Mapping[str, object]) -> dict[st
     }
 
 
-def _of_shrunk(shrunk: Shrunk, file: Path) -> dict[str, object]:
+def _of_shrunk(shrunk: ShrinkResult, file: Path) -> dict[str, object]:
     return {
         "script": str(file),
         "faults": len(shrunk.script.injections),
@@ -135,7 +135,7 @@ def _of_shrunk(shrunk: Shrunk, file: Path) -> dict[str, object]:
     }
 
 
-def _of_finding(finding: Finding) -> dict[str, object]:
+def _of_finding(finding: Violation) -> dict[str, object]:
     return {
         "check": finding.check,
         "sentence": finding.sentence,

@@ -25,7 +25,7 @@ WATCH_S = 0.2
 STARTS = 3  # with other ports, when somebody else took one of ours before our broker did
 
 
-class Up:
+class LocalRun:
     """Runs a cluster of local processes for one command."""
 
     def __init__(self, cluster: LocalCluster, screen: Screen, *, timeout_s: float) -> None:

@@ -24,7 +24,7 @@ from odradek_proto.words import noun
 from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
-    from odradek_chaos.harness.workload import Writer
+    from odradek_chaos.harness.workload import WorkloadWriter
 
 DEFAULT_COUNT = 10_000
 Count = Annotated[
@@ -50,7 +50,7 @@ InFlight = Annotated[int, typer.Option("--in-flight", min=1, help="Unacknowledge
 MAX_BLOCK_MS = 60_000  # as in Kafka: so long a record waits at most before it is taken
 
 
-class Load(NamedTuple):
+class WriteLoad(NamedTuple):
     """What is written. `partitions` is of a topic that must be made; `limit` and `rate` are records and records/s."""
 
     topic: str
@@ -93,7 +93,7 @@ def write(
     must_be_writable("--history", history)
     servers = bootstrap_servers(bootstrap)
     limit = DEFAULT_COUNT if count is None and for_seconds is None else count
-    load = Load(topic, partitions, in_flight, acks, limit, rate, for_seconds)
+    load = WriteLoad(topic, partitions, in_flight, acks, limit, rate, for_seconds)
     try:
         facts = asyncio.run(_write(servers, load, history, delivery_timeout, screen))
     except OSError as error:
@@ -126,7 +126,7 @@ def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
 
 
 async def _write(
-    servers: str, load: Load, history: Path | None, timeout_s: float, screen: Screen
+    servers: str, load: WriteLoad, history: Path | None, timeout_s: float, screen: Screen
 ) -> dict[str, int | str | bool]:
     """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
     import asyncio
@@ -134,7 +134,7 @@ async def _write(
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
-    from odradek_chaos.harness.workload import Ledger, Pace, Writer
+    from odradek_chaos.harness.workload import Ledger, Pace, WorkloadWriter
 
     found = await _partitions(servers, load.topic, load.partitions)
     clock = LoopClock(random.Random())
@@ -152,7 +152,7 @@ async def _write(
     )
     await producer.start()
     pause_ms = Pace(clock, load.rate) if load.rate is not None else None
-    writer = Writer(
+    writer = WorkloadWriter(
         producer,
         ledger,
         clock,
@@ -184,7 +184,7 @@ async def _write(
     }
 
 
-async def _run(writer: Writer, screen: Screen) -> bool:
+async def _run(writer: WorkloadWriter, screen: Screen) -> bool:
     """Run a writer to its end, or until it is told to stop; the second time its records are not waited for.
 
     Whoever tells it once more does not keep it from completing the ledger.

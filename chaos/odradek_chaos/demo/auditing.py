@@ -16,7 +16,7 @@ from pathlib import Path
 
 from odradek_broker.local.cluster import LocalCluster
 
-from odradek_chaos.demo.state import FAILED, Audited
+from odradek_chaos.demo.state import FAILED, AuditOutcome
 
 SPARK, LOCAL = "spark", "local"
 TIMEOUT_S = 300  # Spark on a busy machine
@@ -68,7 +68,7 @@ async def _signalled(process: asyncio.subprocess.Process, number: signal.Signals
                 await process.communicate()
 
 
-async def audit(cluster: LocalCluster, history: Path, chosen: str) -> Audited:
+async def audit(cluster: LocalCluster, history: Path, chosen: str) -> AuditOutcome:
     """Run the audit to its end. Never raises: what went wrong is in `trouble`, and the exit code is 1."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odradek-audit-", ignore_cleanup_errors=True) as scratch:
@@ -83,13 +83,13 @@ async def audit(cluster: LocalCluster, history: Path, chosen: str) -> Audited:
             async with asyncio.timeout(TIMEOUT_S):
                 out, said = await process.communicate()
         except TimeoutError:
-            return Audited(chosen, FAILED, time.monotonic() - began, {}, f"not done after {TIMEOUT_S} s")
+            return AuditOutcome(chosen, FAILED, time.monotonic() - began, {}, f"not done after {TIMEOUT_S} s")
         finally:
             if process.returncode is None:
                 await _end(process)
     seconds = time.monotonic() - began
     try:
-        return Audited(chosen, process.returncode or 0, seconds, json.loads(out))
+        return AuditOutcome(chosen, process.returncode or 0, seconds, json.loads(out))
     except ValueError:
         trouble = said.decode(errors="replace").strip()[-SHOWN:] or f"exit code {process.returncode}"
-        return Audited(chosen, FAILED, seconds, {}, trouble)
+        return AuditOutcome(chosen, FAILED, seconds, {}, trouble)

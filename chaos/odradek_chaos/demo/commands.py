@@ -21,7 +21,7 @@ from odradek_proto.command_line import FINE, USAGE, CommandFailed
 from odradek_chaos.lessons.commands import mount
 
 if TYPE_CHECKING:
-    from odradek_chaos.demo.state import DemoState, Happening
+    from odradek_chaos.demo.state import DemoEvent, DemoState
 
 app = CommandGroup(
     "Three brokers, a killed leader, and an audit of what survived; and the lessons.", no_args_is_help=False
@@ -76,7 +76,7 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, se
     from odradek_chaos.cli.interrupting import listening
     from odradek_chaos.cli.places import refuse_inside_another
     from odradek_chaos.cli.room import room_needed
-    from odradek_chaos.demo.story import Demo, Plan, lay_out
+    from odradek_chaos.demo.story import Demo, DemoPlan, lay_out
     from odradek_chaos.harness.killing import kill_all, signal_all
 
     if data is not None:
@@ -86,7 +86,7 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, se
         kept = data is not None
         try:
             with room_needed(directory):
-                story = Demo(lay_out(directory, BROKERS, secure=secure), Plan(state.seed), state)
+                story = Demo(lay_out(directory, BROKERS, secure=secure), DemoPlan(state.seed), state)
             told.when_told_again = partial(signal_all, story.cluster)
             try:
                 with _showing(state, screen):
@@ -141,7 +141,7 @@ def _showing(state: DemoState, screen: Screen) -> Iterator[None]:
         return
     if not sys.stderr.isatty():
 
-        def print_line(happening: Happening) -> None:
+        def print_line(happening: DemoEvent) -> None:
             screen.say(f"{happening.at_s:6.1f} s  {happening.text}")
 
         state.on_happening = print_line
@@ -150,7 +150,7 @@ def _showing(state: DemoState, screen: Screen) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
-    from odradek_chaos.demo.view import View
+    from odradek_chaos.demo.view import DemoView
 
-    with Live(View(state), console=Console(stderr=True), refresh_per_second=FRAMES_PER_S):
+    with Live(DemoView(state), console=Console(stderr=True), refresh_per_second=FRAMES_PER_S):
         yield

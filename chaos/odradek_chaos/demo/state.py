@@ -18,7 +18,7 @@ STEPS = ("start", "write", "kill", "restart", "read back", "audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class DemoEvent:
     """Something that happened, in a sentence. `at_s` is seconds since the demo began."""
 
     at_s: float
@@ -27,7 +27,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditOutcome:
     """What the auditor said. `exit_code` is its own; `summary` is empty when it could not run."""
 
     engine: str
@@ -43,10 +43,10 @@ class DemoState:
 
     seed: int
     brokers: int
-    on_happening: Callable[[Happening], None] = lambda happening: None
+    on_happening: Callable[[DemoEvent], None] = lambda happening: None
     step: str = STEPS[0]
     doing: str = ""
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[DemoEvent] = field(default_factory=list)
     status: ClusterStatus | None = None
     ledger: Ledger | None = None
     dead: set[int] = field(default_factory=set)
@@ -55,7 +55,7 @@ class DemoState:
     failover_ms: int | None = None
     in_flight_at_kill: int = 0
     read_back: ReadBack | None = None
-    audited: Audited | None = None
+    audited: AuditOutcome | None = None
     report: str = ""  # the path of the audit's page
     began: float = field(default_factory=time.monotonic)
 
@@ -64,7 +64,7 @@ class DemoState:
         return time.monotonic() - self.began
 
     def tell(self, text: str, *, bad: bool = False) -> None:
-        happening = Happening(self.elapsed_s, text, bad)
+        happening = DemoEvent(self.elapsed_s, text, bad)
         self.happenings.append(happening)
         self.on_happening(happening)
 
@@ -123,7 +123,7 @@ class DemoState:
         }
 
 
-def _audit_line(audited: Audited) -> str:
+def _audit_line(audited: AuditOutcome) -> str:
     if audited.trouble:
         return f"the audit could not be done: {audited.trouble}"
     summary = audited.summary

@@ -26,7 +26,7 @@ from odradek_chaos.harness.cluster_health import ClusterHealth, NotConverged, lo
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.harness.waiting import check_alive, wait_until_ready
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, WorkloadWriter
 from odradek_chaos.worlds.processes import ProcessesWorld
 
 TOPIC = "orders"
@@ -45,7 +45,7 @@ class DemoFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """How much of everything. Times are milliseconds."""
 
     seed: int
@@ -61,7 +61,7 @@ class Plan:
 class Demo:
     """One run on a cluster that was laid out and not started. Fills in `state` as it goes."""
 
-    def __init__(self, cluster: LocalCluster, plan: Plan, state: DemoState) -> None:
+    def __init__(self, cluster: LocalCluster, plan: DemoPlan, state: DemoState) -> None:
         self.cluster = cluster
         self.history = cluster.directory / "history.jsonl"
         self._plan = plan
@@ -113,7 +113,7 @@ class Demo:
             for number, producer in enumerate(producers, 1):
                 await producer.start()
                 writers.append(
-                    Writer(producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{number}",
+                    WorkloadWriter(producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{number}",
                            in_flight=plan.in_flight, pause_ms=lambda: plan.pause_ms, payload=PAYLOAD)
                 )  # fmt: skip
             async with asyncio.TaskGroup() as tasks:

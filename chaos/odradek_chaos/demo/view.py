@@ -20,7 +20,7 @@ RATE_WINDOW_S = 1.0
 SPINNER = "|/-\\"
 
 
-class View:
+class DemoView:
     """Draws a state. Call it for each frame; it remembers what it needs for the rate."""
 
     def __init__(self, state: DemoState) -> None:

@@ -27,7 +27,7 @@ from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import admin_messages, broker_pb2
 
 from odradek_chaos.harness.waiting import POLL_S
-from odradek_chaos.worlds.real import Watched
+from odradek_chaos.worlds.real import ObservedBrokers
 
 CALL_TIMEOUT_MS = 5_000  # of one broker; a busy one may need a second
 METADATA = "/odradek.v1.Broker/Metadata"
@@ -63,7 +63,7 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class HealthView:
     """A cluster as one broker knows it. `brokers` has the epoch of each, and whether it is fenced."""
 
     controller_id: int
@@ -99,7 +99,7 @@ class ClusterHealth:
 
 
 async def wait_until_converged(
-    world: Watched, *, timeout_s: float, settled: Callable[[ClusterHealth], bool] = lambda health: True
+    world: ObservedBrokers, *, timeout_s: float, settled: Callable[[ClusterHealth], bool] = lambda health: True
 ) -> ClusterHealth:
     """Until the cluster is whole and `settled` holds, too. Raises `ClusterError` with what was missing last."""
     missing = "nobody has answered"
@@ -119,7 +119,7 @@ async def wait_until_converged(
         raise ClusterError(f"the cluster is not whole after {timeout_s:g} s: {missing}") from None
 
 
-async def look(world: Watched, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> ClusterHealth:
+async def look(world: ObservedBrokers, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> ClusterHealth:
     """Ask every broker once. Raises `NotConverged`."""
     network = network_for()
     try:
@@ -153,7 +153,7 @@ class _Asking:
         return answers
 
 
-async def _views(asking: _Asking, nodes: Collection[int]) -> dict[int, View]:
+async def _views(asking: _Asking, nodes: Collection[int]) -> dict[int, HealthView]:
     """What every broker knows; raises unless each of them has answered."""
     question = broker_pb2.MetadataRequest(all_topics=True)
     answers = await asking.all(METADATA, question, broker_pb2.MetadataResponse)
@@ -163,11 +163,11 @@ async def _views(asking: _Asking, nodes: Collection[int]) -> dict[int, View]:
     return found
 
 
-def _view(answer: broker_pb2.MetadataResponse) -> View:
+def _view(answer: broker_pb2.MetadataResponse) -> HealthView:
     for topic in answer.topics:
         if topic.error_code:
             raise NotConverged(f"{topic.topic}: {ErrorCode.from_number(topic.error_code).name} at {answer.answered_by}")
-    return View(
+    return HealthView(
         answer.controller_id,
         {broker.broker_id: (broker.broker_epoch, broker.fenced) for broker in answer.brokers},
         {
@@ -183,7 +183,7 @@ def _view(answer: broker_pb2.MetadataResponse) -> View:
     )
 
 
-def agreed(views: Mapping[int, View]) -> View:
+def agreed(views: Mapping[int, HealthView]) -> HealthView:
     """What all brokers tell; raises `NotConverged` when one tells something else."""
     (first_id, first), *others = sorted(views.items())
     for broker_id, view in others:
@@ -196,7 +196,7 @@ def agreed(views: Mapping[int, View]) -> View:
     return first
 
 
-def check_view(view: View) -> None:
+def check_view(view: HealthView) -> None:
     """Raise `NotConverged` when something is missing in what the brokers tell."""
     if view.controller_id not in view.brokers:
         raise NotConverged("there is no active controller")
@@ -222,7 +222,7 @@ async def _check_quorum(asking: _Asking, controller_id: int) -> None:
                 raise NotConverged(f"voter {voter.node_id} has the metadata up to {voter.log_end_offset} only")
 
 
-async def _replicas(asking: _Asking, view: View) -> dict[tuple[int, TopicPartition], ReplicaEnd]:
+async def _replicas(asking: _Asking, view: HealthView) -> dict[tuple[int, TopicPartition], ReplicaEnd]:
     """Where every replica ends; raises unless each has the role and the leader epoch that the metadata gives it."""
     question = broker_pb2.DescribeReplicasRequest()
     roles: dict[tuple[int, TopicPartition], tuple[str, int]] = {}

@@ -32,7 +32,7 @@ from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_conve
 from odradek_chaos.harness.reading_back import read_back
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import ReadBack
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, WorkloadWriter
 from odradek_chaos.worlds.real import FAULTS, RealWorld
 
 TOPIC = "orders"
@@ -63,7 +63,7 @@ class Round:
 
 
 @dataclass(slots=True)
-class Outcome:
+class KillsOutcome:
     rounds: list[Round] = field(default_factory=list)
     seed: int = 0
     acks: str = "all"
@@ -77,7 +77,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class KillsPlan:
     """What a run does. `targets` are taken in a shuffled order, each equally often."""
 
     rounds: int = 50
@@ -102,7 +102,7 @@ class KillHarness:
     def __init__(
         self,
         cluster: RealWorld,
-        plan: Plan,
+        plan: KillsPlan,
         history: Path,
         *,
         say: Callable[[str], None] = lambda text: None,
@@ -115,7 +115,7 @@ class KillHarness:
         self._history = history
         self._ledger = Ledger(self._clock, history, keep=False)
         self._say = say
-        self._writers: list[Writer] = []
+        self._writers: list[WorkloadWriter] = []
         self._last_error: OdradekError | None = None  # of a record that failed
         self._stopping = False
         self._has_begun = False
@@ -125,10 +125,10 @@ class KillHarness:
         self._stopping = True
         return self._has_begun
 
-    async def run(self) -> Outcome:
+    async def run(self) -> KillsOutcome:
         """All rounds, or those until `stop`, then the read back. Raises `NotRecovered`."""
         plan = self._plan
-        outcome = Outcome(seed=plan.seed, acks=plan.acks)
+        outcome = KillsOutcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
             self._cluster.start(node_id)
         await self._healthy("the cluster to be whole at the start")
@@ -169,7 +169,7 @@ class KillHarness:
             )
             await producer.start()
             self._writers.append(
-                Writer(
+                WorkloadWriter(
                     producer, self._ledger, self._clock, plan.topic, plan.partitions, f"w{index}",
                     acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight, on_error=self._failed,
                 )
@@ -324,7 +324,7 @@ class KillHarness:
             raise NotRecovered(f"waited for all replicas to be the same: {error}") from error
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: KillsOutcome) -> str:
     """A few lines for people."""
     silences = sorted(outcome.silences())
     counts: dict[str, int] = {}

@@ -22,11 +22,11 @@ from odradek_proto.topics import TopicPartition
 from odradek_chaos.harness.cluster_health import Leadership, wait_until_converged
 from odradek_chaos.harness.portions import Portions
 from odradek_chaos.harness.verify import ReadBack
-from odradek_chaos.worlds.real import Watched
+from odradek_chaos.worlds.real import ObservedBrokers
 
 
 async def read_back(
-    world: Watched, topic: str, events: Iterable[Event], *, patience_s: float, say: Callable[[str], None]
+    world: ObservedBrokers, topic: str, events: Iterable[Event], *, patience_s: float, say: Callable[[str], None]
 ) -> ReadBack:
     """The verdict of a read that counts. Nobody may write to the topic any more. Raises `ClusterError`.
 
@@ -50,13 +50,18 @@ async def read_back(
         return portions.verify()
 
 
-async def _leaders_at_rest(world: Watched, topic: str, patience_s: float) -> Mapping[int, Leadership]:
+async def _leaders_at_rest(world: ObservedBrokers, topic: str, patience_s: float) -> Mapping[int, Leadership]:
     health = await wait_until_converged(world, timeout_s=patience_s, settled=lambda found: found.is_at_rest(topic))
     return health.leaderships(topic)
 
 
 async def _read_all(
-    world: Watched, topic: str, partitions: int, patience_s: float, portions: Portions, say: Callable[[str], None]
+    world: ObservedBrokers,
+    topic: str,
+    partitions: int,
+    patience_s: float,
+    portions: Portions,
+    say: Callable[[str], None],
 ) -> bool:
     """Whether all records were read; false when the leaders did not hand them out, as in an election."""
     consumer: Consumer[bytes, bytes] = Consumer(

@@ -51,7 +51,7 @@ Record = tuple[str, int, int, bytes]
 """(topic, partition, offset, value)"""
 
 
-class Order:
+class WriterOrder:
     """Records of one writer to one partition stand in the order in which they were sent."""
 
     def __init__(self) -> None:
@@ -92,14 +92,14 @@ def verify(events: Iterable[Event], records: Iterable[Record]) -> ReadBack:
 
 def verify_in_portions(portions: Iterable[tuple[Iterable[Event], Iterable[Record]]]) -> ReadBack:
     """Compare a history with a full read, the numbers of each portion larger than those of the portions before."""
-    verdict, order = ReadBack(), Order()
+    verdict, order = ReadBack(), WriterOrder()
     for events, records in portions:
         _verify_portion(verdict, order, events, records)
         order.next_portion()
     return verdict
 
 
-def _verify_portion(verdict: ReadBack, order: Order, events: Iterable[Event], records: Iterable[Record]) -> None:
+def _verify_portion(verdict: ReadBack, order: WriterOrder, events: Iterable[Event], records: Iterable[Record]) -> None:
     sent: set[tuple[str, bytes]] = set()
     acknowledged: dict[tuple[str, bytes], Event] = {}
     definitely_failed: set[tuple[str, bytes]] = set()

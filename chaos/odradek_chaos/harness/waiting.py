@@ -10,7 +10,7 @@ from odradek import Admin, OdradekError
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.command_line import TIMED_OUT
 
-from odradek_chaos.worlds.real import Watched
+from odradek_chaos.worlds.real import ObservedBrokers
 
 POLL_S = 0.03  # between two questions to a cluster of real brokers, whatever is awaited of it
 LAST_LINES = 12
@@ -23,7 +23,7 @@ class NotReadyInTime(ClusterError):
 
 
 async def wait_until_ready(
-    cluster: Watched,
+    cluster: ObservedBrokers,
     *,
     only: Collection[int] | None = None,
     timeout_s: float = 60,
@@ -49,7 +49,7 @@ async def wait_until_ready(
 
 
 async def _ready_through(
-    cluster: Watched, wanted: Collection[int], down: Collection[int], on_progress: Callable[[int], None]
+    cluster: ObservedBrokers, wanted: Collection[int], down: Collection[int], on_progress: Callable[[int], None]
 ) -> bool:
     """Ask until all are there (true), or until the connection must be made anew (false)."""
     check_alive(cluster, down)
@@ -67,14 +67,14 @@ async def _ready_through(
         return False
 
 
-def check_alive(cluster: Watched, down: Collection[int] = ()) -> None:
+def check_alive(cluster: ObservedBrokers, down: Collection[int] = ()) -> None:
     """Raise `ClusterError` with the last words of the first node that does not run, save those that are to be down."""
     for node_id in cluster.nodes:
         if node_id not in down and not cluster.running(node_id):
             raise ClusterError(obituary(cluster, node_id))
 
 
-def obituary(cluster: Watched, node_id: int) -> str:
+def obituary(cluster: ObservedBrokers, node_id: int) -> str:
     """Which broker ended, how, and the last lines of its output."""
     status = cluster.exit_status(node_id)
     if status is None:

@@ -166,7 +166,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Writer:
+class WorkloadWriter:
     """One client that writes unique records to all partitions of a topic in turn.
 
     At most `in_flight` records of each partition wait for their acknowledgement: a partition without a leader does

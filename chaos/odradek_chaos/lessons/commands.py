@@ -14,8 +14,8 @@ from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 from odradek_chaos.lessons.catalogue import SHOWN, lesson
 
 if TYPE_CHECKING:
-    from odradek_chaos.lessons.lesson import Played
-    from odradek_chaos.lessons.verdict import Verdict
+    from odradek_chaos.lessons.lesson import LessonRun
+    from odradek_chaos.lessons.verdict import LessonVerdict
 
 DEFAULT_PACE_S = 6.0
 
@@ -65,7 +65,7 @@ def _play(name: str, auto: bool, pace_s: float, data: Path | None, as_json: bool
     raise typer.Exit(FAILED if verdict.unmet else FINE)
 
 
-def _print_json(played: Played, verdict: Verdict) -> None:
+def _print_json(played: LessonRun, verdict: LessonVerdict) -> None:
     from odradek.cli.terminal.screen import as_line
 
     for frame in played.frames:
@@ -73,7 +73,7 @@ def _print_json(played: Played, verdict: Verdict) -> None:
     print(as_line(verdict.as_json(played.lesson.name)))
 
 
-def _show(played: Played, verdict: Verdict, auto: bool, pace_s: float) -> None:
+def _show(played: LessonRun, verdict: LessonVerdict, auto: bool, pace_s: float) -> None:
     from odradek_chaos.lessons.pages import pages, summary
     from odradek_chaos.lessons.terminal import print_all, show_on_terminal
 
@@ -85,7 +85,7 @@ def _show(played: Played, verdict: Verdict, auto: bool, pace_s: float) -> None:
         print_all(drawn, sys.stdout)
 
 
-def _say_where(data: Path, played: Played) -> None:
+def _say_where(data: Path, played: LessonRun) -> None:
     from odradek_chaos.lessons.verdict import place_of
 
     print("the log directories are kept; the audit again:", file=sys.stderr)

@@ -24,9 +24,9 @@ from itertools import zip_longest
 
 from rich.text import Text
 
-from odradek_chaos.lessons.lesson import Frame, Lesson, Shows
-from odradek_chaos.lessons.narration import Happening, Kind
-from odradek_chaos.lessons.views import DOWN, LEADER, AcknowledgedView, RecordView, ReplicaView, WorldView
+from odradek_chaos.lessons.lesson import DrawingOptions, Frame, Lesson
+from odradek_chaos.lessons.narration import EventKind, NarratedEvent
+from odradek_chaos.lessons.views import DOWN, LEADER, AcknowledgedView, LogRecordView, ReplicaView, WorldView
 
 NARROWEST, WIDEST = 80, 120
 LOWEST = 24  # lines
@@ -39,14 +39,21 @@ BORDER = "dim"
 HEADING = "bold cyan"
 BAD = "bold red"
 STYLES = {
-    Kind.WIRE: "",
-    Kind.LOST: "bold yellow",
-    Kind.ACKNOWLEDGED: "green",
-    Kind.CUT: "bold yellow",
-    Kind.REFUSED: BAD,
-    Kind.FACT: "",
+    EventKind.WIRE: "",
+    EventKind.LOST: "bold yellow",
+    EventKind.ACKNOWLEDGED: "green",
+    EventKind.CUT: "bold yellow",
+    EventKind.REFUSED: BAD,
+    EventKind.FACT: "",
 }
-SIGNS = {Kind.WIRE: "", Kind.LOST: "", Kind.ACKNOWLEDGED: "✓ ", Kind.CUT: "! ", Kind.REFUSED: "✗ ", Kind.FACT: "· "}
+SIGNS = {
+    EventKind.WIRE: "",
+    EventKind.LOST: "",
+    EventKind.ACKNOWLEDGED: "✓ ",
+    EventKind.CUT: "! ",
+    EventKind.REFUSED: "✗ ",
+    EventKind.FACT: "· ",
+}
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def _sides(lesson: Lesson, frame: Frame, space: Space, gap: Sequence[Text]) -> l
     return beside(left, right, width)
 
 
-def _clock(world: WorldView, shows: Shows) -> list[Text]:
+def _clock(world: WorldView, shows: DrawingOptions) -> list[Text]:
     return [Text(f"the clock: {world.now_ms:,} ms", "dim")] if shows.waiting else []
 
 
@@ -149,7 +156,7 @@ def cell_width(space: Space) -> int:
     return max(NARROWEST_CELL, min((space.side - LABEL - 1) // 6, WIDEST_CELL))
 
 
-def world_block(world: WorldView, shows: Shows, width: int, cell: int, gap: Sequence[Text]) -> list[Text]:
+def world_block(world: WorldView, shows: DrawingOptions, width: int, cell: int, gap: Sequence[Text]) -> list[Text]:
     """One world: its replicas, what was promised, and who waits."""
     lines: list[Text] = []
     for replica in world.replicas:
@@ -161,7 +168,7 @@ def world_block(world: WorldView, shows: Shows, width: int, cell: int, gap: Sequ
     return lines
 
 
-def happening_block(happenings: Sequence[Happening], width: int) -> list[Text]:
+def happening_block(happenings: Sequence[NarratedEvent], width: int) -> list[Text]:
     """What happened in this step, each wrapped below its own beginning."""
     lines = []
     for each in happenings:
@@ -170,7 +177,7 @@ def happening_block(happenings: Sequence[Happening], width: int) -> list[Text]:
     return lines
 
 
-def replica_block(replica: ReplicaView, shows: Shows, width: int, cell: int) -> list[Text]:
+def replica_block(replica: ReplicaView, shows: DrawingOptions, width: int, cell: int) -> list[Text]:
     """One replica: who it is, its records, its marks."""
     down = replica.role == DOWN
     offsets, records, epochs = (Text.assemble((label, "dim")) for label in ("offset ", "record ", "epoch  "))
@@ -191,7 +198,7 @@ def replica_block(replica: ReplicaView, shows: Shows, width: int, cell: int) -> 
     return [*lines, _disk(replica)] if shows.disk else lines
 
 
-def _value(record: RecordView) -> str:
+def _value(record: LogRecordView) -> str:
     return f"{record.value}≠" if record.differs else record.value
 
 
@@ -241,7 +248,7 @@ def _disk(replica: ReplicaView) -> Text:
     return Text(f"on disk: below {replica.flushed}, HW file {replica.high_watermark_file}")
 
 
-def _promised(acknowledged: Iterable[AcknowledgedView], shows: Shows, width: int) -> list[Text]:
+def _promised(acknowledged: Iterable[AcknowledgedView], shows: DrawingOptions, width: int) -> list[Text]:
     """The records that acks=all promised to keep, and, where a lesson is about them, those of acks=1."""
     lines = [Text.assemble(("acknowledged", "dim"))]
     for each in acknowledged:

@@ -9,16 +9,16 @@ from typing import Any
 from odradek_broker.core.partition.messages import TruncationMode
 from odradek_proto.errors import ErrorCode
 
-from odradek_chaos.lessons.narration import Happening, of_command, of_said
+from odradek_chaos.lessons.narration import NarratedEvent, of_command, of_said
 from odradek_chaos.lessons.views import Acknowledged, WorldView, view
-from odradek_chaos.stage.said import Answered, Evidence, Said
+from odradek_chaos.stage.said import BatchAnswered, Evidence, TranscriptLine
 from odradek_chaos.stage.stage import Stage
 
 QUIET = "quiet "  # before a command of which only acknowledgements and cuts are told
 
 
 @dataclass(frozen=True)
-class Step:
+class LessonStep:
     """One page. `action` says what happens, `why` what to see in it.
 
     `commands` let it happen, with semicolons between them; `right` those of the second world where they differ.
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedFinding:
     """What the auditor must find in a world: a check, the offset, and the epoch that stands there."""
 
     check: str
@@ -50,11 +50,11 @@ class Setting:
     name: str
     options: str = ""
     lost: tuple[str, ...] = ()
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[ExpectedFinding, ...] = ()
 
 
 @dataclass(frozen=True)
-class Shows:
+class DrawingOptions:
     """What is drawn beside logs, high watermarks and log end offsets."""
 
     disk: bool = False  # what is flushed, and the file with the high watermark
@@ -71,26 +71,26 @@ class Lesson:
     title: str
     promise: str
     worlds: tuple[Setting, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[LessonStep, ...]
     end: Mapping[str, str]
-    cause: Callable[[Played], Mapping[str, str]] = lambda played: {}
-    shows: Shows = Shows()
+    cause: Callable[[LessonRun], Mapping[str, str]] = lambda played: {}
+    shows: DrawingOptions = DrawingOptions()
     brokers: str = "1,2"
 
 
-class World:
+class LessonWorld:
     """One world while its lesson is played."""
 
     def __init__(self, setting: Setting, brokers: str) -> None:
         self.setting = setting
         self.stage = Stage()
         self.acknowledged: list[Acknowledged] = []
-        self.said: list[Said] = []
+        self.said: list[TranscriptLine] = []
         self._note(self.stage.run(f"cluster brokers={brokers} {setting.options}".rstrip()))
 
-    def play(self, commands: str) -> list[Happening]:
+    def play(self, commands: str) -> list[NarratedEvent]:
         """Let a step happen. Returns its lines."""
-        told: list[Happening] = []
+        told: list[NarratedEvent] = []
         for line in commands.split("; "):
             quiet, command = line.startswith(QUIET), line.removeprefix(QUIET)
             said = self.stage.run(command)
@@ -101,10 +101,10 @@ class World:
             told += [each for one in said for each in of_said(one, leader, quiet=quiet)]
         return told
 
-    def _note(self, said: list[Said]) -> None:
+    def _note(self, said: list[TranscriptLine]) -> None:
         self.said += said
         for each in said:
-            if isinstance(each, Answered) and each.error is ErrorCode.NONE:
+            if isinstance(each, BatchAnswered) and each.error is ErrorCode.NONE:
                 self.acknowledged += [
                     Acknowledged(value, offset, each.acks)
                     for offset, value in enumerate(each.values.split("+"), each.base_offset)
@@ -130,7 +130,7 @@ class Frame:
     """All worlds after a step."""
 
     number: int
-    step: Step
+    step: LessonStep
     worlds: tuple[WorldView, ...]
 
     def as_json(self, lesson: Lesson) -> dict[str, Any]:
@@ -146,17 +146,17 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Played:
+class LessonRun:
     """A lesson that has happened."""
 
     lesson: Lesson
     frames: tuple[Frame, ...]
-    worlds: tuple[World, ...]
+    worlds: tuple[LessonWorld, ...]
 
 
-def play(lesson: Lesson) -> Played:
+def play(lesson: Lesson) -> LessonRun:
     """Let every step happen in each world. Takes some milliseconds; nothing in it depends on time or chance."""
-    worlds = tuple(World(setting, lesson.brokers) for setting in lesson.worlds)
+    worlds = tuple(LessonWorld(setting, lesson.brokers) for setting in lesson.worlds)
     frames = []
     for number, step in enumerate(lesson.steps, 1):
         views = []
@@ -164,7 +164,7 @@ def play(lesson: Lesson) -> Played:
             told = world.play(step.commands if place == 0 or step.right is None else step.right)
             views.append(view(world.setting.name, world.stage, world.acknowledged, told))
         frames.append(Frame(number, step, tuple(views)))
-    return Played(lesson, tuple(frames), worlds)
+    return LessonRun(lesson, tuple(frames), worlds)
 
 
 BEFORE_0_11 = f"mode={TruncationMode.HIGH_WATERMARK.value}"

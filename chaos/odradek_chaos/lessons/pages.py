@@ -9,8 +9,8 @@ from odradek_proto.words import noun
 from rich.text import Text
 
 from odradek_chaos.lessons.drawing import BAD, HEADING, Space, frame_page, paragraph, rule, title_line
-from odradek_chaos.lessons.lesson import Lesson, Played
-from odradek_chaos.lessons.verdict import Audited, Verdict
+from odradek_chaos.lessons.lesson import Lesson, LessonRun
+from odradek_chaos.lessons.verdict import AuditedWorld, LessonVerdict
 
 Page = Callable[[Space, str], list[Text]]
 """Draws itself into a space, with a hint about the keys in its first line."""
@@ -33,8 +33,8 @@ SHOWN_FINDINGS = 5
 class _Pages:
     """What the pages are drawn from."""
 
-    played: Played
-    verdict: Verdict
+    played: LessonRun
+    verdict: LessonVerdict
 
     @property
     def lesson(self) -> Lesson:
@@ -93,23 +93,23 @@ class _Pages:
         return [*lines, Text(), rule(space), *paragraph(summary(lesson, self.verdict), space.width, "bold")]
 
 
-def pages(played: Played, verdict: Verdict) -> list[Page]:
+def pages(played: LessonRun, verdict: LessonVerdict) -> list[Page]:
     """All pages; each can be drawn for any space, as often as wanted."""
     return _Pages(played, verdict).all()
 
 
-def summary(lesson: Lesson, verdict: Verdict) -> str:
+def summary(lesson: Lesson, verdict: LessonVerdict) -> str:
     """The lesson in one line."""
     said = [f"{each.world}: {_count(each)}" + (f", {_lost(each)}" if each.lost else "") for each in verdict.worlds]
     return f"{lesson.name}: {'; '.join(said)}"
 
 
-def _count(audited: Audited) -> str:
+def _count(audited: AuditedWorld) -> str:
     count = len(audited.findings)
     return f"{count} {noun(count, 'finding')}" if count else "no finding"
 
 
-def _lost(audited: Audited) -> str:
+def _lost(audited: AuditedWorld) -> str:
     return f"{' '.join(audited.lost)} acknowledged and lost"
 
 
@@ -122,7 +122,7 @@ def _legend(lesson: Lesson) -> Iterator[tuple[str, str]]:
         yield "▲2", "below the leader's log: the log end offset that it knows of broker 2"
 
 
-def _findings(audited: Audited, space: Space) -> list[Text]:
+def _findings(audited: AuditedWorld, space: Space) -> list[Text]:
     """The findings of one world, the check and the place first, then the auditor's sentence."""
     bad = bool(audited.findings)
     said = _count(audited) if bad else f"no finding; {audited.compared_records} copies of records compared"

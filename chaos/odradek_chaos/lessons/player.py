@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 
-class Key(Enum):
+class KeyPress(Enum):
     """What the spectator wants."""
 
     NEXT = auto()
@@ -18,13 +18,17 @@ class Key(Enum):
 _NEXT = ("\r", "\n", " ", "n", "j", "l", "\x1b[C", "\x1b[B", "\x1b[6~")  # arrows right and down, page down
 _BACK = ("b", "p", "k", "h", "\x7f", "\b", "\x1b[D", "\x1b[A", "\x1b[5~")  # arrows left and up, page up
 _QUIT = ("q", "Q", "\x1b", "\x04")
-_KEYS = {**dict.fromkeys(_NEXT, Key.NEXT), **dict.fromkeys(_BACK, Key.BACK), **dict.fromkeys(_QUIT, Key.QUIT)}
+_KEYS = {
+    **dict.fromkeys(_NEXT, KeyPress.NEXT),
+    **dict.fromkeys(_BACK, KeyPress.BACK),
+    **dict.fromkeys(_QUIT, KeyPress.QUIT),
+}
 _LONGEST = max(map(len, _KEYS))
 
 
-def keys_in(typed: str) -> list[Key]:
+def keys_in(typed: str) -> list[KeyPress]:
     """The keys in what was typed, perhaps several at once; others mean nothing."""
-    found: list[Key] = []
+    found: list[KeyPress] = []
     while typed:
         size = next((size for size in range(_LONGEST, 0, -1) if typed[:size] in _KEYS and len(typed) >= size), 0)
         if typed.startswith("\x1b[") and size < len("\x1b[C"):
@@ -35,7 +39,7 @@ def keys_in(typed: str) -> list[Key]:
     return found
 
 
-def turn_pages(count: int, show: Callable[[int], None], keys: Iterable[Key]) -> int:
+def turn_pages(count: int, show: Callable[[int], None], keys: Iterable[KeyPress]) -> int:
     """Show page 0, and whichever the keys ask for, until somebody quits, or goes on behind the last page.
 
     Returns the number of the page that was shown last.
@@ -43,11 +47,11 @@ def turn_pages(count: int, show: Callable[[int], None], keys: Iterable[Key]) -> 
     at = 0
     show(at)
     for key in keys:
-        if key is Key.QUIT or (key is Key.NEXT and at == count - 1):
+        if key is KeyPress.QUIT or (key is KeyPress.NEXT and at == count - 1):
             return at
-        if key is Key.NEXT:
+        if key is KeyPress.NEXT:
             at += 1
-        elif key is Key.BACK:
+        elif key is KeyPress.BACK:
             at = max(0, at - 1)
         show(at)
     return at

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from odradek_chaos.lessons.drawing import LOWEST, NARROWEST, Space
 from odradek_chaos.lessons.pages import Page
-from odradek_chaos.lessons.player import Key, keys_in, turn_pages
+from odradek_chaos.lessons.player import KeyPress, keys_in, turn_pages
 
 HINT = "Enter on · b back · q quit"
 RESIZE_CHECK_S = 0.25
@@ -87,12 +87,12 @@ def _keyboard() -> Iterator[int | None]:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-def _keys(keyboard: int | None, pace_s: float | None) -> Iterator[Key]:
+def _keys(keyboard: int | None, pace_s: float | None) -> Iterator[KeyPress]:
     """Keys as they are pressed, and one for every change of the size; with a pace, NEXT when nobody presses any."""
     if keyboard is None:
         while True:
             time.sleep(pace_s or 0)
-            yield Key.NEXT
+            yield KeyPress.NEXT
     size = os.get_terminal_size(keyboard)
     due = None if pace_s is None else time.monotonic() + pace_s
     while True:
@@ -100,13 +100,13 @@ def _keys(keyboard: int | None, pace_s: float | None) -> Iterator[Key]:
         if select.select([keyboard], [], [], left)[0]:
             typed = os.read(keyboard, MOST_BYTES)
             if not typed:
-                yield Key.QUIT
+                yield KeyPress.QUIT
             yield from keys_in(typed.decode(errors="replace"))
         elif due is not None and time.monotonic() >= due:
-            yield Key.NEXT
+            yield KeyPress.NEXT
         elif (now := os.get_terminal_size(keyboard)) != size:
             size = now
-            yield Key.REDRAW
+            yield KeyPress.REDRAW
             continue
         else:
             continue

@@ -18,14 +18,14 @@ from odradek_audit.inputs.history import History, encode_event
 from odradek_audit.report import EXIT_FINE
 from odradek_proto.words import noun
 
-from odradek_chaos.lessons.lesson import Played, Setting, World
+from odradek_chaos.lessons.lesson import LessonRun, LessonWorld, Setting
 from odradek_chaos.lessons.views import WorldView
 
 HISTORY_FILE = "history.jsonl"
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditedWorld:
     """How one world ended: what the auditor said, and which acknowledged records its leader lacks."""
 
     world: str
@@ -36,13 +36,13 @@ class Audited:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LessonVerdict:
     """How a lesson ended. `unmet` says what was expected and did not come; empty when all is as it should be.
 
     `cause` is what the brokers' evidence says, under headings; empty when they did not write it down.
     """
 
-    worlds: tuple[Audited, ...]
+    worlds: tuple[AuditedWorld, ...]
     unmet: tuple[str, ...]
     cause: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class Verdict:
         }
 
 
-def judge(played: Played, directory: Path | None = None) -> Verdict:
+def judge(played: LessonRun, directory: Path | None = None) -> LessonVerdict:
     """Stop all brokers cleanly and audit their directories, in `directory` or in a temporary one.
 
     A lesson can be judged once. In `directory` one directory for each world is left, with one for each broker and the
@@ -79,9 +79,9 @@ def judge(played: Played, directory: Path | None = None) -> Verdict:
     )
     unmet = [each for world, found in zip(played.worlds, audited, strict=True) for each in _unmet(world.setting, found)]
     try:
-        return Verdict(audited, tuple(unmet), played.lesson.cause(played))
+        return LessonVerdict(audited, tuple(unmet), played.lesson.cause(played))
     except LookupError as error:
-        return Verdict(audited, (*unmet, str(error)))
+        return LessonVerdict(audited, (*unmet, str(error)))
 
 
 def place_of(setting: Setting) -> str:
@@ -89,7 +89,7 @@ def place_of(setting: Setting) -> str:
     return "".join(each if each.isalnum() or each in "=.-" else "-" for each in setting.name.lower())
 
 
-def _audit(world: World, seen: WorldView, directory: Path, counts_acks_1: bool) -> Audited:
+def _audit(world: LessonWorld, seen: WorldView, directory: Path, counts_acks_1: bool) -> AuditedWorld:
     replicas: dict[str, Path] = {}
     for number, node in world.stage.nodes.items():
         if node.running:
@@ -101,10 +101,10 @@ def _audit(world: World, seen: WorldView, directory: Path, counts_acks_1: bool) 
     report = audit(replicas, history=History.read(directory / HISTORY_FILE), settled=True)
     lost = tuple(each.value for each in seen.acknowledged if each.gone and (each.acks_all or counts_acks_1))
     fine = report.exit_code == EXIT_FINE
-    return Audited(world.setting.name, tuple(report.findings), report.compared_records, fine, lost)
+    return AuditedWorld(world.setting.name, tuple(report.findings), report.compared_records, fine, lost)
 
 
-def _unmet(setting: Setting, audited: Audited) -> Iterator[str]:
+def _unmet(setting: Setting, audited: AuditedWorld) -> Iterator[str]:
     found = {(finding.check, finding.offset, finding.epoch) for finding in audited.findings}
     for each in setting.expected:
         if (each.check, each.offset, each.epoch) not in found:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.replicas.purgatory import ProduceRequest
+from odradek_broker.runtime.replicas.purgatory import AwaitedBatch
 
-from odradek_chaos.lessons.narration import Happening
-from odradek_chaos.stage.node import Node
+from odradek_chaos.lessons.narration import NarratedEvent
+from odradek_chaos.stage.node import StageNode
 from odradek_chaos.stage.stage import Stage
 
 LEADER, FOLLOWER, DOWN = "leader", "follower", "down"
@@ -27,7 +27,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True)
-class RecordView:
+class LogRecordView:
     """`differs`: another replica holds something else at this offset. `again`: the offset is not above the last."""
 
     offset: int
@@ -45,7 +45,7 @@ class ReplicaView:
     role: str
     leader_epoch: int  # that it knows; -1 while it is down
     isr: tuple[int, ...]  # as leader, else empty
-    records: tuple[RecordView, ...]
+    records: tuple[LogRecordView, ...]
     log_end_offset: int
     high_watermark: int
     flushed: int  # everything below survives a power loss
@@ -72,7 +72,7 @@ class WorldView:
     replicas: tuple[ReplicaView, ...]
     acknowledged: tuple[AcknowledgedView, ...]
     waiting: tuple[str, ...]
-    happenings: tuple[Happening, ...]
+    happenings: tuple[NarratedEvent, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The same with plain types; a kind of happening is its word."""
@@ -88,7 +88,9 @@ class _Record:
     leader_epoch: int
 
 
-def view(name: str, stage: Stage, acknowledged: Sequence[Acknowledged], happenings: Sequence[Happening]) -> WorldView:
+def view(
+    name: str, stage: Stage, acknowledged: Sequence[Acknowledged], happenings: Sequence[NarratedEvent]
+) -> WorldView:
     """Look at a world; nothing in it changes."""
     logs = {number: list(_records(node)) for number, node in stage.nodes.items()}
     replicas = tuple(_replica(node, logs) for node in stage.nodes.values())
@@ -104,13 +106,13 @@ def view(name: str, stage: Stage, acknowledged: Sequence[Acknowledged], happenin
     return WorldView(name, stage.now_ms, replicas, told, waiting, tuple(happenings))
 
 
-def _records(node: Node) -> Iterator[_Record]:
+def _records(node: StageNode) -> Iterator[_Record]:
     for batch in node.disk.batches:
         for offset, value in batch.records():
             yield _Record(offset, value, batch.header.leader_epoch)
 
 
-def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
+def _waiting(stage: Stage, leader: StageNode) -> Iterator[str]:
     """Each request that waits at the leader, and for what."""
     names = {batch.header.base_offset: " ".join(batch.values) for batch in leader.disk.batches}
 
@@ -118,7 +120,7 @@ def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
         return "" if deadline_ms is None else f", or {deadline_ms - stage.now_ms:,} ms"
 
     for request in leader.purgatory.waiting(leader.here.produces):
-        if isinstance(request, ProduceRequest):
+        if isinstance(request, AwaitedBatch):
             what = names[request.decision.base_offset]
             yield f"produce of {what}: HW {request.required}{or_time(request.deadline_ms)}"
     for number, offset, deadline_ms in stage.waiting_fetches():
@@ -127,7 +129,7 @@ def _waiting(stage: Stage, leader: Node) -> Iterator[str]:
         yield f"fetch of a consumer: records below the HW{or_time(fetch.deadline_ms)}"
 
 
-def _replica(node: Node, logs: dict[int, list[_Record]]) -> ReplicaView:
+def _replica(node: StageNode, logs: dict[int, list[_Record]]) -> ReplicaView:
     own = logs[node.number]
     others = [_by_offset(log) for number, log in logs.items() if number != node.number]
     mine = _by_offset(own)
@@ -135,7 +137,9 @@ def _replica(node: Node, logs: dict[int, list[_Record]]) -> ReplicaView:
     highest = -1
     for record in own:
         differs = any(record.offset in other and other[record.offset] != mine[record.offset] for other in others)
-        records.append(RecordView(record.offset, record.value, record.leader_epoch, differs, record.offset <= highest))
+        records.append(
+            LogRecordView(record.offset, record.value, record.leader_epoch, differs, record.offset <= highest)
+        )
         highest = max(highest, record.offset)
     end = own[-1].offset + 1 if own else 0
     in_file, flushed = node.disk.checkpointed_high_watermark(), node.disk.flushed()

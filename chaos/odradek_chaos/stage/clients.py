@@ -27,8 +27,16 @@ from odradek_proto.transport.ports import Files
 from odradek_chaos.stage.disk import batches_in
 from odradek_chaos.stage.exchange import CALLER, Exchange, end_of_epoch, list_offset
 from odradek_chaos.stage.metadata import ORDERS
-from odradek_chaos.stage.node import Node
-from odradek_chaos.stage.said import PRODUCER, Answered, Consumed, Fate, Message, Repeated, Told
+from odradek_chaos.stage.node import StageNode
+from odradek_chaos.stage.said import (
+    PRODUCER,
+    BatchAnswered,
+    Comment,
+    ConsumerRead,
+    DuplicateBatch,
+    MessageFate,
+    MessageSent,
+)
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
@@ -76,23 +84,23 @@ class Clients(Exchange):
             node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(node.number, value, wanted, lose))
             self._answer_woken()
 
-    def _note_repetition(self, node: Node, value: str, batch: bytes, acks: int) -> None:
+    def _note_repetition(self, node: StageNode, value: str, batch: bytes, acks: int) -> None:
         """A repeated batch is not written and waits as the first one did (R-16): there is nothing to see but this."""
         if isinstance(node.role, LeaderPartition):
             header = check_batch(memoryview(batch))
             decision = node.leader.prepare_append(header, acks, self._clock.now_ms(), self._clock.wall_ms())
             if decision.duplicate:
-                self._say(Repeated(value, decision.base_offset))
+                self._say(DuplicateBatch(value, decision.base_offset))
 
     def _answered(self, number: int, value: str, acks: int, lose: str) -> AnswerCallback:
         def say(answer: ProduceAnswer) -> None:
             if lose:
                 self._say(
-                    Message(
+                    MessageSent(
                         (f"b{number}"),
                         PRODUCER,
                         f"{value} {answer.error.name}",
-                        Fate.LOST,
+                        MessageFate.LOST,
                         words=f"{value} acknowledged,",
                     )
                 )
@@ -106,7 +114,7 @@ class Clients(Exchange):
                     said = "all" if acks == ACKS_ALL else acks
                     client = _client(acks, value.split("+")[0])
                     self.history.append(Event(ACK, ORDERS.topic, 0, each.encode(), offset, said, client))
-            self._say(Answered(value, answer.error, answer.base_offset, acks, detail))
+            self._say(BatchAnswered(value, answer.error, answer.base_offset, acks, detail))
 
         return say
 
@@ -116,7 +124,7 @@ class Clients(Exchange):
         request = FetchRequest([fetch], int(wait), int(min), 1 << 20)
         self._asked.append(self._loop.create_task(self._read(self.nodes[int(number)], request, fetch.fetch_offset)))
 
-    async def _read(self, node: Node, request: FetchRequest, offset: int) -> None:
+    async def _read(self, node: StageNode, request: FetchRequest, offset: int) -> None:
         requests = FetchRequests(
             clock=self._clock,
             files=cast("Files", _AtOnce()),
@@ -134,22 +142,22 @@ class Clients(Exchange):
             self.history.append(Event(DELIVER, ORDERS.topic, 0, value.encode(), at, client=CONSUMER))
         waited = waited_ms if request.max_wait_ms else None
         error, values = fetched.decision.error, [value for _, value in found]
-        self._say(Consumed(offset, error, [str(each) for each in batches], values, waited))
+        self._say(ConsumerRead(offset, error, [str(each) for each in batches], values, waited))
 
     def do_latest(self, number: str) -> None:
         error, offset = list_offset(self.nodes[int(number)], -1, LATEST, -1)
-        self._say(Told(f"latest: {offset if error == ErrorCode.NONE else error.name}"))
+        self._say(Comment(f"latest: {offset if error == ErrorCode.NONE else error.name}"))
 
     def do_delete(self, number: str, offset: str, *, timeout: str = "30000") -> None:
         """DeleteRecords: everything below the offset goes. Its answer may come later (R-125)."""
         self._asked = [each for each in self._asked if not each.done()]
         self._asked.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
 
-    async def _delete(self, node: Node, offset: int, timeout_ms: int) -> None:
+    async def _delete(self, node: StageNode, offset: int, timeout_ms: int) -> None:
         requests = RecordRequests(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
         (deleted,) = await requests.delete_records(CALLER, [DeleteRecords(ORDERS, offset)], timeout_ms)
         said = "done" if deleted.error is ErrorCode.NONE else deleted.error.name
-        self._say(Told(f"delete below {offset}: {said}"))
+        self._say(Comment(f"delete below {offset}: {said}"))
 
     def do_probe(self, number: str, *, epoch: str = "-1", replica: str = "") -> None:
         """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
@@ -166,7 +174,7 @@ class Clients(Exchange):
             "OffsetsForLeaderEpoch": end_of_epoch(node, believed, 0, other)[0],
         }
         for request, error in answers.items():
-            self._say(Told(f"b{number} answers {request}: {error.name}"))
+            self._say(Comment(f"b{number} answers {request}: {error.name}"))
 
 
 def _client(acks: int, value: str) -> str:
@@ -184,7 +192,7 @@ class _AtOnce:
 class _Replicas:
     """The part of `ReplicaManager` that `RecordRequests` uses: the one replica."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: StageNode) -> None:
         self._node = node
 
     def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> object:

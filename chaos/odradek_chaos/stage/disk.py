@@ -32,7 +32,7 @@ LOG_SUFFIX = ".log"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StoredBatch:
     """A batch in a log: its header, and the values of its records."""
 
     header: BatchHeader
@@ -48,11 +48,11 @@ class Batch:
         return enumerate(self.values, self.header.base_offset)
 
 
-def batches_in(buffers: Iterable[Buffer]) -> list[Batch]:
+def batches_in(buffers: Iterable[Buffer]) -> list[StoredBatch]:
     """The batches in some bytes of a log."""
     data = b"".join(buffers)
     return [
-        Batch(header, tuple((record.value or b"").decode() for record in decode_records(data, header, position)))
+        StoredBatch(header, tuple((record.value or b"").decode() for record in decode_records(data, header, position)))
         for position, header in iter_batches(data)
     ]
 
@@ -67,7 +67,7 @@ class _LosesAll(random.Random):
         return a
 
 
-class Disk:
+class StageDisk:
     """One machine's disk, and while a process runs the log that it has open."""
 
     def __init__(self, number: int, settings: LogSettings, loop: SimLoop) -> None:
@@ -78,7 +78,7 @@ class Disk:
         self._files: SimFiles | None = None
         self._directory: LogDirectory | None = None
         self._log: Log | None = None
-        self._read: tuple[bytes, list[Batch]] = b"", []  # the bytes that were decoded last
+        self._read: tuple[bytes, list[StoredBatch]] = b"", []  # the bytes that were decoded last
 
     # --- Life ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Disk:
     # --- Views -----------------------------------------------------------------------------------------------------
 
     @property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[StoredBatch]:
         """All that stands in the log's files, whether the broker runs or not."""
         data = b"".join(self._segments())
         if self._read[0] != data:
@@ -144,7 +144,7 @@ class Disk:
             if path.endswith(LOG_SUFFIX):
                 yield bytes(inode.durable() if durable else inode.data)
 
-    def read(self, offset: int, limit: int) -> list[Batch]:
+    def read(self, offset: int, limit: int) -> list[StoredBatch]:
         """Whole batches that hold an offset in the range; the first may begin below it (R-39)."""
         return [each for each in self.batches if each.header.last_offset >= offset and each.header.base_offset < limit]
 

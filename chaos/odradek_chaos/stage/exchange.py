@@ -19,8 +19,8 @@ from odradek_broker.core.partition.messages import (
     EpochRequest,
     FetchAnswer,
     FetchDecision,
-    FetchRequest,
     FollowerFetch,
+    FollowerFetchRequest,
     FollowerRequest,
     OffsetsRequest,
 )
@@ -32,8 +32,8 @@ from odradek_proto.values import replace
 
 from odradek_chaos.stage.disk import batches_in
 from odradek_chaos.stage.metadata import ORDERS, Brokers
-from odradek_chaos.stage.node import Node
-from odradek_chaos.stage.said import Fate, Message, Said, Told, Waits
+from odradek_chaos.stage.node import StageNode
+from odradek_chaos.stage.said import Comment, FetchWaits, MessageFate, MessageSent, TranscriptLine
 
 T = TypeVar("T")
 CALLER = RequestContext(ANONYMOUS, "GRPC")
@@ -41,7 +41,7 @@ MAX_WAIT_MS = 500  # replica.fetch.wait.max.ms
 READ_BYTES = 1 << 20
 
 
-class Reply(NamedTuple):
+class StageReply(NamedTuple):
     """A response on its way: its text, the follower's step at its arrival, and its batches."""
 
     text: str
@@ -50,18 +50,18 @@ class Reply(NamedTuple):
     data: bytes = b""
 
 
-class Question:
+class FollowerCall:
     """A follower's request on its way, or waiting at the leader; only the process that sent it gets the response.
 
     `waiting` is its place in the leader's purgatory, and `named` is what `core.fetching` decides by.
     """
 
-    def __init__(self, node: Node, target: Node, request: FollowerRequest) -> None:
+    def __init__(self, node: StageNode, target: StageNode, request: FollowerRequest) -> None:
         self.node = node
         self.process = node.here
         self.target = target
         self.request = request
-        self.fetch = _as_follower_fetch(node, request) if isinstance(request, FetchRequest) else None
+        self.fetch = _as_follower_fetch(node, request) if isinstance(request, FollowerFetchRequest) else None
         self.woken = False
         self.waiting: DelayedFetch | None = None
         self.named: PartitionFetch | None = None
@@ -86,29 +86,29 @@ class Exchange:
     """The brokers and their messages. `Clients` and `Stage` add the other senders."""
 
     def __init__(self) -> None:
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, StageNode] = {}
         self.brokers = Brokers(())
-        self._said: list[Said] = []
-        self._late: dict[int, Question] = {}
-        self._held: dict[int, tuple[Question, Reply]] = {}
-        self._waiting: dict[int, Question] = {}
+        self._said: list[TranscriptLine] = []
+        self._late: dict[int, FollowerCall] = {}
+        self._held: dict[int, tuple[FollowerCall, StageReply]] = {}
+        self._waiting: dict[int, FollowerCall] = {}
         self._told: dict[int, tuple[int, int]] = {}  # high watermark and log start that each follower knows
 
-    def _say(self, said: Said) -> None:
+    def _say(self, said: TranscriptLine) -> None:
         self._said.append(said)
 
-    def _request(self, question: Question, fate: Fate) -> None:
+    def _request(self, question: FollowerCall, fate: MessageFate) -> None:
         source, target = f"b{question.node.number}", f"b{question.target.number}"
-        self._say(Message(source, target, _text(question), fate, _words(question.request)))
+        self._say(MessageSent(source, target, _text(question), fate, _words(question.request)))
 
-    def _answer(self, question: Question, reply: Reply, fate: Fate = Fate.ARRIVES) -> None:
+    def _answer(self, question: FollowerCall, reply: StageReply, fate: MessageFate = MessageFate.ARRIVES) -> None:
         source, target = f"b{question.target.number}", f"b{question.node.number}"
-        self._say(Message(source, target, reply.text, fate, reply.words))
+        self._say(MessageSent(source, target, reply.text, fate, reply.words))
 
     def waiting_fetches(self) -> Iterator[tuple[int, int, int | None]]:
         """(broker, offset, deadline) of each follower whose fetch waits; without news it waits as long as it takes."""
         for number, question in self._waiting.items():
-            assert isinstance(question.request, FetchRequest)
+            assert isinstance(question.request, FollowerFetchRequest)
             assert question.waiting is not None
             yield number, question.request.fetch_offset, question.waiting.deadline_ms
 
@@ -119,15 +119,15 @@ class Exchange:
         node = self.nodes[int(number)]
         request = node.follower.next_request(node.clock.now_ms())
         if request is None:
-            self._say(Told(f"b{number} asks nothing"))
+            self._say(Comment(f"b{number} asks nothing"))
             return
         if last:
-            assert isinstance(request, FetchRequest), request
+            assert isinstance(request, FollowerFetchRequest), request
             request = replace(request, last_fetched_epoch=int(last))
-        question = Question(node, self.nodes[node.follower.leader], request)
+        question = FollowerCall(node, self.nodes[node.follower.leader], request)
         if "late" in words:
             self._late[node.number] = question
-            self._request(question, Fate.HELD)
+            self._request(question, MessageFate.HELD)
             return
         self._ask(question, words, lose)
 
@@ -142,10 +142,10 @@ class Exchange:
 
     # --- The leader's side -----------------------------------------------------------------------------------------
 
-    def _ask(self, question: Question, words: Sequence[str], lose: str) -> None:
+    def _ask(self, question: FollowerCall, words: Sequence[str], lose: str) -> None:
         node, target, request = question.node, question.target, question.request
         lost = lose == "request" or not target.running
-        self._request(question, Fate.LOST if lost else Fate.ARRIVES)
+        self._request(question, MessageFate.LOST if lost else MessageFate.ARRIVES)
         if lost:
             self._lost(question)
             return
@@ -160,15 +160,15 @@ class Exchange:
             if "wait" in words and named.waits_with(decision):
                 self._waiting[node.number] = question
                 question.wait(named)
-                self._say(Waits(node.number, target.number))
+                self._say(FetchWaits(node.number, target.number))
                 return
             reply = self._fetch_reply(node, target, request, decision)
         if lose == "reply":
-            self._answer(question, reply, Fate.LOST)
+            self._answer(question, reply, MessageFate.LOST)
             self._lost(question)
         elif "hold" in words:
             self._held[node.number] = question, reply
-            self._answer(question, reply, Fate.HELD)
+            self._answer(question, reply, MessageFate.HELD)
         else:
             self._answer(question, reply)
             self._arrive(question, reply)
@@ -179,10 +179,10 @@ class Exchange:
             if question.woken:
                 self._look_again(number, question)
 
-    def _look_again(self, number: int, question: Question) -> None:
+    def _look_again(self, number: int, question: FollowerCall) -> None:
         node, target, request, named = question.node, question.target, question.request, question.named
         assert question.fetch is not None
-        assert isinstance(request, FetchRequest)
+        assert isinstance(request, FollowerFetchRequest)
         assert named is not None
         decision = target.here.reread_for_follower(question.fetch)
         if named.waits_with(decision) and not named.has_news(decision, target.clock.now_ms()):
@@ -193,7 +193,7 @@ class Exchange:
         self._answer(question, reply)
         self._arrive(question, reply)
 
-    def _named(self, node: Node, request: FetchRequest) -> PartitionFetch:
+    def _named(self, node: StageNode, request: FollowerFetchRequest) -> PartitionFetch:
         """The fetch as the leader's session has it, with the bounds that the follower knows."""
         told = self._told.get(node.number, (-1, -1))
         return PartitionFetch(
@@ -207,7 +207,9 @@ class Exchange:
             *told,
         )
 
-    def _fetch_reply(self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> Reply:
+    def _fetch_reply(
+        self, node: StageNode, target: StageNode, request: FollowerFetchRequest, decision: FetchDecision
+    ) -> StageReply:
         """The batches are read now, not when the answer arrives."""
         fine = not is_refusal(decision)
         if fine:
@@ -233,9 +235,9 @@ class Exchange:
             text = f"FetchReply records={len(values)} hw={decision.high_watermark}"
             words = f"{' '.join(values) or 'nothing new'}, HW {decision.high_watermark}"
         clock = node.clock
-        return Reply(text, words, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
+        return StageReply(text, words, lambda role: role.on_fetch_answer(answer, clock.now_ms()), data)
 
-    def _hang_up(self, gone: Node) -> None:
+    def _hang_up(self, gone: StageNode) -> None:
         """A process is gone, and its streams with it: none of its requests waits any more."""
         for number, question in list(self._waiting.items()):
             if gone in (question.node, question.target):
@@ -244,12 +246,12 @@ class Exchange:
 
     # --- The follower's side ---------------------------------------------------------------------------------------
 
-    def _lost(self, question: Question) -> None:
+    def _lost(self, question: FollowerCall) -> None:
         node = question.node
         if node.replica is question.process and isinstance(node.role, FollowerPartition):
             node.here.carry_out(node.follower.on_transport_error(node.clock.now_ms()))
 
-    def _arrive(self, question: Question, reply: Reply) -> None:
+    def _arrive(self, question: FollowerCall, reply: StageReply) -> None:
         node = question.node
         role = node.role
         if node.replica is question.process and isinstance(role, FollowerPartition):
@@ -265,24 +267,24 @@ def finished(work: Coroutine[object, object, T]) -> T:
     raise AssertionError(f"{work} waits")
 
 
-def offsets_of(target: Node) -> OffsetRequests:
+def offsets_of(target: StageNode) -> OffsetRequests:
     """The broker's own answers to ListOffsets and OffsetsForLeaderEpoch."""
     return OffsetRequests(lookup=lambda tp, topic_id: target.here, files=cast("Files", None))
 
 
-def list_offset(target: Node, epoch: int, timestamp_ms: int, replica_id: int) -> tuple[ErrorCode, int]:
+def list_offset(target: StageNode, epoch: int, timestamp_ms: int, replica_id: int) -> tuple[ErrorCode, int]:
     query = OffsetQuery(ORDERS, timestamp_ms, epoch)
     (listed,) = finished(offsets_of(target).list_offsets(CALLER, [query], replica_id))
     return listed.error, listed.offset
 
 
-def end_of_epoch(target: Node, believed: int, epoch: int, replica_id: int) -> tuple[ErrorCode, EpochEntry]:
+def end_of_epoch(target: StageNode, believed: int, epoch: int, replica_id: int) -> tuple[ErrorCode, EpochEntry]:
     query = EpochQuery(ORDERS, believed, epoch)
     (end,) = finished(offsets_of(target).offsets_for_leader_epoch(CALLER, [query], replica_id))
     return end.error, EpochEntry(end.leader_epoch, end.end_offset)
 
 
-def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:
+def _as_follower_fetch(node: StageNode, request: FollowerFetchRequest) -> FollowerFetch:
     return FollowerFetch(
         node.number,
         node.broker_epoch,
@@ -293,21 +295,23 @@ def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:
     )
 
 
-def _epoch_reply(node: Node, target: Node, request: EpochRequest) -> Reply:
+def _epoch_reply(node: StageNode, target: StageNode, request: EpochRequest) -> StageReply:
     error, end = end_of_epoch(target, request.current_leader_epoch, request.leader_epoch, node.number)
     said = error.name if error else f"epoch={end.epoch} end={end.offset}"
     words = error.name if error else f"epoch {end.epoch} ends at {end.offset}" if end.epoch >= 0 else f"at {end.offset}"
     clock = node.clock
-    return Reply(f"EpochReply {said}", words, lambda role: role.on_epoch_answer(request, error, end, clock.now_ms()))
+    return StageReply(
+        f"EpochReply {said}", words, lambda role: role.on_epoch_answer(request, error, end, clock.now_ms())
+    )
 
 
-def _offsets_reply(node: Node, target: Node, request: OffsetsRequest) -> Reply:
+def _offsets_reply(node: StageNode, target: StageNode, request: OffsetsRequest) -> StageReply:
     epoch = request.current_leader_epoch
     error, end = list_offset(target, epoch, LATEST, node.number)
     _, start = list_offset(target, epoch, EARLIEST, node.number)
     said = error.name if error else f"start={start} end={end}"
     clock = node.clock
-    return Reply(
+    return StageReply(
         f"OffsetsReply {said}",
         f"at {end}",
         lambda role: role.on_offsets_answer(request, error, start, end, clock.now_ms()),
@@ -316,7 +320,7 @@ def _offsets_reply(node: Node, target: Node, request: OffsetsRequest) -> Reply:
 
 def _words(request: FollowerRequest) -> str:
     match request:
-        case FetchRequest():
+        case FollowerFetchRequest():
             last = f", last epoch {request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
             return f"fetch at {request.fetch_offset}{last}"
         case EpochRequest():
@@ -325,10 +329,10 @@ def _words(request: FollowerRequest) -> str:
             return "where does your log end?"
 
 
-def _text(question: Question) -> str:
+def _text(question: FollowerCall) -> str:
     request = question.request
     match request:
-        case FetchRequest():
+        case FollowerFetchRequest():
             last = f" last={request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
             epoch = f" epoch={request.current_leader_epoch}" if request.current_leader_epoch >= 0 else ""
             return f"Fetch offset={request.fetch_offset}{epoch}{last}{_sender(question)}"
@@ -338,7 +342,7 @@ def _text(question: Question) -> str:
             return "ListOffsets"
 
 
-def _sender(question: Question) -> str:
+def _sender(question: FollowerCall) -> str:
     """The sender's broker epoch, when it is not that of the leader's metadata."""
     assert question.fetch is not None
     known = question.target.brokers.broker(question.node.number)

@@ -37,14 +37,23 @@ from odradek_broker.storage.log import Log
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import controller_messages
 
-from odradek_chaos.stage.disk import Disk
+from odradek_chaos.stage.disk import StageDisk
 from odradek_chaos.stage.metadata import Brokers
-from odradek_chaos.stage.said import CONTROLLER, Advanced, Appended, Evidence, Failed, Message, Said, ids
+from odradek_chaos.stage.said import (
+    CONTROLLER,
+    Evidence,
+    FollowerAppended,
+    FollowerFailed,
+    HighWatermarkRaised,
+    MessageSent,
+    TranscriptLine,
+    ids,
+)
 
-Say = Callable[[Said], None]
+Say = Callable[[TranscriptLine], None]
 
 
-class EvidenceSaid(EventLog):
+class TranscribedEvents(EventLog):
     """The evidence that a broker writes, as part of the story."""
 
     def __init__(self, number: int, say: Say) -> None:
@@ -56,10 +65,10 @@ class EvidenceSaid(EventLog):
         self._say_line(Evidence(self._number, event, rule, said))
 
 
-class ToldReplica(Replica):
+class TranscribedReplica(Replica):
     """The broker's replica. It reports the effects of which there is no other evidence."""
 
-    def __init__(self, number: int, log: Log, node: Node, say: Say) -> None:
+    def __init__(self, number: int, log: Log, node: StageNode, say: Say) -> None:
         super().__init__(log, node)
         self._number = number
         self._say = say
@@ -67,12 +76,12 @@ class ToldReplica(Replica):
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
-                self._say(Advanced(self._number, effect.old, effect.new))
+                self._say(HighWatermarkRaised(self._number, effect.old, effect.new))
             elif isinstance(effect, PartitionFailed):
-                self._say(Failed(self._number, effect.reason))
+                self._say(FollowerFailed(self._number, effect.reason))
             elif isinstance(effect, AppendBatches) and effect.headers[0].base_offset < self.state.log_end_offset:
                 first, last = effect.headers[0].base_offset, effect.headers[-1].last_offset
-                self._say(Appended(self._number, first, last, self.state.log_end_offset))
+                self._say(FollowerAppended(self._number, first, last, self.state.log_end_offset))
             super()._carry_out((effect,))
 
 
@@ -89,7 +98,7 @@ class Controller:
         (item,) = request.partitions
         isr = ids([member.broker_id for member in item.new_isr])
         text = f"{method} isr={isr} partition_epoch={item.partition_epoch}"
-        self._say(Message(f"b{self._number}", CONTROLLER, text, words=f"ISR {isr}?"))
+        self._say(MessageSent(f"b{self._number}", CONTROLLER, text, words=f"ISR {isr}?"))
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.requests.append((request, answer))
         return await answer
@@ -98,11 +107,11 @@ class Controller:
         """A heartbeat, which is answered at once."""
 
 
-class Node:
+class StageNode:
     """Broker `number`. `replica` is None while it is down. Implements `ReplicaServices` for its replica."""
 
     def __init__(
-        self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, disk: Disk, say: Say
+        self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, disk: StageDisk, say: Say
     ) -> None:
         self.number = number
         self.settings = settings
@@ -112,7 +121,7 @@ class Node:
         self.replica: Replica | None = None
         self.brokers = Brokers(())  # as this broker's own metadata have them
         self.broker_epoch = 100 + number
-        self.events: EventLog = EvidenceSaid(number, say)
+        self.events: EventLog = TranscribedEvents(number, say)
         self.counters = Counters()
         self.purgatory = Purgatory(clock)
         self.controller = Controller(number, say)
@@ -195,7 +204,7 @@ class Node:
         """
         self.brokers.take(brokers)
         if self.replica is None:
-            self.replica = ToldReplica(self.number, self.disk.open(self.clock.wall_ms()), self, self._say)
+            self.replica = TranscribedReplica(self.number, self.disk.open(self.clock.wall_ms()), self, self._say)
         replica, known = self.replica, self.replica.registration
         if known is not None and registration.partition_epoch < known.partition_epoch:
             replica.update_registration(registration)

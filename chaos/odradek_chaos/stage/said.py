@@ -12,7 +12,7 @@ CONTROLLER = "controller"
 PRODUCER = "producer"
 
 
-class Fate(Enum):
+class MessageFate(Enum):
     """How a message ends."""
 
     ARRIVES = "->"
@@ -21,12 +21,12 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True)
-class Said:
+class TranscriptLine:
     """One line."""
 
 
 @dataclass(frozen=True)
-class Told(Said):
+class Comment(TranscriptLine):
     """Free text for the reader."""
 
     text: str
@@ -36,7 +36,7 @@ class Told(Said):
 
 
 @dataclass(frozen=True)
-class Message(Said):
+class MessageSent(TranscriptLine):
     """Between brokers, or a broker and the controller or a producer; both by name: `b1`, `controller`.
 
     `text` is as a transcript has it, `words` as people say it where that is something else.
@@ -45,7 +45,7 @@ class Message(Said):
     source: str
     target: str
     text: str
-    fate: Fate = Fate.ARRIVES
+    fate: MessageFate = MessageFate.ARRIVES
     words: str = ""
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Message(Said):
 
 
 @dataclass(frozen=True)
-class Evidence(Said):
+class Evidence(TranscriptLine):
     """A line of a broker's event log: the event, its rule and its facts (docs/events.md)."""
 
     broker: int
@@ -69,7 +69,7 @@ class Evidence(Said):
 
 
 @dataclass(frozen=True)
-class Advanced(Said):
+class HighWatermarkRaised(TranscriptLine):
     """A broker's high watermark rose."""
 
     broker: int
@@ -81,7 +81,7 @@ class Advanced(Said):
 
 
 @dataclass(frozen=True)
-class Appended(Said):
+class FollowerAppended(TranscriptLine):
     """A follower appends a batch that begins below the end of its log (L-9)."""
 
     broker: int
@@ -94,7 +94,7 @@ class Appended(Said):
 
 
 @dataclass(frozen=True)
-class Failed(Said):
+class FollowerFailed(TranscriptLine):
     """A follower failed."""
 
     broker: int
@@ -105,7 +105,7 @@ class Failed(Said):
 
 
 @dataclass(frozen=True)
-class Answered(Said):
+class BatchAnswered(TranscriptLine):
     """A producer's response for a batch, named by the values of its records."""
 
     values: str
@@ -121,7 +121,7 @@ class Answered(Said):
 
 
 @dataclass(frozen=True)
-class Repeated(Said):
+class DuplicateBatch(TranscriptLine):
     """A batch came again, and is not written a second time (R-16)."""
 
     values: str
@@ -132,7 +132,7 @@ class Repeated(Said):
 
 
 @dataclass(frozen=True)
-class Waits(Said):
+class FetchWaits(TranscriptLine):
     """A follower's fetch waits in its leader's purgatory."""
 
     broker: int
@@ -143,7 +143,7 @@ class Waits(Said):
 
 
 @dataclass(frozen=True)
-class Consumed(Said):
+class ConsumerRead(TranscriptLine):
     """A consumer's response. `waited_ms` is None if it did not ask for a wait."""
 
     offset: int
@@ -159,7 +159,7 @@ class Consumed(Said):
 
 
 @dataclass(frozen=True)
-class Elected(Said):
+class LeaderElected(TranscriptLine):
     """The controller elected a leader, or none (-1), or changed the eligible replicas (None: not tracked)."""
 
     leader: int
@@ -175,7 +175,7 @@ class Elected(Said):
 
 
 @dataclass(frozen=True)
-class State(Said):
+class StateChanged(TranscriptLine):
     """A broker's line, which has changed."""
 
     text: str

@@ -56,10 +56,21 @@ from odradek_proto.v1 import controller_messages
 from odradek_proto.values import replace
 
 from odradek_chaos.stage.clients import Clients
-from odradek_chaos.stage.disk import Disk
+from odradek_chaos.stage.disk import StageDisk
 from odradek_chaos.stage.metadata import ORDERS, TOPIC_ID, Brokers
-from odradek_chaos.stage.node import Node
-from odradek_chaos.stage.said import CONTROLLER, Answered, Elected, Evidence, Failed, Fate, Message, Said, State, ids
+from odradek_chaos.stage.node import StageNode
+from odradek_chaos.stage.said import (
+    CONTROLLER,
+    BatchAnswered,
+    Evidence,
+    FollowerFailed,
+    LeaderElected,
+    MessageFate,
+    MessageSent,
+    StateChanged,
+    TranscriptLine,
+    ids,
+)
 from odradek_chaos.stage.transcript import numbers, options
 
 START_MS = 1_000  # the time at which a story begins
@@ -78,7 +89,7 @@ class Stage(Clients):
         self._settings = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
         self._loop.run(self._clock.sleep(START_MS))
 
-    def run(self, line: str) -> list[Said]:
+    def run(self, line: str) -> list[TranscriptLine]:
         """Execute one command; afterwards every broker whose state line is new is shown."""
         self._said = []
         self._loop.run(self._execute(line))
@@ -109,7 +120,7 @@ class Stage(Clients):
             line = node.describe()
             if self._shown.get(node.number) != line:
                 self._shown[node.number] = line
-                self._say(State(line))
+                self._say(StateChanged(line))
 
     # --- Cluster ---------------------------------------------------------------------------------------------------
 
@@ -132,8 +143,8 @@ class Stage(Clients):
         self.brokers = Brokers(replicas)
         self.registration = PartitionRegistration(replicas, members, replicas[0], 0, 0)
         for number in replicas:
-            disk = Disk(number, log_settings, self._loop)
-            self.nodes[number] = Node(number, settings, policy, self._clock, disk, self._say)
+            disk = StageDisk(number, log_settings, self._loop)
+            self.nodes[number] = StageNode(number, settings, policy, self._clock, disk, self._say)
         self._publish()
 
     def _publish(self, *, only: Sequence[int] = ()) -> None:
@@ -174,7 +185,7 @@ class Stage(Clients):
         old = self.registration
         if (new.leader, new.eligible) != (old.leader, old.eligible):
             eligible = tuple(new.eligible) if self._settings.elr_enable else None
-            self._say(Elected(new.leader, new.leader_epoch, tuple(new.isr), eligible, new.leader == old.leader))
+            self._say(LeaderElected(new.leader, new.leader_epoch, tuple(new.isr), eligible, new.leader == old.leader))
         self.registration, self._before = new, old
 
     def do_crash(self, brokers: str, power: str = "") -> None:
@@ -261,8 +272,10 @@ class Stage(Clients):
         else:
             response = self._decide(request)
         said = _answer_text(response, epochs=bool(version))
-        fate = Fate.LOST if lose else Fate.ARRIVES
-        self._say(Message(CONTROLLER, f"b{node.number}", f"AlterPartition {said}", fate, said.replace("isr=", "ISR ")))
+        fate = MessageFate.LOST if lose else MessageFate.ARRIVES
+        self._say(
+            MessageSent(CONTROLLER, f"b{node.number}", f"AlterPartition {said}", fate, said.replace("isr=", "ISR "))
+        )
         if lose:
             answer.set_exception(ControllerUnavailable("the answer is lost"))
         else:
@@ -271,7 +284,7 @@ class Stage(Clients):
         if "keep" not in words:
             self._publish()
 
-    def _asking(self, number: int | None) -> Node:
+    def _asking(self, number: int | None) -> StageNode:
         """The broker to respond to: that of the number, or the leader, or any with a pending request."""
         asking = [node for node in self.nodes.values() if node.controller.requests]
         wanted = self.registration.leader if number is None else number
@@ -340,10 +353,10 @@ class Stage(Clients):
         self.nodes[int(number)].disk.checkpoint(lost=bool(lost))
 
 
-def _is_told_of_settling(said: Said) -> bool:
-    acknowledged = isinstance(said, Answered) and said.error is ErrorCode.NONE
+def _is_told_of_settling(said: TranscriptLine) -> bool:
+    acknowledged = isinstance(said, BatchAnswered) and said.error is ErrorCode.NONE
     cut = isinstance(said, Evidence) and said.event == "truncated"
-    return acknowledged or cut or isinstance(said, Failed)
+    return acknowledged or cut or isinstance(said, FollowerFailed)
 
 
 def _answer_text(response: controller_messages.AlterPartitionResponse, *, epochs: bool) -> str:

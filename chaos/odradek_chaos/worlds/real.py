@@ -19,7 +19,7 @@ SLOW_FOR_MS = 60_000
 SLOW_MOST_S = 3_600  # as the broker bounds both
 
 
-class Watched(Protocol):
+class ObservedBrokers(Protocol):
     """Brokers that run outside of this process, as far as one must see them to wait for them."""
 
     @property
@@ -49,7 +49,7 @@ class Watched(Protocol):
         ...
 
 
-class RealWorld(Watched, Protocol):
+class RealWorld(ObservedBrokers, Protocol):
     """Brokers that can be struck. Acts return when they are done; all raise `ClusterError`."""
 
     def place(self, node_id: int) -> Place: ...

@@ -114,7 +114,7 @@ def describe_quorum(answer: admin_messages.DescribeQuorumResponse) -> QuorumDesc
     return described(QuorumDescription, answer, voters=voters, observers=observers)
 
 
-class Result(Protocol):
+class ItemResult(Protocol):
     """What became of one of several things; most have a name."""
 
     @property
@@ -124,7 +124,7 @@ class Result(Protocol):
     def error_message(self) -> str: ...
 
 
-def raise_first(results: Sequence[Result], names: Sequence[str] | None = None) -> None:
+def raise_first(results: Sequence[ItemResult], names: Sequence[str] | None = None) -> None:
     """Raise the first error of several results, whose names may stand elsewhere; the others become notes."""
     of_each = names if names is not None else [getattr(each, "name", "") for each in results]
     raise_with_notes(

@@ -20,14 +20,14 @@ from odradek_proto.v1 import groups_messages as wire
 
 from odradek.administration.from_wire import described, raise_with_notes
 from odradek.cluster.client import Client
-from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Answer, Coordinator, in_portions
+from odradek.cluster.coordinator import CALL_TIMEOUT_MS, GROUPS, Coordinator, CoordinatorAnswer, in_portions
 from odradek.shared.arguments import as_commits, as_names, as_partition
 from odradek.shared.config import AdminConfig
 from odradek.shared.errors import OdradekError, broker_error, raise_for
 from odradek.shared.results import OffsetAndMetadata
 
 R = TypeVar("R")
-M = TypeVar("M", bound=Answer)
+M = TypeVar("M", bound=CoordinatorAnswer)
 
 NOT_A_MEMBER = -1
 HAS_MEMBERS = "the group has members, who commit for themselves: stop them first"

@@ -23,18 +23,18 @@ from odradek.cli.terminal.screen import table
 
 if TYPE_CHECKING:
     from odradek.cli.checkup.addresses import Addresses
-    from odradek.cli.checkup.finding import Asked, Finding
+    from odradek.cli.checkup.finding import CheckContext, CheckupFinding
 
 app = CommandGroup("Find out what is wrong with this machine or a cluster, and what to do.", no_args_is_help=False)
 DIAL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """Everything that was found. `addresses` is None when no cluster was named."""
 
     addresses: Addresses | None
-    findings: Sequence[Finding]
+    findings: Sequence[CheckupFinding]
 
     @property
     def reached(self) -> bool:
@@ -74,11 +74,11 @@ def doctor(
     Dials the bootstrap addresses and every address that a broker advertises, asks the cluster for its quorum and its
     partitions, and looks at this machine. Exit code 3 when something is wrong, 4 when no bootstrap address answers.
     """
-    from odradek.cli.checkup.finding import Asked
+    from odradek.cli.checkup.finding import CheckContext
 
     directory = current_directory() if bootstrap is None else None
     servers, unnamed = _servers(bootstrap)
-    asked = Asked(
+    asked = CheckContext(
         directory=str(directory) if directory is not None else None,
         config=str(config) if config is not None else None,
         environment=os.environ,
@@ -99,7 +99,7 @@ def _servers(bootstrap: str | None) -> tuple[list[str], str]:
     return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip())), ""
 
 
-async def examine(servers: Sequence[str], unnamed: str, asked: Asked, timeout_ms: float) -> Report:
+async def examine(servers: Sequence[str], unnamed: str, asked: CheckContext, timeout_ms: float) -> DoctorReport:
     """Look at everything. `unnamed` says why there are no servers, when there are none."""
     from odradek.cli.checkup import machine
     from odradek.cli.checkup.finding import note
@@ -108,12 +108,12 @@ async def examine(servers: Sequence[str], unnamed: str, asked: Asked, timeout_ms
     findings = machine.findings(Path(directory) if directory is not None else None)
     findings += machine.of_other_packages(asked)
     if not servers:
-        return Report(None, [note("cluster", "no cluster", unnamed), *findings])
+        return DoctorReport(None, [note("cluster", "no cluster", unnamed), *findings])
     addresses, of_cluster = await _examine_cluster(servers, timeout_ms)
-    return Report(addresses, [*of_cluster, *findings])
+    return DoctorReport(addresses, [*of_cluster, *findings])
 
 
-async def _examine_cluster(servers: Sequence[str], timeout_ms: float) -> tuple[Addresses, list[Finding]]:
+async def _examine_cluster(servers: Sequence[str], timeout_ms: float) -> tuple[Addresses, list[CheckupFinding]]:
     import asyncio
 
     from odradek_proto.transport.grpc_options import GrpcOptions
@@ -170,7 +170,7 @@ COLUMNS = {"address": "ADDRESS", "listener": "LISTENER", "broker": "BROKER", "fo
            "answered_by": "FROM", "latency_ms": "MS", "clock_ms": "CLOCK MS"}  # fmt: skip
 
 
-def as_text(report: Report) -> str:
+def as_text(report: DoctorReport) -> str:
     """The report for people: dials, findings with their remedies, a verdict."""
     from odradek.cli.checkup.finding import problems
 

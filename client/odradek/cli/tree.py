@@ -58,7 +58,7 @@ HABITS: Final = dict.fromkeys(("lesson", "lessons"), "`odradek demo --help` list
 LONGEST_SUMMARY: Final = 1_000  # of a command in a list: a sentence is wrapped, never cut
 
 
-class CommandGroup(TyperGroup):
+class SentenceGroup(TyperGroup):
     """A group whose list of commands has the whole first sentence of each."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -130,7 +130,7 @@ def load(point: EntryPoint) -> Any:
         app: typer.Typer = point.load()
     except ModuleNotFoundError as error:
         raise missing(error, point.name) from error
-    app.rich_markup_mode, app.info.cls = None, CommandGroup
+    app.rich_markup_mode, app.info.cls = None, SentenceGroup
     several = app.registered_callback or app.registered_groups or len(app.registered_commands) > 1
     command: Any = get_group(app) if several else get_command(app)
     command.name = point.name

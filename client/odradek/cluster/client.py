@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import Clock, Network
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.shared.config import ClientConfig
 from odradek.shared.errors import ClientClosed
 from odradek.shared.kafka import missing
@@ -25,7 +25,7 @@ class Client:
     loop's exception handler, which logs.
     """
 
-    _cluster: Cluster | None = None
+    _cluster: ClusterClient | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: ClientConfig, clock: Clock | None, network: Network | None) -> None:
@@ -69,14 +69,16 @@ class Client:
     ) -> None:
         await self.close()
 
-    async def _open(self, *, allow_auto_create_topics: bool = False) -> Cluster:
+    async def _open(self, *, allow_auto_create_topics: bool = False) -> ClusterClient:
         """Find the cluster. Raises `BootstrapError`; a client that was closed cannot be opened again."""
         if self._closed:
             raise ClientClosed("the client was closed", hint="make a new one")
         if self._cluster is not None:
             return self._cluster
         network = self._given_network or network_for(self._base_config.security)
-        cluster = Cluster(self._base_config, self._clock, network, allow_auto_create_topics=allow_auto_create_topics)
+        cluster = ClusterClient(
+            self._base_config, self._clock, network, allow_auto_create_topics=allow_auto_create_topics
+        )
         try:
             await cluster.start()
         except BaseException:
@@ -85,7 +87,7 @@ class Client:
         self._cluster, self._loop = cluster, asyncio.get_running_loop()
         return cluster
 
-    def _require_running(self) -> Cluster:
+    def _require_running(self) -> ClusterClient:
         """The cluster. Raises `ClientClosed` outside of start and close."""
         if self._closed:
             raise ClientClosed("the client was closed")
@@ -101,7 +103,7 @@ class Client:
         if cluster is not None:
             await self._release(cluster)
 
-    async def _release(self, cluster: Cluster) -> None:
+    async def _release(self, cluster: ClusterClient) -> None:
         await cluster.close()
         if self._given_network is None:
             await cluster.network.close()

@@ -56,7 +56,7 @@ A = TypeVar("A")
 R = TypeVar("R", bound=Response)
 
 
-class Cluster:
+class ClusterClient:
     """One client's view of the cluster and its way to the brokers. `on_change` is called after each refresh."""
 
     def __init__(

@@ -13,7 +13,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request
 from odradek_proto.v1 import groups_messages as wire
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.shared.errors import ClientError, broker_error
 
 GROUPS: Final = "/odradek.v1.Groups/"
@@ -24,7 +24,7 @@ MOST_NAMED = 1_500  # partitions in one request: with the longest names, a broke
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class Answer(Protocol):
+class CoordinatorAnswer(Protocol):
     """Of a coordinator."""
 
     @property
@@ -34,7 +34,7 @@ class Answer(Protocol):
     def FromString(cls, data: bytes, /) -> Self: ...
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=CoordinatorAnswer)
 T = TypeVar("T")
 
 
@@ -46,7 +46,7 @@ def in_portions(named: Sequence[T]) -> list[Sequence[T]]:
 class Coordinator:
     """Of one group."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: ClusterClient, group_id: str) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._broker_id: int | None = None

@@ -24,7 +24,7 @@ from odradek.consuming.engine import FetchEngine
 from odradek.consuming.group import Callback, Callbacks, GroupMember
 from odradek.consuming.positions import list_offsets
 from odradek.consuming.records import as_records
-from odradek.core.fetch_state import COMMITTED, EARLIEST, LATEST, FetchState, State
+from odradek.core.fetch_state import COMMITTED, EARLIEST, LATEST, FetchingState, FetchState
 from odradek.shared.arguments import TIMES, as_commits, as_number, as_partition, as_topics
 from odradek.shared.config import BootstrapServers, ConsumerConfig, ConsumerSettings, build, from_dotted
 from odradek.shared.errors import ClientClosed, ConfigError, NotAssigned, OdradekError, RequestTimeout
@@ -451,7 +451,9 @@ class Consumer(Client, Generic[K, V]):
         await self._prepare()
         state = self._state(partition)
         await self._until(
-            lambda: state.state is not State.NEEDS_OFFSET, self._config.default_api_timeout_ms / 1000, "position"
+            lambda: state.state is not FetchingState.NEEDS_OFFSET,
+            self._config.default_api_timeout_ms / 1000,
+            "position",
         )
         if state.error is not None and state.position.offset < 0:
             raise state.error

@@ -19,12 +19,12 @@ from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.ports import NetworkError, PeerUnavailable
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.cluster.tasks import log_outages, start_task
 from odradek.consuming.link import FetchLink
 from odradek.consuming.positions import GroupOffsets, PositionKeeper
 from odradek.core.cluster_view import NO_LEADER
-from odradek.core.fetch_state import Chunk, FetchState, State
+from odradek.core.fetch_state import Chunk, FetchingState, FetchState
 from odradek.core.outages import Outages
 from odradek.shared.config import ConsumerConfig
 from odradek.shared.errors import (
@@ -44,7 +44,9 @@ WATCH_MS = 1_000  # how often it is looked what holds partitions up, while somet
 class FetchEngine:
     """What runs between start and close of a consumer."""
 
-    def __init__(self, config: ConsumerConfig, cluster: Cluster, group_offsets: GroupOffsets | None = None) -> None:
+    def __init__(
+        self, config: ConsumerConfig, cluster: ClusterClient, group_offsets: GroupOffsets | None = None
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._clock = cluster.clock
@@ -128,7 +130,7 @@ class FetchEngine:
                 self._retry.arm(state.retry_at_ms)
             if state.leader.leader_id == NO_LEADER:
                 leaderless = True
-            elif state.state is State.FETCHING:
+            elif state.state is FetchingState.FETCHING:
                 self._link(state.leader.leader_id).wake()
         for link in self._links.values():
             link.wake()
@@ -290,7 +292,7 @@ class FetchEngine:
 
     def _decoded(self, state: FetchState) -> bool:
         """Whether decoded records are there; decodes a batch when there are none."""
-        while state.state is State.FETCHING and not state.rows and state.chunks:
+        while state.state is FetchingState.FETCHING and not state.rows and state.chunks:
             self._decode(state)
         return bool(state.rows)
 

@@ -22,12 +22,21 @@ from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import groups_messages as wire
 from odradek_proto.values import Value
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.cluster.coordinator import Coordinator, in_portions
 from odradek.cluster.tasks import Failed, start_task, was_cancelled
 from odradek.consuming.engine import FetchEngine
 from odradek.core.fetch_state import FetchState
-from odradek.core.membership import FENCED, Assigned, Lost, MemberSettings, Membership, Revoked, State, Step
+from odradek.core.membership import (
+    FENCED,
+    ConsumerMembership,
+    MemberSettings,
+    MembershipState,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    Step,
+)
 from odradek.core.outages import PATIENCE_MS
 from odradek.shared.config import ConsumerConfig
 from odradek.shared.errors import CommitFailed, OdradekError, broker_error
@@ -56,7 +65,7 @@ class GroupMember:
     """Of one consumer. `assign` changes what it reads."""
 
     def __init__(
-        self, config: ConsumerConfig, cluster: Cluster, assign: Callable[[list[TopicPartition]], None]
+        self, config: ConsumerConfig, cluster: ClusterClient, assign: Callable[[list[TopicPartition]], None]
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -70,7 +79,7 @@ class GroupMember:
             assignor=config.group_remote_assignor,
             max_poll_interval_ms=config.max_poll_interval_ms,
         )
-        self._membership = Membership(settings, self._new_id)
+        self._membership = ConsumerMembership(settings, self._new_id)
         self._callbacks = Callbacks()
         self._in_hand: dict[TopicPartition, int] = {}  # the first offset that the application may still work on
         self._committed: dict[TopicPartition, int] = {}
@@ -191,7 +200,7 @@ class GroupMember:
         """Something happened to the membership."""
         self._has_step = self._membership.has_step
         self._wakeup.set()
-        if self._membership.state is State.IDLE:
+        if self._membership.state is MembershipState.IDLE:
             self._idle.set()
         else:
             self._idle.clear()
@@ -224,12 +233,12 @@ class GroupMember:
         read = [state.name for state in self._engine.states()]
         left = [each for each in read if each not in partitions]
         match step:
-            case Assigned():
+            case PartitionsAssigned():
                 for each in partitions:
                     self._committed.pop(each, None)
                 self._assign([*left, *partitions])
                 await _tell(callbacks.on_assigned, partitions)
-            case Revoked():
+            case PartitionsRevoked():
                 try:
                     if self._config.enable_auto_commit:
                         settled = {each: found for each, found in self._settled().items() if each in partitions}
@@ -237,7 +246,7 @@ class GroupMember:
                     await _tell(callbacks.on_revoked, partitions)
                 finally:
                     self._assign(left)
-            case Lost():
+            case PartitionsLost():
                 self._assign(left)
                 await _tell(callbacks.on_lost or callbacks.on_revoked, partitions)
 

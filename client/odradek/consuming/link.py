@@ -19,7 +19,7 @@ from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream,
 from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.cluster.tasks import Failed, start_task
 from odradek.core.fetch_state import NO_EPOCH, FetchState
 from odradek.shared.config import ConsumerConfig
@@ -41,7 +41,7 @@ class FetchLink:
         self,
         broker_id: int,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterClient,
         states: Callable[[], Iterable[FetchState]],
         answered: Answered,
         broken: Callable[[int, NetworkError], None],

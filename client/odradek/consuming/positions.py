@@ -14,9 +14,9 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.core.cluster_view import NO_LEADER
-from odradek.core.fetch_state import COMMITTED, NO_EPOCH, FetchState, Position, State
+from odradek.core.fetch_state import COMMITTED, NO_EPOCH, FetchingState, FetchPosition, FetchState
 from odradek.shared.errors import BrokerUnreachable, ClientError, OdradekError, broker_error
 from odradek.shared.results import OffsetAndMetadata, OffsetAndTimestamp
 
@@ -32,7 +32,7 @@ GroupOffsets = Callable[
 """What a group has committed: asked once, with an error where that did not help."""
 
 
-def _by_leader(cluster: Cluster, partitions: Mapping[TopicPartition, A]) -> dict[int, dict[TopicPartition, A]]:
+def _by_leader(cluster: ClusterClient, partitions: Mapping[TopicPartition, A]) -> dict[int, dict[TopicPartition, A]]:
     grouped: dict[int, dict[TopicPartition, A]] = {}
     for partition, question in partitions.items():
         grouped.setdefault(cluster.view.leader_of(partition).leader_id, {})[partition] = question
@@ -40,7 +40,11 @@ def _by_leader(cluster: Cluster, partitions: Mapping[TopicPartition, A]) -> dict
 
 
 async def list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, committed: bool, timeout_ms: int = CALL_TIMEOUT_MS
+    cluster: ClusterClient,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    committed: bool,
+    timeout_ms: int = CALL_TIMEOUT_MS,
 ) -> Offsets:
     """Ask each leader once; -1 is the end, -2 the beginning. Offset -1 in the answer: no record is so late."""
 
@@ -76,7 +80,7 @@ class PositionKeeper:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         states: Callable[[], list[FetchState]],
         *,
         committed: bool,
@@ -100,8 +104,8 @@ class PositionKeeper:
             self._event.clear()
             now_ms = self._cluster.clock.now_ms()
             states = [state for state in self._states() if now_ms >= state.retry_at_ms]
-            resets = {s.name: s for s in states if s.state is State.NEEDS_OFFSET}
-            checks = {s.name: s for s in states if s.state is State.VALIDATING}
+            resets = {s.name: s for s in states if s.state is FetchingState.NEEDS_OFFSET}
+            checks = {s.name: s for s in states if s.state is FetchingState.VALIDATING}
             if resets:
                 await self._find_offsets(resets)
             if checks:
@@ -113,7 +117,9 @@ class PositionKeeper:
 
     def _wait_for_retries(self) -> bool:
         """Have ourselves woken for the next retry. Returns whether there is something to do right now."""
-        due = [s.retry_at_ms for s in self._states() if s.state in (State.NEEDS_OFFSET, State.VALIDATING)]
+        due = [
+            s.retry_at_ms for s in self._states() if s.state in (FetchingState.NEEDS_OFFSET, FetchingState.VALIDATING)
+        ]
         if not due or min(due) <= self._cluster.clock.now_ms():
             return bool(due)
         self._deadline.arm(min(due))
@@ -161,7 +167,7 @@ class PositionKeeper:
         await asyncio.gather(*[self._validate_at(leader, asked, states) for leader, asked in grouped.items()])
 
     async def _validate_at(
-        self, leader: int, asked: dict[TopicPartition, Position], states: dict[TopicPartition, FetchState]
+        self, leader: int, asked: dict[TopicPartition, FetchPosition], states: dict[TopicPartition, FetchState]
     ) -> None:
         """R-266: where does the epoch of our position end, on this leader?"""
         if leader == NO_LEADER:

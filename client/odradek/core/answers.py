@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
-class ProduceAnswer(Protocol):
+class ProduceResponse(Protocol):
     error_code: int
     error_message: str
     base_offset: int
@@ -15,14 +15,14 @@ class ProduceAnswer(Protocol):
     current_leader_epoch: int
 
 
-class FetchedPartition(Protocol):
+class FetchPartitionResponse(Protocol):
     fetch_offset: int
     request_leader_epoch: int
     high_watermark: int
     log_start_offset: int
 
 
-class PartitionMetadata(Protocol):
+class PartitionMetadataResponse(Protocol):
     partition: int
     leader_id: int
     leader_epoch: int
@@ -34,7 +34,7 @@ class TopicMetadata(Protocol):
     topic_id: bytes
 
     @property
-    def partitions(self) -> Sequence[PartitionMetadata]: ...
+    def partitions(self) -> Sequence[PartitionMetadataResponse]: ...
 
 
 class BrokerMetadata(Protocol):
@@ -46,7 +46,7 @@ class BrokerMetadata(Protocol):
     fenced: bool
 
 
-class Metadata(Protocol):
+class MetadataResponse(Protocol):
     cluster_id: str
     controller_id: int
     listener: str

@@ -36,7 +36,7 @@ class Waiter(Protocol):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that travel together.
 
     `size` estimates the uncompressed bytes. `unclaimed` counts deliveries of which nobody has asked what became of
@@ -128,8 +128,8 @@ class SendQueue:
         self.with_work: tuple[dict[TopicPartition, SendQueue], ...] = ()  # where it enters itself when records wait
         self.leader_id = -1
         self.leader_epoch = -1
-        self.waiting: deque[Batch] = deque()
-        self.wire: dict[int, Batch] = {}
+        self.waiting: deque[ProducerBatch] = deque()
+        self.wire: dict[int, ProducerBatch] = {}
         self.next_number = 0
         self.acked_number = -1
         self.producer_id = NO_PRODUCER_ID
@@ -143,7 +143,7 @@ class SendQueue:
         self.retry_at_ms = 0
         self.last_error: OdradekError | None = None
 
-    def add(self, record: RecordToWrite, size: int, batch_size: int) -> Batch | None:
+    def add(self, record: RecordToWrite, size: int, batch_size: int) -> ProducerBatch | None:
         """Add a record to the open batch; it is the last of the batch then. None when there is no batch with room."""
         if not self.waiting:
             return None
@@ -184,10 +184,10 @@ class SendQueue:
         batch.size = size
         return len(batch.records) - before
 
-    def open(self, record: RecordToWrite, size: int, batch_size: int, now_ms: int) -> Batch:
+    def open(self, record: RecordToWrite, size: int, batch_size: int, now_ms: int) -> ProducerBatch:
         """Open a batch with a record; it takes the first one whatever its size."""
         assert not self.waiting or self.waiting[-1].closed, self.name
-        batch = Batch(self, self.next_number, now_ms)
+        batch = ProducerBatch(self, self.next_number, now_ms)
         self.next_number += 1
         batch.records.append(record)
         batch.size += size
@@ -197,7 +197,7 @@ class SendQueue:
         self.enter()
         return batch
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ProducerBatch) -> None:
         """A batch comes back from the wire; it takes its old place in the order."""
         waiting = self.waiting
         place = 0
@@ -211,7 +211,7 @@ class SendQueue:
         for queues in self.with_work:
             queues[self.name] = self
 
-    def is_oldest(self, batch: Batch) -> bool:
+    def is_oldest(self, batch: ProducerBatch) -> bool:
         """Whether no earlier batch of the partition is still to be answered."""
         if self.waiting and self.waiting[0].number < batch.number:
             return False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from odradek.core.answers import Metadata, TopicMetadata
+from odradek.core.answers import MetadataResponse, TopicMetadata
 from odradek.shared.errors import OdradekError, UnknownTopic, broker_error, no_such_partition
 
 NO_LEADER = -1
@@ -85,7 +85,7 @@ class ClusterView:
             return _not_yet(no_such_partition(*partition, len(numbers)))
         return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(partition))
 
-    def update(self, answer: Metadata, answered_by: str) -> None:
+    def update(self, answer: MetadataResponse, answered_by: str) -> None:
         """Take over a broker's answer; `answered_by` is the address under which that broker was asked."""
         self.cluster_id = answer.cluster_id or self.cluster_id
         self.controller_id = answer.controller_id
@@ -97,7 +97,7 @@ class ClusterView:
         for topic in answer.topics:
             self._update_topic(topic)
 
-    def _choose_listener(self, answer: Metadata, answered_by: str) -> None:
+    def _choose_listener(self, answer: MetadataResponse, answered_by: str) -> None:
         """Brokers are reached by the listener through which the client came in."""
         if answer.listener:
             self.listener = answer.listener

@@ -20,7 +20,7 @@ from odradek_proto.records import Record
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
 
-from odradek.core.answers import FetchedPartition
+from odradek.core.answers import FetchPartitionResponse
 from odradek.core.cluster_view import UNKNOWN_LEADER, LeaderAndEpoch
 from odradek.shared.config import OffsetReset
 from odradek.shared.errors import LogTruncated, NoOffset, OdradekError
@@ -32,14 +32,14 @@ NO_EPOCH = -1
 REFUSAL_MS = 2_000  # a leader that refuses does so sooner; one that says nothing has nothing new
 
 
-class State(Enum):
+class FetchingState(Enum):
     NEEDS_OFFSET = "needs an offset"
     VALIDATING = "validating"
     FETCHING = "fetching"
     PARKED = "parked"
 
 
-class Position(Value, frozen=True):
+class FetchPosition(Value, frozen=True):
     """An offset, and the leader epoch of the record before it (-1: not known)."""
 
     offset: int
@@ -84,9 +84,9 @@ class FetchState:
     def __init__(self, name: TopicPartition, reset: OffsetReset, *, in_group: bool = False) -> None:
         self.name = name
         self.reset = reset
-        self.state = State.NEEDS_OFFSET
+        self.state = FetchingState.NEEDS_OFFSET
         self.leader: LeaderAndEpoch = UNKNOWN_LEADER
-        self.position = Position(-1, NO_EPOCH)
+        self.position = FetchPosition(-1, NO_EPOCH)
         self.reset_to: int | None = None
         self.fetch_offset = -1
         self.outstanding: tuple[int, int, int] | None = None  # broker, fetch offset, leader epoch
@@ -110,18 +110,18 @@ class FetchState:
 
     def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
         """The application wants to read from here."""
-        self.position = Position(offset, epoch)
+        self.position = FetchPosition(offset, epoch)
         self.error = None
         self.rewind()
-        self.state = State.FETCHING if epoch == NO_EPOCH else State.VALIDATING
+        self.state = FetchingState.FETCHING if epoch == NO_EPOCH else FetchingState.VALIDATING
 
     def seek_to(self, timestamp: int) -> None:
         """`EARLIEST` or `LATEST`, as the leader knows it when it is asked, or `COMMITTED`."""
         self.reset_to = timestamp
-        self.position = Position(-1, NO_EPOCH)
+        self.position = FetchPosition(-1, NO_EPOCH)
         self.error = None
         self.rewind()
-        self.state = State.NEEDS_OFFSET
+        self.state = FetchingState.NEEDS_OFFSET
 
     def rewind(self) -> None:
         """Forget what is buffered; fetch from the position again."""
@@ -141,21 +141,21 @@ class FetchState:
     def park(self, error: OdradekError) -> None:
         """Nothing goes on here until the application seeks."""
         self.error = error
-        self.state = State.PARKED
+        self.state = FetchingState.PARKED
         self.outstanding = None
 
     def on_listed_offset(self, asked: int, offset: int) -> None:
         """The leader said where EARLIEST or LATEST is; not of interest any more if the application sought meanwhile."""
-        if self.state is State.NEEDS_OFFSET and self.reset_to == asked:
-            self.position = Position(offset, NO_EPOCH)
+        if self.state is FetchingState.NEEDS_OFFSET and self.reset_to == asked:
+            self.position = FetchPosition(offset, NO_EPOCH)
             self.reset_to = None
             self.trouble = None
             self.rewind()
-            self.state = State.FETCHING
+            self.state = FetchingState.FETCHING
 
     def on_committed(self, offset: int | None, epoch: int) -> None:
         """The coordinator said what the group has committed; None: nothing."""
-        if self.state is State.NEEDS_OFFSET and self.reset_to == COMMITTED:
+        if self.state is FetchingState.NEEDS_OFFSET and self.reset_to == COMMITTED:
             self.trouble = None
             if offset is None:
                 self._ask_for_offset()
@@ -175,31 +175,31 @@ class FetchState:
         self.retry_at_ms = 0
         if not newer and self.outstanding is None:
             return
-        if self.state in (State.FETCHING, State.VALIDATING):
+        if self.state in (FetchingState.FETCHING, FetchingState.VALIDATING):
             self.rewind()
-            self.state = State.FETCHING if self.position.epoch == NO_EPOCH else State.VALIDATING
+            self.state = FetchingState.FETCHING if self.position.epoch == NO_EPOCH else FetchingState.VALIDATING
 
-    def on_epoch_end(self, asked: Position, leader_epoch: int, end_epoch: int, end_offset: int) -> None:
+    def on_epoch_end(self, asked: FetchPosition, leader_epoch: int, end_epoch: int, end_offset: int) -> None:
         """The leader of `leader_epoch` said where the log of the position's epoch ends.
 
         Undefined (-1): it knows nothing of that epoch. An answer for a position that is not the current one is dropped.
         """
-        if self.state is not State.VALIDATING or asked != self.position or leader_epoch != self.leader.epoch:
+        if self.state is not FetchingState.VALIDATING or asked != self.position or leader_epoch != self.leader.epoch:
             return
         self.trouble = None
         undefined = end_epoch < 0 or end_offset < 0
         if not undefined and end_offset >= self.position.offset:
-            self.state = State.FETCHING
+            self.state = FetchingState.FETCHING
         elif self.reset == "none":
-            self.park(self._truncated(None if undefined else Position(end_offset, end_epoch)))
+            self.park(self._truncated(None if undefined else FetchPosition(end_offset, end_epoch)))
         elif undefined:
             self._ask_for_offset()
         else:
-            self.position = Position(end_offset, end_epoch)
+            self.position = FetchPosition(end_offset, end_epoch)
             self.rewind()
-            self.state = State.FETCHING
+            self.state = FetchingState.FETCHING
 
-    def _truncated(self, divergence: Position | None) -> LogTruncated:
+    def _truncated(self, divergence: FetchPosition | None) -> LogTruncated:
         return LogTruncated(
             self.name,
             position=self.position.offset,
@@ -212,7 +212,7 @@ class FetchState:
 
     def may_fetch_from(self, broker_id: int, now_ms: int) -> bool:
         return (
-            self.state is State.FETCHING
+            self.state is FetchingState.FETCHING
             and self.outstanding is None
             and not self.paused
             and self.leader.leader_id == broker_id
@@ -223,11 +223,11 @@ class FetchState:
         """A fetch for `fetch_offset` was sent."""
         self.outstanding = (broker_id, self.fetch_offset, self.leader.epoch)
 
-    def is_answered_by(self, broker_id: int, answer: FetchedPartition) -> bool:
+    def is_answered_by(self, broker_id: int, answer: FetchPartitionResponse) -> bool:
         """Whether this is the answer that we wait for (CL-05)."""
         return self.outstanding == (broker_id, answer.fetch_offset, answer.request_leader_epoch)
 
-    def on_data(self, answer: FetchedPartition, chunk: Chunk | None, next_offset: int) -> None:
+    def on_data(self, answer: FetchPartitionResponse, chunk: Chunk | None, next_offset: int) -> None:
         """The answer that we waited for, without an error; `next_offset` is the one behind its last batch."""
         self.outstanding = None
         self.failures = 0
@@ -238,12 +238,12 @@ class FetchState:
             self.chunks.append(chunk)
             self.fetch_offset = next_offset
 
-    def on_divergence(self, answer: FetchedPartition) -> None:
+    def on_divergence(self, answer: FetchPartitionResponse) -> None:
         """The leader found by itself that our log is not its log: look at the position before anything else."""
         self.outstanding = None
         self.rewind()
         if self.position.epoch != NO_EPOCH:
-            self.state = State.VALIDATING
+            self.state = FetchingState.VALIDATING
 
     def on_out_of_range(self, error: OdradekError) -> None:
         """The position is not in the log (any more)."""
@@ -278,8 +278,8 @@ class FetchState:
     def put_back(self, rows: list[Record]) -> None:
         """Records that were taken and could not be handed out."""
         self.rows.extendleft(reversed(rows))
-        self.position = Position(rows[0][0], self.position.epoch)
+        self.position = FetchPosition(rows[0][0], self.position.epoch)
 
     def moved_to(self, offset: int, epoch: int) -> None:
         """Everything below `offset` was handed out."""
-        self.position = Position(offset, epoch)
+        self.position = FetchPosition(offset, epoch)

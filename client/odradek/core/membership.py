@@ -44,26 +44,26 @@ Owned: TypeAlias = dict[TopicPartition, bytes]
 """With the ids of the topics: one that was made anew under an old name is another one."""
 
 
-class Lost(Value, frozen=True):
+class PartitionsLost(Value, frozen=True):
     """Others may have these already."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-class Revoked(Value, frozen=True):
+class PartitionsRevoked(Value, frozen=True):
     """These are still the member's own, until it is done with them."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-class Assigned(Value, frozen=True):
+class PartitionsAssigned(Value, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-Step: TypeAlias = Lost | Revoked | Assigned
+Step: TypeAlias = PartitionsLost | PartitionsRevoked | PartitionsAssigned
 
 
-class State(Enum):
+class MembershipState(Enum):
     IDLE = "idle"
     JOINING = "joining"
     JOINED = "joined"
@@ -80,14 +80,14 @@ class MemberSettings(Value, frozen=True):
     max_poll_interval_ms: int = 300_000
 
 
-class Membership:
+class ConsumerMembership:
     """Made once for a consumer: it may leave and join again. `new_id` makes member ids."""
 
     def __init__(self, settings: MemberSettings, new_id: Callable[[], str]) -> None:
         self.settings = settings
         self._new_id = new_id
         self.member_id = new_id()
-        self.state = State.IDLE
+        self.state = MembershipState.IDLE
         self.epoch = JOIN
         self.owned: Owned = {}
         self.error: OdradekError | None = None  # ends the membership until the next subscribe
@@ -120,17 +120,19 @@ class Membership:
         self._subscription = wire.Subscription(tuple(sorted(set(topics))), pattern)
         self.error = None
         self._due_ms = now_ms
-        if self.state is State.IDLE:
+        if self.state is MembershipState.IDLE:
             self._begin(now_ms)
 
     def unsubscribe(self, now_ms: int) -> None:
         """It leaves as soon as it has given up what it has."""
         self._subscription = None
         self._due_ms = now_ms
-        if self.state is State.JOINED:
-            self.state, self._target = State.LEAVING, {}
-        elif self.state is State.JOINING:
-            self.state = State.LEAVING if self._asked is not None or self._may_be_member else State.IDLE
+        if self.state is MembershipState.JOINED:
+            self.state, self._target = MembershipState.LEAVING, {}
+        elif self.state is MembershipState.JOINING:
+            self.state = (
+                MembershipState.LEAVING if self._asked is not None or self._may_be_member else MembershipState.IDLE
+            )
 
     def on_ask(self) -> bool:
         """The application wants records: it is done with those that it has. Returns whether it was silent for long."""
@@ -153,9 +155,9 @@ class Membership:
         if self._step is not None:
             return None
         self._step = step = self._find_step()
-        if isinstance(step, Revoked):
+        if isinstance(step, PartitionsRevoked):
             self._giving_up = {each: self.owned.pop(each) for each in step.partitions}
-        elif isinstance(step, Assigned):
+        elif isinstance(step, PartitionsAssigned):
             target = self._target or {}
             self.owned |= {each: target[each] for each in step.partitions}
         return step
@@ -165,23 +167,23 @@ class Membership:
         if self._step is not step:
             return False
         self._step = None
-        if isinstance(step, Lost):
+        if isinstance(step, PartitionsLost):
             self._lost = ()
-        elif isinstance(step, Revoked):
+        elif isinstance(step, PartitionsRevoked):
             self._giving_up = {}
         self._due_ms = now_ms
         return True
 
     def _find_step(self) -> Step | None:
         if self._lost:
-            return Lost(self._lost)
+            return PartitionsLost(self._lost)
         if self._target is None:
             return None
         gone = [each for each, topic_id in self.owned.items() if self._target.get(each) != topic_id]
         if gone:
-            return Revoked(tuple(gone))
+            return PartitionsRevoked(tuple(gone))
         new = [each for each in self._target if each not in self.owned]
-        return Assigned(tuple(new)) if new else None
+        return PartitionsAssigned(tuple(new)) if new else None
 
     def _lose(self, now_ms: int) -> None:
         """Nothing is its own any more. What is just being given up is told by that step."""
@@ -190,7 +192,9 @@ class Membership:
         self._begin(now_ms)
 
     def _begin(self, now_ms: int) -> None:
-        self.state = State.IDLE if self._subscription is None or self.error is not None else State.JOINING
+        self.state = (
+            MembershipState.IDLE if self._subscription is None or self.error is not None else MembershipState.JOINING
+        )
         self.epoch, self._said, self._target, self._due_ms = JOIN, None, None, now_ms
         self._may_be_member = False
 
@@ -198,11 +202,11 @@ class Membership:
 
     def due_ms(self) -> int | None:
         """When to look what there is to be said; None: not before something else happens."""
-        if self._asked is not None or self.state is State.IDLE:
+        if self._asked is not None or self.state is MembershipState.IDLE:
             return None
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             return None if self._lost or self._is_silent else self._due_ms
-        if self.state is State.LEAVING:
+        if self.state is MembershipState.LEAVING:
             return None if self.owned or self._giving_up else self._due_ms
         silent_ms = self._silent_ms()
         return self._due_ms if silent_ms is None else min(self._due_ms, silent_ms)
@@ -217,11 +221,11 @@ class Membership:
         if due_ms is None or due_ms > now_ms:
             return None
         silent_ms = self._silent_ms()
-        if self.state is State.JOINED and silent_ms is not None and silent_ms <= now_ms:
+        if self.state is MembershipState.JOINED and silent_ms is not None and silent_ms <= now_ms:
             self._asked = self._leave()
             self._is_silent = True
             self._lose(now_ms)
-        elif self.state is State.LEAVING:
+        elif self.state is MembershipState.LEAVING:
             self._asked = self._leave()
         else:
             self._asked = self._unsaid(self._all())
@@ -277,7 +281,7 @@ class Membership:
         asked, self._asked, self._said = self._asked, None, None
         self._due_ms = retry_ms
         self._may_be_member = True
-        if self.state is State.LEAVING and asked is not None and asked.member_epoch < JOIN:
+        if self.state is MembershipState.LEAVING and asked is not None and asked.member_epoch < JOIN:
             self._begin(retry_ms)  # its session ends by itself
 
     def fail(self, error: OdradekError, now_ms: int) -> None:
@@ -289,13 +293,13 @@ class Membership:
         asked, self._asked = self._asked, None
         assert asked is not None, answer
         if asked.member_epoch < JOIN:
-            if self.state is State.LEAVING:
+            if self.state is MembershipState.LEAVING:
                 self._begin(now_ms)
             return
         if answer.error_code:
             self._on_refused(ErrorCode.from_number(answer.error_code), answer.error_message, now_ms)
             return
-        joined = self.state is State.JOINING
+        joined = self.state is MembershipState.JOINING
         self.epoch = answer.member_epoch
         said = asked if self._said is None else self._said
         self._said = replace(
@@ -303,9 +307,9 @@ class Membership:
             subscription=said.subscription if asked.subscription is None else asked.subscription,
             owned=said.owned if asked.owned is None else asked.owned,
         )
-        if self.state is State.LEAVING:  # unsubscribed while the answer was on its way
+        if self.state is MembershipState.LEAVING:  # unsubscribed while the answer was on its way
             return
-        self.state = State.JOINED
+        self.state = MembershipState.JOINED
         self._due_ms = now_ms if self._has_news() else now_ms + answer.heartbeat_interval_ms
         if answer.assignment is not None:
             self._target = {
@@ -318,8 +322,8 @@ class Membership:
             self._target = {}
 
     def _on_refused(self, code: ErrorCode, message: str, now_ms: int) -> None:
-        if code in FENCED and (code is not ErrorCode.GROUP_ID_NOT_FOUND or self.state is not State.JOINING):
-            if self.state is State.JOINING and not self.settings.instance_id:
+        if code in FENCED and (code is not ErrorCode.GROUP_ID_NOT_FOUND or self.state is not MembershipState.JOINING):
+            if self.state is MembershipState.JOINING and not self.settings.instance_id:
                 self.member_id = self._new_id()  # the coordinator knows this one from an earlier life
             self._lose(now_ms)
             return

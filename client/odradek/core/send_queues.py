@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from odradek_proto.topics import TopicPartition
 
-from odradek.core.batches import Batch, SendQueue
+from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.shared.errors import OdradekError
 
@@ -120,7 +120,7 @@ class SendQueues:
         """The partitions whose last attempt failed."""
         return {queue.name for queue in self if queue.last_error is not None}
 
-    def unfinished(self) -> list[Batch]:
+    def unfinished(self) -> list[ProducerBatch]:
         """All batches that are not done."""
         queues = self.with_unfinished()
         return [batch for queue in queues for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]

@@ -22,8 +22,8 @@ from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.values import Value
 from odradek_proto.words import noun
 
-from odradek.core.answers import ProduceAnswer
-from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
+from odradek.core.answers import ProduceResponse
+from odradek.core.batches import NO_SEQUENCE, ProducerBatch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_queues import SendQueues
 from odradek.core.sequences import Sequences
@@ -61,7 +61,7 @@ MEANS_OTHER_LEADER = frozenset(
 class Finished(Value, frozen=True):
     """A batch is done; its `error` says how."""
 
-    batch: Batch
+    batch: ProducerBatch
 
 
 class RefreshMetadata(Value, frozen=True):
@@ -97,19 +97,19 @@ class Sender:
 
     # --- records in ------------------------------------------------------------------------------------------------
 
-    def open(self, queue: SendQueue, record: RecordToWrite, size: int, now_ms: int) -> Batch:
+    def open(self, queue: SendQueue, record: RecordToWrite, size: int, now_ms: int) -> ProducerBatch:
         """Open a batch with a record, after `SendQueue.add` found no room."""
         self.outstanding += 1
         return queue.open(record, size, self._config.batch_size, now_ms)
 
     # --- batches out -----------------------------------------------------------------------------------------------
 
-    def drain(self, broker_id: int, now_ms: int, room: int, credit: int) -> tuple[list[Batch], list[Effect]]:
+    def drain(self, broker_id: int, now_ms: int, room: int, credit: int) -> tuple[list[ProducerBatch], list[Effect]]:
         """Batches to send to a broker now, in this order, encoded; they count as on the wire from here on.
 
         `room` is how many bytes may still go unanswered, of `credit` in all. No more than about `FRAME_BYTES`.
         """
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         effects: list[Effect] = []
         queues = self.queues.led_by(broker_id)
         if not queues:
@@ -137,7 +137,7 @@ class Sender:
         self.queues.rotate(broker_id)
         return batches, effects
 
-    def _next_batch(self, queue: SendQueue, now_ms: int) -> Batch | None:
+    def _next_batch(self, queue: SendQueue, now_ms: int) -> ProducerBatch | None:
         """The batch of a partition that may go now, with its sequence number; None when none may."""
         waiting = queue.waiting
         if not waiting or now_ms < queue.retry_at_ms or len(queue.wire) >= self._max_in_flight:
@@ -158,14 +158,14 @@ class Sender:
         batch.close()
         return batch
 
-    def _is_ready(self, batch: Batch, queue: SendQueue, now_ms: int) -> bool:
+    def _is_ready(self, batch: ProducerBatch, queue: SendQueue, now_ms: int) -> bool:
         if batch.closed or self.hurry or batch.attempts:
             return True
         if self._linger_ms:
             return now_ms - batch.created_ms >= self._linger_ms
         return not queue.wire
 
-    def _put_on_wire(self, batch: Batch, broker_id: int, now_ms: int) -> None:
+    def _put_on_wire(self, batch: ProducerBatch, broker_id: int, now_ms: int) -> None:
         queue = batch.owner
         assert queue.waiting[0] is batch, (queue.name, batch.number)
         queue.waiting.popleft()
@@ -178,7 +178,7 @@ class Sender:
 
     # --- answers in ------------------------------------------------------------------------------------------------
 
-    def on_sent(self, batches: Iterable[Batch]) -> list[Effect]:
+    def on_sent(self, batches: Iterable[ProducerBatch]) -> list[Effect]:
         """A frame has left. With acks=0 that is all that will ever be known."""
         effects: list[Effect] = []
         if self._config.acks == 0:
@@ -187,7 +187,7 @@ class Sender:
                     effects.append(self._finish(batch, None))
         return effects
 
-    def on_answer(self, batch: Batch, answer: ProduceAnswer, now_ms: int, view: ClusterView) -> list[Effect]:
+    def on_answer(self, batch: ProducerBatch, answer: ProduceResponse, now_ms: int, view: ClusterView) -> list[Effect]:
         """The broker answered for a batch that is on the wire; answers for others are old news and not passed on."""
         queue = batch.owner
         del queue.wire[batch.correlation_id]
@@ -219,7 +219,7 @@ class Sender:
         self.sequences.resolve(queue)
         return effects
 
-    def _on_gap(self, batch: Batch, code: ErrorCode, said: str, now_ms: int) -> list[Effect]:
+    def _on_gap(self, batch: ProducerBatch, code: ErrorCode, said: str, now_ms: int) -> list[Effect]:
         """The broker lacks the batch before this one, or has forgotten this one.
 
         This attempt wrote nothing; an earlier one may have, and under another epoch nobody would know it again.
@@ -236,7 +236,7 @@ class Sender:
             self._put_back(batch)
         return []
 
-    def _on_success(self, batch: Batch, answer: ProduceAnswer | None) -> list[Effect]:
+    def _on_success(self, batch: ProducerBatch, answer: ProduceResponse | None) -> list[Effect]:
         queue = batch.owner
         queue.failures = 0
         queue.retry_at_ms = 0
@@ -301,7 +301,7 @@ class Sender:
             effects.append(RefreshMetadata("answers are overdue"))
         return effects
 
-    def _too_old(self, batch: Batch) -> DeliveryTimeout:
+    def _too_old(self, batch: ProducerBatch) -> DeliveryTimeout:
         return too_old(batch, self._config.delivery_timeout_ms, self.sequences)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
@@ -332,7 +332,7 @@ class Sender:
             queue.failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng, SEARCHING
         )
 
-    def _put_back(self, batch: Batch) -> None:
+    def _put_back(self, batch: ProducerBatch) -> None:
         if batch.done:
             if batch.sequence != NO_SEQUENCE:
                 batch.owner.unresolved = True
@@ -345,7 +345,7 @@ class Sender:
         sent = [batch for batch in queue.waiting if batch.maybe_written and batch.sequence != NO_SEQUENCE]
         return [effect for batch in sent for effect in self._give_up(batch, sent_before(batch, code, ""))]
 
-    def _give_up(self, batch: Batch, error: OdradekError) -> list[Effect]:
+    def _give_up(self, batch: ProducerBatch, error: OdradekError) -> list[Effect]:
         """A batch that waits will not be sent (again)."""
         error.maybe_written = batch.maybe_written
         queue = batch.owner
@@ -355,13 +355,13 @@ class Sender:
             self.sequences.resolve(queue)
         return [self._finish(batch, error)]
 
-    def _finish(self, batch: Batch, error: OdradekError | None) -> Finished:
+    def _finish(self, batch: ProducerBatch, error: OdradekError | None) -> Finished:
         self.buffered_bytes -= batch.finish(error)
         self.outstanding -= 1
         return Finished(batch)
 
 
-def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:
+def too_old(batch: ProducerBatch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:
     """delivery.timeout.ms is over; with why it took so long, and whether the records may be in the log all the same."""
     queue, last = batch.owner, batch.owner.last_error
     if sequences.needs_producer_id and not batch.attempts:
@@ -378,7 +378,7 @@ def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTime
     )
 
 
-def sent_before(batch: Batch, code: ErrorCode, said: str) -> BrokerError:
+def sent_before(batch: ProducerBatch, code: ErrorCode, said: str) -> BrokerError:
     """The broker takes a batch for one that came too early, whose earlier attempt it may have written."""
     text = f"{said or code.message}; an earlier attempt may have written these records: they are not sent again"
     error = broker_error(code, text, where=str(batch.owner.name))
@@ -387,9 +387,9 @@ def sent_before(batch: Batch, code: ErrorCode, said: str) -> BrokerError:
     return error
 
 
-def not_encodable(batch: Batch, error: Exception) -> SerializationError:
+def not_encodable(batch: ProducerBatch, error: Exception) -> SerializationError:
     return SerializationError(f"{batch.owner.name}: {batch.count} records cannot be made into a batch: {error!r}")
 
 
-def larger_than_credit(batch: Batch, size: int, credit: int) -> RecordTooLarge:
+def larger_than_credit(batch: ProducerBatch, size: int, credit: int) -> RecordTooLarge:
     return RecordTooLarge(f"{batch.owner.name}: a batch of {size} bytes, and the broker takes {credit} at a time")

@@ -8,7 +8,7 @@ or there is none.
 
 from __future__ import annotations
 
-from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
+from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, ProducerBatch, SendQueue
 from odradek.shared.errors import OdradekError
 
 
@@ -27,7 +27,7 @@ class Sequences:
         self.needs_producer_id = False
         self.refusal = None
 
-    def assign(self, batch: Batch, queue: SendQueue) -> bool:
+    def assign(self, batch: ProducerBatch, queue: SendQueue) -> bool:
         """Number a new batch. False while that cannot be done.
 
         From the oldest batch without an answer to this one there are at most five: the broker remembers as many

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from odradek_proto.words import noun
 
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.shared.errors import OdradekError
 from odradek.shared.kafka import missing
 from odradek.shared.results import RecordMetadata
@@ -23,7 +23,7 @@ class Delivery:
 
     __slots__ = ("_batch", "_claimed", "_index")
 
-    def __init__(self, batch: Batch, index: int) -> None:
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
         self._batch = batch
         self._index = index
         self._claimed = False
@@ -79,7 +79,7 @@ class Delivery:
             self._batch.unclaimed -= 1
 
 
-def batch_of(delivery: Delivery) -> Batch:
+def batch_of(delivery: Delivery) -> ProducerBatch:
     """What shares its fate: whoever counts records counts those of a batch together."""
     return delivery._batch
 
@@ -107,7 +107,7 @@ class _Call:
         self.soon()
 
 
-class Pause:
+class LoopYield:
     """Let everybody else on the loop run once."""
 
     __slots__ = ()
@@ -119,7 +119,7 @@ class Pause:
 class AllDelivered:
     """Waits until each of some batches is done, well or not."""
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[ProducerBatch]) -> None:
         self.left = len(batches)
         self._event = asyncio.Event()
         for batch in batches:
@@ -151,10 +151,10 @@ class FailedDeliveries:
     LIMIT = 1_000
 
     def __init__(self) -> None:
-        self._batches: list[Batch] = []
+        self._batches: list[ProducerBatch] = []
         self._forgotten = 0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         self._batches.append(batch)
         if len(self._batches) > self.LIMIT:
             oldest = self._batches.pop(0)

@@ -19,9 +19,9 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.cluster.tasks import failure_of, log_outages, start_task, was_cancelled
-from odradek.core.batches import Batch, SendQueue
+from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
 from odradek.core.partitioner import StickyChoice
@@ -57,7 +57,7 @@ class Route:
 class ProduceEngine:
     """What runs between start and close of a producer."""
 
-    def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
+    def __init__(self, config: ProducerConfig, cluster: ClusterClient) -> None:
         self.sender = Sender(config, cluster.clock.rng)
         self.failed = FailedDeliveries()
         self.fatal: OdradekError | None = None
@@ -138,7 +138,7 @@ class ProduceEngine:
             route.refresh_leaders()
         return route
 
-    def open(self, queue: SendQueue, record: RecordToWrite, size: int) -> Batch:
+    def open(self, queue: SendQueue, record: RecordToWrite, size: int) -> ProducerBatch:
         """Open a batch with a record, and see that it, and the full one before it, get on their way."""
         now_ms = self._clock.now_ms()
         batch = self.sender.open(queue, record, size, now_ms)
@@ -220,7 +220,7 @@ class ProduceEngine:
         if troubled:
             self._rearm(self._clock.now_ms())
 
-    def _tell(self, batch: Batch) -> None:
+    def _tell(self, batch: ProducerBatch) -> None:
         waiters, batch.waiters = batch.waiters, []
         if batch.error is None:
             for index, waiter in waiters:

@@ -17,9 +17,9 @@ from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUn
 from odradek_proto.transport.wakeup import WakeupSignal
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cluster.cluster import Cluster
+from odradek.cluster.cluster import ClusterClient
 from odradek.cluster.tasks import Failed, start_task
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.core.sender import Effect, Sender
 from odradek.shared.errors import BrokerUnreachable, OdradekError
 
@@ -34,7 +34,7 @@ class ProduceLink:
         self,
         broker_id: int,
         sender: Sender,
-        cluster: Cluster,
+        cluster: ClusterClient,
         *,
         acks: int,
         carry_out: Callable[[Iterable[Effect]], None],
@@ -52,7 +52,7 @@ class ProduceLink:
         self._ended: NetworkError | None = None
         self._credit = 0
         self._unanswered = 0
-        self._owed: dict[int, tuple[Batch, int]] = {}
+        self._owed: dict[int, tuple[ProducerBatch, int]] = {}
         self._failures = 0
 
     def wake(self) -> None:
@@ -136,7 +136,7 @@ class ProduceLink:
             await self._wakeup.wait()
         raise self._ended
 
-    def _frame(self, batches: list[Batch]) -> bytes:
+    def _frame(self, batches: list[ProducerBatch]) -> bytes:
         header = pb.ProduceHeader(client_id=self._cluster.config.client_id)
         parts: list[bytes] = []
         add = header.items.add
@@ -196,7 +196,7 @@ class ProduceLink:
         if self._sender.queues.has_work(self.broker_id):
             self._wakeup.set()
 
-    def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
+    def _answered(self, batch: ProducerBatch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
         try:
             return self._sender.on_answer(batch, answer, now_ms, self._cluster.view)
         except Exception:

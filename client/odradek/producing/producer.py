@@ -18,9 +18,9 @@ from odradek_proto.words import noun
 from typing_extensions import TypeVar
 
 from odradek.cluster.client import Client
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.core.partitioner import partition_for_key
-from odradek.producing.delivery import Delivery, Pause
+from odradek.producing.delivery import Delivery, LoopYield
 from odradek.producing.engine import ProduceEngine, Route
 from odradek.shared.config import BootstrapServers, ProducerConfig, ProducerSettings, build, from_dotted
 from odradek.shared.errors import ClientClosed, OdradekError, RecordTooLarge, RequestTimeout, no_such_partition
@@ -182,7 +182,7 @@ class Producer(Client, Generic[K, V]):
             batch = await self._append_when_possible(topic, value, key, partition, headers, timestamp)
         delivery = Delivery(batch, len(batch.records) - 1)
         if batch.closed:
-            await Pause()  # a loop of enqueues must let the batches go
+            await LoopYield()  # a loop of enqueues must let the batches go
         return delivery
 
     async def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:
@@ -198,7 +198,7 @@ class Producer(Client, Generic[K, V]):
             if not batch.closed:
                 self._fill(topic, batch, listed, at + 1)
             deliveries += [Delivery(batch, index) for index in range(first, len(batch.records))]
-            await Pause()
+            await LoopYield()
         return deliveries
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -222,7 +222,7 @@ class Producer(Client, Generic[K, V]):
 
     def _append(
         self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         """Put a record into its batch; the record is the batch's last. None when the caller has to wait first.
 
         Every record passes here: the routes of an engine that has ended, or has not begun, are empty.
@@ -249,7 +249,7 @@ class Producer(Client, Generic[K, V]):
             return None
         return self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
 
-    def _fill(self, topic: str, batch: Batch, values: list[V], at: int) -> None:
+    def _fill(self, topic: str, batch: ProducerBatch, values: list[V], at: int) -> None:
         """Add to a batch what follows in a list, as much as fits and needs nothing but to be added."""
         engine = self._engine
         if self._value_serializer is not None or engine is None:
@@ -272,7 +272,7 @@ class Producer(Client, Generic[K, V]):
         value: bytes | None,
         headers: Headers,
         size: int,
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         """Put a record for which there is room into its batch. None when the topic has no such partition."""
         if partition is None:
             if key is None:
@@ -289,7 +289,7 @@ class Producer(Client, Generic[K, V]):
 
     async def _append_when_possible(
         self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
-    ) -> Batch:
+    ) -> ProducerBatch:
         """Find out why a record cannot be taken at once; wait, or raise."""
         self._ready_engine()
         return await self._append_prepared_when_possible(
@@ -312,7 +312,9 @@ class Producer(Client, Generic[K, V]):
             size = _size_of(key_bytes, value_bytes, record_headers)
         return key_bytes, value_bytes, record_headers, timestamp, size
 
-    async def _append_prepared_when_possible(self, topic: str, partition: int | None, record: Prepared) -> Batch:
+    async def _append_prepared_when_possible(
+        self, topic: str, partition: int | None, record: Prepared
+    ) -> ProducerBatch:
         engine = self._ready_engine()
         key, value, headers, timestamp, size = record
         if size > min(self._max_request_size, self._buffer_memory):
@@ -342,7 +344,7 @@ class Producer(Client, Generic[K, V]):
         return engine
 
 
-def appending(producer: Producer[K, V]) -> Callable[..., Batch | None]:
+def appending(producer: Producer[K, V]) -> Callable[..., ProducerBatch | None]:
     """How records get into batches without a coroutine for each: None for one that has to go through `enqueue`.
 
     For those who count the records of a batch together; nobody else asks what became of them.

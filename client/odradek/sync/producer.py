@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, Unpack
 from odradek_proto.transport.background import BackgroundLoop, background_loop
 from odradek_proto.transport.ports import Clock, Network
 
-from odradek.core.batches import Batch
+from odradek.core.batches import ProducerBatch
 from odradek.producing.delivery import Delivery as AsyncDelivery
-from odradek.producing.delivery import Pause
+from odradek.producing.delivery import LoopYield
 from odradek.producing.producer import NO_HEADERS, RECORD_OVERHEAD, K, Prepared, V
 from odradek.producing.producer import Producer as AsyncProducer
 from odradek.shared.config import BootstrapServers, ProducerSettings
@@ -42,7 +42,7 @@ class Delivery:
 
     def __init__(self, producer: _Producer[Any, Any]) -> None:
         self._producer = producer
-        self._batch: Batch | None = None  # none while the record is on its way to the loop
+        self._batch: ProducerBatch | None = None  # none while the record is on its way to the loop
         self._index: int  # in it, from then on
         self._error: OdradekError | None = None
         self._claimed = False
@@ -106,7 +106,7 @@ class Delivery:
 
         self._producer.loop.soon(tell)
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: ProducerBatch) -> None:
         """The record is the last one of a batch, from now on."""
         self._index = len(batch.records) - 1
         batch.unclaimed += 1
@@ -127,7 +127,7 @@ class Delivery:
         assert self._batch is not None, "it was taken in"
         return await self._claim_batch(self._batch)
 
-    def _claim_batch(self, batch: Batch) -> AsyncDelivery:
+    def _claim_batch(self, batch: ProducerBatch) -> AsyncDelivery:
         was_claimed, self._claimed = self._claimed, True
         delivery = AsyncDelivery(batch, self._index)
         if not was_claimed:
@@ -217,7 +217,7 @@ class _Producer(AsyncProducer[K, V]):
                         self._refused.append(delivery)
                 with self._lock:
                     self._handed_bytes -= taken_bytes
-                await Pause()
+                await LoopYield()
 
     async def send(self, *arguments: Any, **record: Any) -> RecordMetadata:
         await self.take_in()

@@ -21,7 +21,7 @@ from odradek.shared.errors import OdradekError
 logger = logging.getLogger("odradek")
 
 
-class Ending(Protocol):
+class UnclosedClient(Protocol):
     """A client with something left to do when the process ends; `unclosed` is what its warning says of that."""
 
     loop: BackgroundLoop
@@ -33,7 +33,7 @@ class Ending(Protocol):
         """In the child of a fork."""
 
 
-_unclosed: dict[Ending, None] = {}
+_unclosed: dict[UnclosedClient, None] = {}
 _is_ending = False
 
 
@@ -45,13 +45,13 @@ async def apart(function: Callable[..., None], *arguments: object) -> None:
         await asyncio.to_thread(function, *arguments)
 
 
-def hold(client: Ending) -> None:
+def hold(client: UnclosedClient) -> None:
     if not _unclosed:
         _see_to_the_end_of_a_child()
     _unclosed[client] = None
 
 
-def release(client: Ending) -> None:
+def release(client: UnclosedClient) -> None:
     _unclosed.pop(client, None)
 
 

@@ -24,14 +24,14 @@ class Login(Value, frozen=True):
     password: str
 
 
-class Session(Value, frozen=True):
+class LoginSession(Value, frozen=True):
     """What a conversation ended with."""
 
     token: str
     lifetime_ms: int  # the server wants another conversation before that is over; 0: never
 
 
-async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) -> Session:
+async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) -> LoginSession:
     """Raises `NotAuthenticated` when the server refuses, and `NetworkError`."""
     try:
         stream = await open_stream(AUTHENTICATE)
@@ -48,7 +48,7 @@ async def log_in(login: Login, open_stream: Callable[[str], Awaitable[Stream]]) 
         stream.close()
 
 
-async def _converse(login: Login, stream: Stream) -> Session:
+async def _converse(login: Login, stream: Stream) -> LoginSession:
     async def say(data: bytes) -> pb.AuthenticateResponse:
         request = pb.AuthenticateRequest(mechanism=login.mechanism, data=data)
         await stream.send(request.SerializeToString())
@@ -66,5 +66,5 @@ async def _converse(login: Login, stream: Stream) -> Session:
     return _session(last)
 
 
-def _session(last: pb.AuthenticateResponse) -> Session:
-    return Session(last.token, last.session_lifetime_ms)
+def _session(last: pb.AuthenticateResponse) -> LoginSession:
+    return LoginSession(last.token, last.session_lifetime_ms)

@@ -18,7 +18,7 @@ from odradek_proto.formats import (
     REPLICATION_OFFSET_CHECKPOINT,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    EpochStart,
+    LeaderEpochEntry,
     decode_leader_epochs,
     decode_offset_checkpoint,
     decode_transaction_index,
@@ -281,7 +281,7 @@ def stale_tail(directory: Path) -> tuple[int, int]:
     return start, epoch
 
 
-def epochs_of(directory: Path) -> list[EpochStart]:
+def epochs_of(directory: Path) -> list[LeaderEpochEntry]:
     return decode_leader_epochs((directory / LEADER_EPOCH_CHECKPOINT).read_bytes())
 
 

@@ -32,7 +32,7 @@ from odradek_broker.core.controller.configs import alter_configs
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker, register_broker, unregister_broker
-from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
+from odradek_broker.core.controller.sessions import DialBroker, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.unfit_leaders import unfit_brokers
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -115,7 +115,7 @@ class ControllerStage(Transcript):
     def carry_out(self, effects: list[SessionEffect]) -> None:
         for effect in effects:
             match effect:
-                case Dial(broker_id, _):
+                case DialBroker(broker_id, _):
                     self.say(f"dial b{broker_id}")
                 case Fence(broker_id, reason):
                     self.say(f"fence b{broker_id}: {reason.value}")
@@ -159,7 +159,7 @@ class ControllerStage(Transcript):
             self.table.stream_ended(int(broker), self.incarnation(int(broker), whose), self.now_ms)
 
     def do_dialled(self, broker: str, found: str, whose: str = "") -> None:
-        dial = Dial(int(broker), self.incarnation(int(broker), whose))
+        dial = DialBroker(int(broker), self.incarnation(int(broker), whose))
         self.carry_out(self.table.dial_answered(self.image, dial, found == "refused", self.now_ms))
 
     def do_beat(self, broker: str, *wishes: str, epoch: str = "", unreachable: str = "", **copies: str) -> None:

@@ -40,6 +40,7 @@ from odradek_broker.core.groups.messages import (
     DescribeGroupAnswer,
     Effect,
     ErrorAnswer,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     JoinGroup,
@@ -57,7 +58,6 @@ from odradek_broker.core.groups.messages import (
     OffsetFetch,
     OffsetFetchAnswer,
     OffsetToCommit,
-    Reply,
     Request,
     SyncGroup,
     SyncGroupAnswer,
@@ -134,7 +134,7 @@ class GroupStage(Transcript):
 
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Reply):
+            if isinstance(effect, GroupReply):
                 assert isinstance(effect.token, tuple), effect
                 self.on_answer(effect.token[0], effect.token[1], effect.answer)
                 continue

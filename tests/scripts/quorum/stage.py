@@ -36,10 +36,10 @@ from odradek_broker.core.quorum.messages import (
     BeginEpoch,
     EndEpoch,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     NotLeader,
+    QuorumFetchAnswer,
     QuorumState,
     Request,
     SnapshotId,
@@ -368,7 +368,7 @@ def _content(answer: Answer) -> str:
         leader = "" if answer.leader_id < 0 or answer.granted else f" leader=n{answer.leader_id}"
         said = "granted provisionally" if answer.provisional else "granted" if answer.granted else "refused"
         return f"{said} epoch={answer.epoch}{leader}"
-    if isinstance(answer, FetchAnswer) and not answer.error:
+    if isinstance(answer, QuorumFetchAnswer) and not answer.error:
         return f"batches={len(answer.headers)} hw={answer.high_watermark} epoch={answer.epoch}"
     return _told(answer)
 

@@ -13,12 +13,14 @@ from typing import Final
 from odradek_proto.security.acl_words import Operation
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller import balance, configs, reassignment, registration, security, topics
-from odradek_broker.core.controller.decision import Change, Reading
+from odradek_broker.core.controller.decision import ChangeRequest, ReadRequest
 
-DESCRIBE_QUORUM: Final = Reading("DescribeQuorum", Need(Operation.DESCRIBE), answer=lambda call: call.describe_quorum())
-ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
+DESCRIBE_QUORUM: Final = ReadRequest(
+    "DescribeQuorum", RequiredPermission(Operation.DESCRIBE), answer=lambda call: call.describe_quorum()
+)
+ADMIN_REQUESTS: Final[Mapping[str, ChangeRequest | ReadRequest]] = {
     row.name: row
     for row in (
         *topics.REQUESTS,

@@ -9,9 +9,9 @@ from odradek_proto.security.acl_words import Operation
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.core.context import Need
-from odradek_broker.core.controller.decision import Change, Decision
-from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.context import RequiredPermission
+from odradek_broker.core.controller.decision import ChangeRequest, Decision
+from odradek_broker.core.controller.elections import ElectionKind, PartitionTarget, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -31,10 +31,10 @@ def elect_leaders(
     Without partitions all are meant, and those that need no election are left out of the answer.
     """
     try:
-        election = Election(request.election_type)
+        election = ElectionKind(request.election_type)
     except ValueError:
-        election = Election.ONLINE
-    if election is Election.ONLINE:
+        election = ElectionKind.ONLINE
+    if election is ElectionKind.ONLINE:
         return Decision((), admin_messages.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
     wanted = dict.fromkeys(TopicPartition(item.topic, item.partition) for item in request.partitions)
     if not request.partitions:
@@ -64,7 +64,7 @@ def balance_leaders(image: MetadataImage, settings: ControllerSettings, unfit: C
             continue
         target = PartitionTarget(
             acceptable=image.is_active,
-            election=Election.PREFERRED,
+            election=ElectionKind.PREFERRED,
             elr_enable=settings.elr_enable,
             min_insync_replicas=min_insync_replicas(image, settings, topic.name),
         )
@@ -80,13 +80,13 @@ def _elect(
     image: MetadataImage,
     settings: ControllerSettings,
     topic_partition: TopicPartition,
-    election: Election,
+    election: ElectionKind,
     unfit: Container[int],
 ) -> tuple[MetadataRecord | None, ErrorCode]:
     topic, current = image.topics.get(topic_partition.topic), image.partition(topic_partition)
     if topic is None or current is None:
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    preferred = election is Election.PREFERRED
+    preferred = election is ElectionKind.PREFERRED
     if current.leader == current.replicas[0] if preferred else current.leader != NO_LEADER:
         return None, ErrorCode.ELECTION_NOT_NEEDED
     if preferred and current.replicas[0] in unfit:  # the next heartbeat would take it away again
@@ -114,9 +114,9 @@ def _result(topic_partition: TopicPartition, error: ErrorCode) -> admin_messages
 
 
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "ElectLeaders",
-        Need(Operation.ALTER),
+        RequiredPermission(Operation.ALTER),
         decide=lambda call: elect_leaders(call.image, call.settings, call.request, call.unfit()),
     ),
 )

@@ -14,13 +14,13 @@ from odradek_proto.security.acl_words import Operation, ResourceType
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller.decision import (
     MAX_BATCH_BYTES,
-    Change,
+    ChangeRequest,
     Decision,
-    Reading,
-    Refusal,
+    ReadRequest,
+    RequestRefused,
     batch_bytes,
     check_batch_bytes,
     config_record,
@@ -66,7 +66,7 @@ def alter_configs(
         check_batch_bytes(
             batch_bytes(records), MAX_BATCH_BYTES, "use shorter values, or change one topic after another"
         )
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         return Decision(
             (), admin_messages.AlterConfigsResponse(error_code=refusal.error, error_message=refusal.message)
         )
@@ -84,7 +84,7 @@ def describe_configs(
     """
     try:
         _check_resource(image, request.resource_type, request.resource_name)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         return admin_messages.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
     node = {ALL_TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
     known = {"topic": TOPIC_CONFIGS, "group": settings.group_configs, "broker": dict(sorted(BROKER_CONFIGS.items()))}
@@ -136,13 +136,13 @@ def _plain(
     values, unset = dict(request.set), list(request.unset)
     times = Counter([*request.set, *request.unset, *request.append, *request.subtract])
     if twice := sorted(name for name, often in times.items() if often > 1):
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: to be changed in two ways at once")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: to be changed in two ways at once")
     for name, more in sorted([*request.append.items(), *request.subtract.items()]):
         if name not in known:
-            raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
         if known[name].type is not ConfigType.LIST:
             reason = f"{name} is no list: nothing is appended to it or taken out of it; set its value"
-            raise Refusal(ErrorCode.INVALID_CONFIG, reason)
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, reason)
         default = settings.node_defaults.get(name, known[name].default)
         before, named = _items(current.get(name, default)), _items(more)
         if name in request.append:
@@ -175,10 +175,10 @@ def _records(
         try:
             validate_config(known, request.resource_type, name, value)
         except ValueError as error:
-            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, str(error)) from None
     for name in request.unset:
         if name not in known:
-            raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
     current = _current(image, request)
     wanted: dict[str, str | None] = {name: value for name, value in request.set.items() if current.get(name) != value}
     wanted |= {name: None for name in request.unset if name in current}
@@ -187,7 +187,7 @@ def _records(
         try:
             validate_lags(image, after, settings.node_defaults)
         except ValueError as error:
-            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, str(error)) from None
     return [
         config_record(request.resource_type, request.resource_name, name, value)
         for name, value in sorted(wanted.items())
@@ -201,30 +201,32 @@ def _check_one_minimum(request: admin_messages.AlterConfigsRequest) -> None:
             f"{MIN_INSYNC_REPLICAS} cannot be set for a single broker while eligible leader replicas are on: all must "
             "count with the same; set it for a topic, or for all brokers"
         )
-        raise Refusal(ErrorCode.INVALID_CONFIG, reason)
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, reason)
     if request.resource_name == CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in request.unset:
         reason = (
             f"{MIN_INSYNC_REPLICAS} of all brokers cannot be unset while eligible leader replicas are on: their files "
             "may differ; set it to another value instead"
         )
-        raise Refusal(ErrorCode.INVALID_CONFIG, reason)
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _check_resource(image: MetadataImage, resource_type: str, name: str) -> None:
     if resource_type == "topic":
         if name not in image.topics:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     elif resource_type == "broker":
         known = name == CLUSTER_DEFAULT or (name.isascii() and name.isdecimal() and int(name) in image.brokers)
         if not known:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
     elif resource_type == "group":
         if not name:
-            raise Refusal(
+            raise RequestRefused(
                 ErrorCode.INVALID_REQUEST, "settings are of one group: name it; all have the brokers' group.*"
             )
     else:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"a resource is a topic, a broker or a group, not {resource_type!r}")
+        raise RequestRefused(
+            ErrorCode.INVALID_REQUEST, f"a resource is a topic, a broker or a group, not {resource_type!r}"
+        )
 
 
 def _elections(
@@ -250,22 +252,22 @@ def _elections(
 
 NAMED = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "AlterConfigs",
-        Need(Operation.ALTER_CONFIGS),
-        of={kind: Need(Operation.ALTER_CONFIGS, of) for kind, of in NAMED.items()},
+        RequiredPermission(Operation.ALTER_CONFIGS),
+        of={kind: RequiredPermission(Operation.ALTER_CONFIGS, of) for kind, of in NAMED.items()},
         kafka_name="IncrementalAlterConfigs",
         decide=lambda call: alter_configs(call.image, call.settings, call.request),
     ),
-    Reading(
+    ReadRequest(
         "DescribeConfigs",
-        Need(Operation.DESCRIBE_CONFIGS),
-        of={kind: Need(Operation.DESCRIBE_CONFIGS, of) for kind, of in NAMED.items()},
+        RequiredPermission(Operation.DESCRIBE_CONFIGS),
+        of={kind: RequiredPermission(Operation.DESCRIBE_CONFIGS, of) for kind, of in NAMED.items()},
         answer=lambda call: describe_configs(call.image, call.settings, call.request),
     ),
-    Reading(
+    ReadRequest(
         "ListConfigResources",
-        Need(Operation.DESCRIBE_CONFIGS),
+        RequiredPermission(Operation.DESCRIBE_CONFIGS),
         answer=lambda call: list_config_resources(call.image, call.request),
     ),
 )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from odradek_proto.v1.controller_messages import ReplicaReport
 
-from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.controller.elections import ElectionKind, PartitionTarget, change_partition
 from odradek_broker.core.controller.partitions import min_insync_replicas, unclean_election_allowed
 from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -87,7 +87,7 @@ def _withdraw(
     unclean = unclean_election_allowed(image, settings, topic.name)
     target = PartitionTarget(
         acceptable=acceptable,
-        election=Election.UNCLEAN if unclean else Election.ONLINE,
+        election=ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE,
         isr=isr,
         elr_enable=settings.elr_enable,
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
@@ -122,7 +122,7 @@ def _elect_longest(
             longest, longest_end = replica, end
     target = PartitionTarget(
         acceptable=lambda replica: replica == longest,
-        election=Election.UNCLEAN,
+        election=ElectionKind.UNCLEAN,
         elr_enable=settings.elr_enable,
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
     )

@@ -2,10 +2,10 @@
 
 An operation reads the image that runs ahead and changes nothing. The runtime appends the records as one atomic batch,
 applies them to that image at once, and responds when the batch is committed (R-216). A request that cannot be granted
-raises a `Refusal`, which becomes the response.
+raises a `RequestRefused`, which becomes the response.
 
-An admin request has a row, a `Change` or a `Reading`, in `REQUESTS` of the module that decides it; `admin.py` combines
-these.
+An admin request has a row, a `ChangeRequest` or a `ReadRequest`, in `REQUESTS` of the module that decides it;
+`admin.py` combines these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import BrokerStateRecord, ConfigRecord
 from odradek_proto.values import Value
 
-from odradek_broker.core.context import Need, RequestContext
+from odradek_broker.core.context import RequestContext, RequiredPermission
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, encode
@@ -35,7 +35,7 @@ class Decision(Value, Generic[Answer], frozen=True):
     answer: Answer
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """Raised while a request is looked at; caught where its answer is made. `message` is a sentence for people."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -64,8 +64,8 @@ class AdminRequest(Value, frozen=True):
     """
 
     name: str
-    need: Need
-    of: Mapping[str, Need] = {}
+    need: RequiredPermission
+    of: Mapping[str, RequiredPermission] = {}
     kafka_name: str = ""  # where Kafka's differs
 
     @property
@@ -79,13 +79,13 @@ class AdminRequest(Value, frozen=True):
         return found
 
 
-class Change(AdminRequest, frozen=True, kw_only=True):
+class ChangeRequest(AdminRequest, frozen=True, kw_only=True):
     """A request that may change something: it is sent at most once, and answered when its records are committed."""
 
     decide: Callable[[AdminCall], Decision[Any]]
 
 
-class Reading(AdminRequest, frozen=True, kw_only=True):
+class ReadRequest(AdminRequest, frozen=True, kw_only=True):
     """A request that changes nothing: it may be sent twice, and is answered at once from what is committed."""
 
     answer: Callable[[AdminCall], Message]
@@ -122,7 +122,7 @@ def batch_bytes(records: Iterable[MetadataRecord]) -> int:
 
 
 def check_batch_bytes(size: int, room: int, remedy: str) -> None:
-    """Raise `Refusal` for more than there is room for."""
+    """Raise `RequestRefused` for more than there is room for."""
     if size > room:
         reason = f"one request writes at most {MAX_BATCH_BYTES} bytes of metadata: {remedy}"
-        raise Refusal(ErrorCode.POLICY_VIOLATION, reason)
+        raise RequestRefused(ErrorCode.POLICY_VIOLATION, reason)

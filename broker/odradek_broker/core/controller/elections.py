@@ -30,7 +30,7 @@ from odradek_proto.values import Value, replace
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 
 
-class Election(Enum):
+class ElectionKind(Enum):
     PREFERRED = "preferred"
     ONLINE = "online"
     UNCLEAN = "unclean"
@@ -57,7 +57,7 @@ class PartitionTarget(Value, frozen=True):
     """The desired state of a partition. None keeps the current value."""
 
     acceptable: Callable[[int], bool]  # R-130
-    election: Election = Election.ONLINE
+    election: ElectionKind = ElectionKind.ONLINE
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     recovering: bool | None = None
@@ -74,14 +74,14 @@ class Elected(Value, frozen=True):
     unclean: bool = False
 
 
-class Membership(Value, frozen=True):
+class PartitionMembers(Value, frozen=True):
     """The members of a partition: the part of a registration that a change decides as a whole."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     reassignment: Reassignment
 
-    def completed(self) -> Membership:
+    def completed(self) -> PartitionMembers:
         """Without the removing replicas, once all others are in sync (R-145); else as it is."""
         ongoing = self.reassignment
         if ongoing == Reassignment():
@@ -90,14 +90,14 @@ class Membership(Value, frozen=True):
         if not target or not set(target) <= set(self.isr):
             return self
         isr = tuple(replica for replica in self.isr if replica not in ongoing.removing)
-        return Membership(target, isr, Reassignment())
+        return PartitionMembers(target, isr, Reassignment())
 
 
 def change_partition(
     topic_id: bytes, partition: int, current: PartitionRegistration, target: PartitionTarget
 ) -> PartitionChangeRecord | None:
     """The record that takes a partition to its target, with an election; None when nothing changes."""
-    members = Membership(
+    members = PartitionMembers(
         current.replicas if target.replicas is None else target.replicas,
         current.isr if target.isr is None else target.isr,
         Reassignment(current.adding, current.removing) if target.reassignment is None else target.reassignment,
@@ -113,7 +113,7 @@ def change_partition(
     elif not isr and not target.elr_enable:
         isr = tuple(i for i in current.isr if i in members.replicas and i not in target.lost)
     # An election can make an ISR that completes: of the one replica that is the whole target.
-    members = Membership(members.replicas, isr, members.reassignment).completed()
+    members = PartitionMembers(members.replicas, isr, members.reassignment).completed()
     eligible = _without(eligible, target, members, leader)
     unclean = elected.unclean or target.unclean
     return _record(topic_id, partition, current, members, leader, recovering, eligible, unclean)
@@ -131,19 +131,19 @@ def _elect(
     def valid(replica: int) -> bool:
         return (replica in isr or (not isr and replica in eligible.eligible)) and target.acceptable(replica)
 
-    if target.election is Election.PREFERRED:
+    if target.election is ElectionKind.PREFERRED:
         candidates = (replicas[0], current.leader, *replicas)
     else:
         candidates = (current.leader, *replicas)
     for candidate in candidates:
         if valid(candidate):
             return Elected(candidate)
-    if target.election is Election.PREFERRED:
+    if target.election is ElectionKind.PREFERRED:
         return Elected(NO_LEADER)  # never an unclean one (R-137)
     # Nobody has more than the last known leader, but who is eligible is waited for. Unlike Kafka's, an unclean election
     # waits for nobody and still prefers it: it comes before replicas that may have been behind for long.
     uncleanly = () if eligible.eligible else eligible.last_known
-    if target.election is Election.UNCLEAN:
+    if target.election is ElectionKind.UNCLEAN:
         uncleanly = (*eligible.last_known, *replicas)
     for candidate in uncleanly:
         if target.acceptable(candidate):
@@ -176,7 +176,9 @@ def _last_known_leader(current: PartitionRegistration, replicas: tuple[int, ...]
     return tuple(i for i in known if i in replicas)
 
 
-def _without(eligible: EligibleReplicas, target: PartitionTarget, members: Membership, leader: int) -> EligibleReplicas:
+def _without(
+    eligible: EligibleReplicas, target: PartitionTarget, members: PartitionMembers, leader: int
+) -> EligibleReplicas:
     """The replicas still needed beside the ISR that an election has made.
 
     Unlike Kafka, they are judged by the ISR after the election, too: the leader of a lowered min.insync.replicas may
@@ -194,7 +196,7 @@ def _record(
     topic_id: bytes,
     partition: int,
     current: PartitionRegistration,
-    members: Membership,
+    members: PartitionMembers,
     leader: int,
     recovering: bool,
     eligible: EligibleReplicas,

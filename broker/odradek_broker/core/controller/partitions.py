@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.controller.elections import ElectionKind, PartitionTarget, change_partition
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import MetadataRecord
@@ -59,7 +59,7 @@ def remove_broker(
         unclean = unclean_election_allowed(image, settings, topic.name)
         target = PartitionTarget(
             acceptable=acceptable,
-            election=Election.UNCLEAN if unclean else Election.ONLINE,
+            election=ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE,
             isr=tuple(replica for replica in current.isr if replica != broker_id),
             elr_enable=settings.elr_enable,
             min_insync_replicas=min_insync_replicas(image, settings, topic.name),
@@ -93,7 +93,7 @@ def elect_leaderless(
         unclean = unclean_election_allowed(image, settings, topic_image.name)
         target = PartitionTarget(
             acceptable=acceptable,
-            election=Election.UNCLEAN if unclean else Election.ONLINE,
+            election=ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE,
             elr_enable=settings.elr_enable,
             min_insync_replicas=min_insync_replicas(image, settings, topic_image.name),
         )

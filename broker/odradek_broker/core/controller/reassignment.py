@@ -23,17 +23,17 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller.decision import (
     MAX_BATCH_BYTES,
-    Change,
+    ChangeRequest,
     Decision,
-    Reading,
-    Refusal,
+    ReadRequest,
+    RequestRefused,
     batch_bytes,
     check_batch_bytes,
 )
-from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
+from odradek_broker.core.controller.elections import ElectionKind, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas, unclean_election_allowed
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
@@ -60,11 +60,11 @@ def alter_partition_reassignments(
         result = Result(topic=item.topic, partition=item.partition)
         try:
             if named[item.topic, item.partition] > 1:
-                raise Refusal(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
+                raise RequestRefused(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
             record = _reassign(image, settings, item, request.keep_replication_factor)
             size = batch_bytes(() if record is None else (record,))
             check_batch_bytes(size, room, "reassign fewer partitions at a time")
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             results.append(replace(result, error_code=refusal.error, error_message=refusal.message))
             continue
         results.append(result)
@@ -99,11 +99,11 @@ def _reassign(
     topic = image.topics.get(item.topic)
     current = image.partition(TopicPartition(item.topic, item.partition))
     if topic is None or current is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
     unclean_allowed = unclean_election_allowed(image, settings, topic.name)
     target = PartitionTarget(
         acceptable=image.is_active,
-        election=Election.UNCLEAN if unclean_allowed else Election.ONLINE,
+        election=ElectionKind.UNCLEAN if unclean_allowed else ElectionKind.ONLINE,
         elr_enable=settings.elr_enable,
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
     )
@@ -113,7 +113,7 @@ def _reassign(
     elif current.reassigning:
         replicas, reassignment = original_replicas(current), Reassignment()
     else:
-        raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
+        raise RequestRefused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     target = replace(target, replicas=replicas, reassignment=reassignment)
     target = _with_isr(current, target, unclean_allowed)
     return change_partition(topic.topic_id, item.partition, current, target)
@@ -134,14 +134,14 @@ def _checked(
 ) -> tuple[int, ...]:
     """A target that can be. Fenced brokers may be in it, as in Kafka: they may come back."""
     if len(set(wanted)) < len(wanted):
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(wanted)} names a broker twice")
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(wanted)} names a broker twice")
     unknown = sorted(broker_id for broker_id in wanted if broker_id not in image.brokers)
     if unknown:
         reason = f"no broker {', '.join(map(str, unknown))} is registered"
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     factor = len(target_replicas(current))
     if keep_factor and len(wanted) != factor:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas would become {len(wanted)}")
+        raise RequestRefused(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas would become {len(wanted)}")
     return wanted
 
 
@@ -172,19 +172,19 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
         if unclean_allowed:
             why = "none of the others is active: no unclean election could give it a leader now"
         reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and {why}"
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     return replace(target, isr=(chosen,), recovering=True, unclean=True)
 
 
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "AlterPartitionReassignments",
-        Need(Operation.ALTER),
+        RequiredPermission(Operation.ALTER),
         decide=lambda call: alter_partition_reassignments(call.image, call.settings, call.request),
     ),
-    Reading(
+    ReadRequest(
         "ListPartitionReassignments",
-        Need(Operation.DESCRIBE),
+        RequiredPermission(Operation.DESCRIBE),
         answer=lambda call: list_partition_reassignments(call.image, call.request),
     ),
 )

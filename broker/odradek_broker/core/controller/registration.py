@@ -18,8 +18,8 @@ from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, UnregisterBrokerRecord
 from odradek_proto.words import noun
 
-from odradek_broker.core.context import Need
-from odradek_broker.core.controller.decision import Change, Decision, broker_state_record
+from odradek_broker.core.context import RequiredPermission
+from odradek_broker.core.controller.decision import ChangeRequest, Decision, broker_state_record
 from odradek_broker.core.controller.partitions import all_partitions, elect_leaderless, remove_broker
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
@@ -186,9 +186,9 @@ def _refuse(error: ErrorCode, message: str) -> Answer:
 
 
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "UnregisterBroker",
-        Need(Operation.ALTER),
+        RequiredPermission(Operation.ALTER),
         decide=lambda call: unregister_broker(call.image, call.request.broker_id),
     ),
 )

@@ -74,8 +74,8 @@ from odradek_proto.v1.metadata_messages import (
     UserScramCredentialRecord,
 )
 
-from odradek_broker.core.context import Need
-from odradek_broker.core.controller.decision import Change, Decision, Reading, Refusal
+from odradek_broker.core.context import RequiredPermission
+from odradek_broker.core.controller.decision import ChangeRequest, Decision, ReadRequest, RequestRefused
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 from odradek_broker.core.metadata.snapshot import acl_record
@@ -103,11 +103,15 @@ def alter_users(
         mine = [change for change in changes if change.name == name]
         try:
             if len(changes) > MOST_CHANGES:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"{len(changes)} changes at once; {MOST_CHANGES} are the most")
+                raise RequestRefused(
+                    ErrorCode.INVALID_REQUEST, f"{len(changes)} changes at once; {MOST_CHANGES} are the most"
+                )
             if any(times[name, change.mechanism] > 1 for change in mine):
-                raise Refusal(ErrorCode.DUPLICATE_RESOURCE, f"the credential of {name!r} is named more than once")
+                raise RequestRefused(
+                    ErrorCode.DUPLICATE_RESOURCE, f"the credential of {name!r} is named more than once"
+                )
             records += _records(image, mine)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             results.append(AlteredUser(name=name, error_code=refusal.error, error_message=refusal.message))
         else:
             results.append(AlteredUser(name=name))
@@ -119,29 +123,29 @@ def _records(image: MetadataImage, changes: Iterable[UserChange]) -> list[Metada
     for change in changes:
         _check_name(change.name)
         if change.mechanism not in HASHES:
-            raise Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"a mechanism is one of {', '.join(HASHES)}")
+            raise RequestRefused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"a mechanism is one of {', '.join(HASHES)}")
         if isinstance(change, ScramCredentialUpsertion):
             records.append(_credential(change))
         elif change.mechanism in image.scram.get(change.name, {}):
             records.append(RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism))
         else:
             message = f"the user {change.name!r} has no credential of {change.mechanism}"
-            raise Refusal(ErrorCode.RESOURCE_NOT_FOUND, message)
+            raise RequestRefused(ErrorCode.RESOURCE_NOT_FOUND, message)
     return records
 
 
 def _check_name(name: str) -> None:
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         message = f"the name of a user has 1 to {LONGEST_NAME} printable characters"
-        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+        raise RequestRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
 
 
 def _credential(change: ScramCredentialUpsertion) -> MetadataRecord:
     if not LEAST_ITERATIONS <= change.iterations <= MOST_ITERATIONS:
         message = f"{change.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} can be"
-        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+        raise RequestRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if not change.salt or len(change.salt) > LONGEST_SALT or not 0 < len(change.salted_password) <= LONGEST_SALT:
-        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salt or the salted password is empty, or too long")
+        raise RequestRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salt or the salted password is empty, or too long")
     kept = credential_of(change.mechanism, change.salted_password, change.salt, change.iterations)
     return UserScramCredentialRecord(
         name=change.name,
@@ -188,8 +192,10 @@ def create_acls(image: MetadataImage, request: CreateAclsRequest, rng: random.Ra
         try:
             acl = _acl(binding)
             if len(known) >= MOST_ACLS and acl not in known:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"there are {len(known)} ACLs, and {MOST_ACLS} are the most")
-        except Refusal as refusal:
+                raise RequestRefused(
+                    ErrorCode.INVALID_REQUEST, f"there are {len(known)} ACLs, and {MOST_ACLS} are the most"
+                )
+        except RequestRefused as refusal:
             results.append(AclResult(error_code=refusal.error, error_message=refusal.message))
             continue
         if acl not in known:
@@ -206,7 +212,7 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[De
     for each in request.filters:
         try:
             found = _found(image.acls, each)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             results.append(DeletedAcls(error_code=refusal.error, error_message=refusal.message))
             continue
         gone |= dict.fromkeys(found)
@@ -218,17 +224,17 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[De
 def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
     try:
         found = _found(image.acls, request.filter or AclFilter())
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         return DescribeAclsResponse(error_code=refusal.error, error_message=refusal.message)
     return DescribeAclsResponse(acls=[AclBinding(**in_messages(acl)) for acl in found.values()])
 
 
 def _acl(binding: AclBinding) -> Acl:
-    """Raises `Refusal` for what could never match, or is no ACL of this version."""
+    """Raises `RequestRefused` for what could never match, or is no ACL of this version."""
     try:
         acl = acl_of(binding)
     except ValueError as error:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"no ACL: {error}") from None
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"no ACL: {error}") from None
     operations = OPERATIONS.get(acl.resource_type, ())
     wrong = (
         "an ACL is of a topic, a group, the cluster or a transactional id" if not operations
@@ -244,7 +250,7 @@ def _acl(binding: AclBinding) -> Acl:
         else _wrong_topic(acl)
     )  # fmt: skip
     if wrong:
-        raise Refusal(ErrorCode.INVALID_REQUEST, wrong)
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, wrong)
     return acl
 
 
@@ -259,12 +265,12 @@ def _wrong_topic(acl: Acl) -> str:
 
 
 def _found(acls: Mapping[bytes, Acl], wanted: AclFilter) -> dict[bytes, Acl]:
-    """Raises `Refusal` for a filter that is none."""
+    """Raises `RequestRefused` for a filter that is none."""
     try:
         kind, pattern = ResourceType(wanted.resource_type), PatternType(wanted.pattern_type)
         operation, permission = Operation(wanted.operation), Permission(wanted.permission_type)
     except ValueError as error:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"no filter of ACLs: {error}") from None
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"no filter of ACLs: {error}") from None
     return {
         acl_id: acl
         for acl_id, acl in acls.items()
@@ -301,15 +307,15 @@ def alter_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Dec
     for each in request.entries:
         try:
             if times[_names(each)] > 1:
-                raise Refusal(ErrorCode.INVALID_REQUEST, "this entity is named more than once")
+                raise RequestRefused(ErrorCode.INVALID_REQUEST, "this entity is named more than once")
             entity = _entity(each.entity)
             made = _quota_records(image, entity, each)
             if entity not in image.quotas and any(record.value is not None for record in made):
                 if len(image.quotas) + added >= MOST_QUOTAS:
-                    raise Refusal(ErrorCode.INVALID_REQUEST, f"quotas of {MOST_QUOTAS} entities are the most")
+                    raise RequestRefused(ErrorCode.INVALID_REQUEST, f"quotas of {MOST_QUOTAS} entities are the most")
                 added += 1
             records += made
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             results.append(AlteredQuota(error_code=refusal.error, error_message=refusal.message, entity=each.entity))
         else:
             results.append(AlteredQuota(entity=each.entity))
@@ -327,7 +333,7 @@ def _quota_records(image: MetadataImage, entity: QuotaEntity, asked: QuotaAltera
     for each in asked.values:
         _check_quota(each)
     if len({each.key for each in asked.values}) < len(asked.values):
-        raise Refusal(ErrorCode.INVALID_REQUEST, "a quota is named more than once")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "a quota is named more than once")
     return [
         ClientQuotaRecord(user=entity.user, client_id=entity.client_id, key=each.key, value=each.value)
         for each in asked.values
@@ -336,32 +342,32 @@ def _quota_records(image: MetadataImage, entity: QuotaEntity, asked: QuotaAltera
 
 
 def _entity(parts: Iterable[QuotaName]) -> QuotaEntity:
-    """Raises `Refusal`."""
+    """Raises `RequestRefused`."""
     found: dict[str, str] = {}
     for part in parts:
         if part.type not in TYPES:
             message = f"quotas are of user and client-id, not of {part.type[:20]!r}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
         name = DEFAULT if part.name is None else part.name
         if part.type in found or (part.name == DEFAULT) or not 0 < len(name) <= LONGEST_TEXT:
             message = f"{part.type}: a name of 1 to {LONGEST_TEXT} characters, once, or none for the default"
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
         found[part.type] = name
     if not found:
-        raise Refusal(ErrorCode.INVALID_REQUEST, "no entity is named")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "no entity is named")
     return QuotaEntity(found.get(USER), found.get(CLIENT_ID))
 
 
 def _check_quota(quota: QuotaValue) -> None:
     if quota.key not in KEYS:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"a quota is one of {', '.join(KEYS)}, not {quota.key[:40]!r}")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"a quota is one of {', '.join(KEYS)}, not {quota.key[:40]!r}")
     value = quota.value
     if value is None:
         return
     if not 0 < value < 2**53:  # false for what is not a number, too
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: must be above 0")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: must be above 0")
     if quota.key != REQUEST_PERCENTAGE and value != int(value):
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: whole bytes a second")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{quota.key}={value:g}: whole bytes a second")
 
 
 def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -390,27 +396,37 @@ def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:
 
 
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "AlterUserScramCredentials",
-        Need(Operation.ALTER),
+        RequiredPermission(Operation.ALTER),
         decide=lambda call: alter_users(call.image, call.request),
     ),
-    Reading(
+    ReadRequest(
         "DescribeUserScramCredentials",
-        Need(Operation.DESCRIBE),
+        RequiredPermission(Operation.DESCRIBE),
         answer=lambda call: describe_users(call.image, call.request),
     ),
-    Change("CreateAcls", Need(Operation.ALTER), decide=lambda call: create_acls(call.image, call.request, call.rng)),
-    Change("DeleteAcls", Need(Operation.ALTER), decide=lambda call: delete_acls(call.image, call.request)),
-    Reading("DescribeAcls", Need(Operation.DESCRIBE), answer=lambda call: describe_acls(call.image, call.request)),
-    Change(
+    ChangeRequest(
+        "CreateAcls",
+        RequiredPermission(Operation.ALTER),
+        decide=lambda call: create_acls(call.image, call.request, call.rng),
+    ),
+    ChangeRequest(
+        "DeleteAcls", RequiredPermission(Operation.ALTER), decide=lambda call: delete_acls(call.image, call.request)
+    ),
+    ReadRequest(
+        "DescribeAcls",
+        RequiredPermission(Operation.DESCRIBE),
+        answer=lambda call: describe_acls(call.image, call.request),
+    ),
+    ChangeRequest(
         "AlterClientQuotas",
-        Need(Operation.ALTER_CONFIGS),
+        RequiredPermission(Operation.ALTER_CONFIGS),
         decide=lambda call: alter_quotas(call.image, call.request),
     ),
-    Reading(
+    ReadRequest(
         "DescribeClientQuotas",
-        Need(Operation.DESCRIBE_CONFIGS),
+        RequiredPermission(Operation.DESCRIBE_CONFIGS),
         answer=lambda call: describe_quotas(call.image, call.request),
     ),
 )

@@ -47,7 +47,7 @@ class FenceReason(Enum):
         return self is not FenceReason.SESSION_TIMEOUT
 
 
-class Dial(Value, frozen=True):
+class DialBroker(Value, frozen=True):
     """Check whether a process listens at the broker's endpoint, and report it to `dial_answered`."""
 
     broker_id: int
@@ -67,11 +67,11 @@ class SuspectSelf(Value, frozen=True):
     unfenced: int
 
 
-SessionEffect = Dial | Fence | SuspectSelf
+SessionEffect = DialBroker | Fence | SuspectSelf
 
 
 @dataclass(slots=True)
-class Session:
+class ControllerSession:
     """One incarnation of one broker. `absent_since_ms`: no stream since then, and it matters; None otherwise."""
 
     incarnation_id: bytes
@@ -95,7 +95,7 @@ class SessionTable:
         self._timeout_ms = settings.session_timeout_ms
         self._grace_ms = settings.session_grace_ms
         self._early = settings.fences_early
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ControllerSession] = {}
         self._looked_ms = 0  # when something was done here last
         self._due_ms = 0  # by when `on_time` is called, unless this node sleeps
 
@@ -103,7 +103,7 @@ class SessionTable:
         """This node became the active controller: all sessions restart (R-154), and all brokers are dialled."""
         self._looked_ms, self._due_ms = now_ms, now_ms + MAX_TICK_MS
         self._sessions = {
-            broker_id: Session(
+            broker_id: ControllerSession(
                 registration.incarnation_id,
                 now_ms,
                 absent_since_ms=now_ms if self._early and not registration.fenced else None,
@@ -112,7 +112,7 @@ class SessionTable:
             for broker_id, registration in sorted(image.brokers.items())
         }
 
-    def session(self, broker_id: int) -> Session | None:
+    def session(self, broker_id: int) -> ControllerSession | None:
         return self._sessions.get(broker_id)
 
     def registered(self, registration: BrokerRegistration, now_ms: int) -> None:
@@ -120,7 +120,7 @@ class SessionTable:
         self._forgive_own_pause(now_ms)
         session = self._sessions.get(registration.broker_id)
         if session is None or session.incarnation_id != registration.incarnation_id:
-            self._sessions[registration.broker_id] = Session(registration.incarnation_id, now_ms)
+            self._sessions[registration.broker_id] = ControllerSession(registration.incarnation_id, now_ms)
         else:
             session.last_contact_ms = now_ms
 
@@ -191,7 +191,7 @@ class SessionTable:
             session.absent_since_ms = session.ended_ms = now_ms
             session.next_dial_ms = now_ms
 
-    def dial_answered(self, image: MetadataImage, dial: Dial, refused: bool, now_ms: int) -> list[SessionEffect]:
+    def dial_answered(self, image: MetadataImage, dial: DialBroker, refused: bool, now_ms: int) -> list[SessionEffect]:
         """The result of a connection attempt. A refusal fences the incarnation that was dialled, unless it has a stream
         again.
         """
@@ -233,11 +233,11 @@ class SessionTable:
         self._due_ms = max(deadline, now_ms)
         return self._due_ms
 
-    def _of(self, broker_id: int, incarnation_id: bytes) -> Session | None:
+    def _of(self, broker_id: int, incarnation_id: bytes) -> ControllerSession | None:
         session = self._sessions.get(broker_id)
         return session if session is not None and session.incarnation_id == incarnation_id else None
 
-    def _expired(self, session: Session, now_ms: int) -> bool:
+    def _expired(self, session: ControllerSession, now_ms: int) -> bool:
         return session.last_contact_ms + self._timeout_ms < now_ms
 
     def _find_stale(self, image: MetadataImage, now_ms: int) -> int | None:
@@ -249,7 +249,7 @@ class SessionTable:
         return min(expired)[1] if expired else None
 
     def _absent(
-        self, image: MetadataImage, broker_id: int, session: Session, since_ms: int, now_ms: int
+        self, image: MetadataImage, broker_id: int, session: ControllerSession, since_ms: int, now_ms: int
     ) -> list[SessionEffect]:
         if now_ms >= since_ms + self._grace_ms:
             session.absent_since_ms = None
@@ -261,7 +261,7 @@ class SessionTable:
             return [Fence(broker_id, FenceReason.STREAM_GONE)]
         if not session.dialling and now_ms >= session.next_dial_ms:
             session.dialling = True
-            return [Dial(broker_id, session.incarnation_id)]
+            return [DialBroker(broker_id, session.incarnation_id)]
         return []
 
     def _silent(self, image: MetadataImage, since_ms: int) -> int:

@@ -13,12 +13,12 @@ from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 from odradek_proto.words import noun
 
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller.decision import (
     MAX_BATCH_BYTES,
-    Change,
+    ChangeRequest,
     Decision,
-    Refusal,
+    RequestRefused,
     batch_bytes,
     check_batch_bytes,
     config_record,
@@ -53,14 +53,14 @@ def create_topics(
     for topic in request.topics:
         try:
             if asked[topic.name] > 1:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")
+                raise RequestRefused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")
             _check_name(image, taken, topic.name)
             placed = _assignments(image, settings, topic, room, rng)
             topic_id = _new_topic_id(image, rng)
             created = _create(image, settings, topic, placed, topic_id)
             size = batch_bytes(created)
             check_batch_bytes(size, room_bytes, "create fewer topics at a time")
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             answers.append(refused_topic(topic.name, refusal))
             continue
         room, room_bytes = room - len(placed), room_bytes - size
@@ -112,13 +112,13 @@ def create_partitions(
     """Grow a topic to `count` partitions, with the replication factor that it has; the caller may place them."""
     try:
         records = _grow(image, request, rng)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         answer = admin_messages.CreatePartitionsResponse(error_code=refusal.error, error_message=refusal.message)
         return Decision((), answer)
     return Decision(() if request.validate_only else records, admin_messages.CreatePartitionsResponse())
 
 
-def refused_topic(name: str, refusal: Refusal) -> admin_messages.CreatedTopic:
+def refused_topic(name: str, refusal: RequestRefused) -> admin_messages.CreatedTopic:
     return admin_messages.CreatedTopic(name=name, error_code=refusal.error, error_message=refusal.message)
 
 
@@ -126,15 +126,15 @@ def _check_name(image: MetadataImage, taken: dict[str, str], name: str) -> None:
     try:
         validate_topic_name(name)
     except ValueError as error:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+        raise RequestRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     if name == METADATA_TOPIC:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the quorum's own log, not a topic")
+        raise RequestRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the quorum's own log, not a topic")
     if name in image.topics:
-        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        raise RequestRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
     other = taken.get(_collision_key(name))
     if other is not None:
         reason = f"topic {name!r} collides with {other!r}: '.' and '_' are the same in the names of metrics"
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise RequestRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def _collision_key(name: str) -> str:
@@ -151,7 +151,7 @@ def _assignments(
         factor = topic.replication_factor
         factor = settings.default_replication_factor if factor == COUNT_DEFAULT else factor
         if partitions < 1:
-            raise Refusal(ErrorCode.INVALID_PARTITIONS, f"a topic has at least 1 partition, not {partitions}")
+            raise RequestRefused(ErrorCode.INVALID_PARTITIONS, f"a topic has at least 1 partition, not {partitions}")
         _check_room(partitions, room)
         placed = _place(image, partitions, factor, rng)
     _check_room(len(placed), room)
@@ -161,13 +161,15 @@ def _assignments(
 def _check_room(partitions: int, room: int) -> None:
     if partitions > room:
         reason = f"one request creates at most {MAX_PARTITIONS_PER_BATCH} partitions"
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
+        raise RequestRefused(ErrorCode.INVALID_PARTITIONS, reason)
 
 
 def _given_assignments(image: MetadataImage, topic: admin_messages.NewTopic) -> Assignments:
     """Partitions numbered from 0 without a gap, all with the same number of known brokers, none twice."""
     if topic.partitions != COUNT_DEFAULT or topic.replication_factor != COUNT_DEFAULT:
-        raise Refusal(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
+        raise RequestRefused(
+            ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1"
+        )
     return _checked(image, topic.assignments, 0, len(topic.assignments[0].broker_ids))
 
 
@@ -178,18 +180,18 @@ def _checked(
     given = {assignment.partition: tuple(assignment.broker_ids) for assignment in assignments}
     if len(given) < len(assignments) or sorted(given) != list(range(first, first + len(given))):
         reason = f"partitions must be numbered from {first} without gap or repetition"
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     placed = [given[partition] for partition in sorted(given)]
     for partition, replicas in enumerate(placed, first):
         if not replicas or len(set(replicas)) < len(replicas) or len(replicas) != factor:
             reason = (
                 f"partition {partition}: {list(replicas)} is empty, repeats a broker or is not as long as the others"
             )
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+            raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         unknown = sorted(broker for broker in replicas if broker not in image.brokers)
         if unknown:
             reason = f"partition {partition}: no broker {unknown} is registered"
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+            raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     return placed
 
 
@@ -197,12 +199,12 @@ def _place(image: MetadataImage, partitions: int, factor: int, rng: random.Rando
     active = sorted(broker_id for broker_id in image.brokers if image.is_active(broker_id))
     others = sorted(broker_id for broker_id in image.brokers if broker_id not in active)
     if not 1 <= factor <= MAX_REPLICATION_FACTOR:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor of {factor} cannot be")
+        raise RequestRefused(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor of {factor} cannot be")
     if factor > len(image.brokers):
         reason = f"replication factor {factor} needs as many brokers, {len(image.brokers)} are registered"
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+        raise RequestRefused(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
     if not active:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced or shutting down")
+        raise RequestRefused(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced or shutting down")
     racks = {broker_id: registration.rack for broker_id, registration in image.brokers.items()}
     return place_replicas(partitions, factor, active, others, rng, racks)
 
@@ -220,7 +222,7 @@ def _create(
             validate_topic_config(name, value)
         validate_lags(image, topic.configs, settings.node_defaults)
     except ValueError as error:
-        raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, str(error)) from None
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [config_record("topic", topic.name, name, value) for name, value in configs]
     return records + _partition_records(image, topic_id, 0, placed)
@@ -235,7 +237,7 @@ def _partition_records(
         isr = [replica for replica in replicas if image.is_active(replica)]
         if not isr:
             reason = f"partition {partition}: all replicas {list(replicas)} are fenced or shutting down"
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+            raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         records.append(
             PartitionRecord(topic_id=topic_id, partition=partition, replicas=replicas, isr=isr, leader=isr[0])
         )
@@ -247,22 +249,22 @@ def _grow(
 ) -> list[MetadataRecord]:
     topic: TopicImage | None = image.topics.get(request.topic)
     if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
     existing = len(topic.partitions)
     if topic.name in INTERNAL_TOPICS:
         reason = f"{topic.name} keeps its {existing} partitions: what it holds is found by their number"
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise RequestRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if request.count <= existing:
         reason = (
             f"topic {topic.name!r} has {existing} {noun(existing, 'partition')}; their number can only grow, "
             f"not become {request.count}"
         )
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
+        raise RequestRefused(ErrorCode.INVALID_PARTITIONS, reason)
     _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
     factor = len(target_replicas(topic.partitions[0]))
     if request.assignments and len(request.assignments) != request.count - existing:
         reason = f"{request.count - existing} partitions are new, {len(request.assignments)} are placed"
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     if request.assignments:
         placed = _checked(image, request.assignments, existing, factor)
     else:
@@ -284,19 +286,19 @@ def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
 
 
 REQUESTS = (
-    Change(
+    ChangeRequest(
         "CreateTopics",
-        Need(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
+        RequiredPermission(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
         decide=lambda call: create_topics(call.image, call.settings, call.request, call.rng),
     ),
-    Change(
+    ChangeRequest(
         "DeleteTopics",
-        Need(Operation.DELETE, ResourceType.TOPIC),
+        RequiredPermission(Operation.DELETE, ResourceType.TOPIC),
         decide=lambda call: delete_topics(call.image, call.request, enabled=call.settings.delete_topic_enable),
     ),
-    Change(
+    ChangeRequest(
         "CreatePartitions",
-        Need(Operation.ALTER, ResourceType.TOPIC),
+        RequiredPermission(Operation.ALTER, ResourceType.TOPIC),
         decide=lambda call: create_partitions(call.image, call.request, call.rng),
     ),
 )

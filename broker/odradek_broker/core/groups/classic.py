@@ -18,7 +18,13 @@ from typing import Final
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.groups.commit_queue import CommitQueue
-from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, size_of, subscriptions_of
+from odradek_broker.core.groups.members import (
+    ClassicGroupMember,
+    common_protocols,
+    elect_protocol,
+    size_of,
+    subscriptions_of,
+)
 from odradek_broker.core.groups.messages import (
     CoordinatorRecord,
     DescribeGroupAnswer,
@@ -36,14 +42,14 @@ from odradek_broker.core.groups.messages import (
     SyncGroupAnswer,
 )
 from odradek_broker.core.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, StoredGroup, encode
-from odradek_broker.core.groups.waits import Phase, Sessions, Waits, never
+from odradek_broker.core.groups.waits import GroupPhase, Sessions, Waits, never
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 MOST_RECORDS: Final = 8  # that what members bring, and what they cost, would fill: of several protocols one is written
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000  # group.new.member.join.timeout.ms of Kafka's code: it is no setting there
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -51,10 +57,10 @@ class State(StrEnum):
 
 
 _MOVES: Final = {
-    State.EMPTY: (State.PREPARING,),
-    State.PREPARING: (State.COMPLETING, State.EMPTY),
-    State.COMPLETING: (State.STABLE, State.PREPARING),
-    State.STABLE: (State.PREPARING,),
+    GroupState.EMPTY: (GroupState.PREPARING,),
+    GroupState.PREPARING: (GroupState.COMPLETING, GroupState.EMPTY),
+    GroupState.COMPLETING: (GroupState.STABLE, GroupState.PREPARING),
+    GroupState.STABLE: (GroupState.PREPARING,),
 }
 """R-271."""
 
@@ -66,18 +72,18 @@ class ClassicGroup:
         self.group_id = group_id
         self._settings = settings
         self._queue = queue
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.state_timestamp_ms = queue.wall_ms
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}  # in the order in which they came
+        self.members: dict[str, ClassicGroupMember] = {}  # in the order in which they came
         self.pending: dict[str, int] = {}  # ids that were given out, and have not joined yet (KIP-394), and their sizes
         self.static: dict[str, str] = {}  # member id by instance id
         self._subscribed: frozenset[str] | None = None  # None: not known
         self._sessions = Sessions(queue, waits, self._on_session_over)
-        self._phase = Phase(group_id, queue, waits)  # joining or syncing
+        self._phase = GroupPhase(group_id, queue, waits)  # joining or syncing
         self._is_initial = False  # of the join phase: the group was empty
         self._joined_meanwhile = False  # somebody new, in the present turn of the initial delay
         self._to_sync: dict[str, None] = {}  # members that have not synced in this generation
@@ -87,7 +93,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is GroupState.EMPTY
 
     def validate_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         """Also keeps the session of the member alive, as a heartbeat does (R-276, K-50)."""
@@ -97,7 +103,7 @@ class ClassicGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID  # a simple consumer, and the group has members
         if (error := self._validate_generation(member_id, instance_id, generation_id)) is not ErrorCode.NONE:
             return error
-        if self.state is State.COMPLETING:
+        if self.state is GroupState.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard_of(self.members[member_id])
         return ErrorCode.NONE
@@ -119,10 +125,10 @@ class ClassicGroup:
         if self.is_empty:
             return offset.commit_timestamp_ms if self.state_timestamp_ms == NO_TIMESTAMP else self.state_timestamp_ms
         is_known = self.has_consumers and self._subscribed is not None
-        return offset.commit_timestamp_ms if is_known and self.state is State.STABLE else None
+        return offset.commit_timestamp_ms if is_known and self.state is GroupState.STABLE else None
 
     def describe(self) -> DescribeGroupAnswer:
-        is_stable = self.state is State.STABLE
+        is_stable = self.state is GroupState.STABLE
         return DescribeGroupAnswer(
             ErrorCode.NONE,
             state=self.state,
@@ -141,14 +147,14 @@ class ClassicGroup:
 
     def replay(self, stored: StoredGroup) -> None:
         """Of a group that was just made: only stable and empty groups are written."""
-        self.state = State.STABLE if stored.members else State.EMPTY
+        self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
         self.state_timestamp_ms = stored.state_timestamp_ms
         self.generation_id = stored.generation_id
         self.protocol_type = stored.protocol_type or None
         self.protocol_name = stored.protocol_name
         self.leader = stored.leader
         for each in stored.members:
-            self.members[each.member_id] = Member.of(each, stored)
+            self.members[each.member_id] = ClassicGroupMember.of(each, stored)
             if each.group_instance_id is not None:
                 self.static[each.group_instance_id] = each.member_id
         self._read_subscriptions()
@@ -198,10 +204,10 @@ class ClassicGroup:
 
     def _has_room_for(self, member_id: str) -> bool:
         """Kafka's `acceptJoiningMember`: while members join, those that came are counted, so that the last stay out."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return True
         member = self.members.get(member_id)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             if member is not None and member.join is not None:
                 return True
             return sum(each.join is not None for each in self.members.values()) < self._settings.max_size
@@ -214,7 +220,7 @@ class ClassicGroup:
         return wanted <= MOST_RECORDS * self._settings.max_record_bytes
 
     def _supports(self, request: JoinGroup) -> bool:
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(request.protocol_type and request.protocols)
         common = common_protocols(self.members.values())
         known = not self.members or any(each.name in common for each in request.protocols)  # all may have left
@@ -232,11 +238,11 @@ class ClassicGroup:
         else:
             self._add(member_id, request, token)
 
-    def _on_rejoin(self, member: Member, request: JoinGroup, token: object) -> None:
+    def _on_rejoin(self, member: ClassicGroupMember, request: JoinGroup, token: object) -> None:
         unchanged = member.protocols == request.protocols
-        if self.state is State.COMPLETING and unchanged:  # the answer was lost
+        if self.state is GroupState.COMPLETING and unchanged:  # the answer was lost
             self._queue.reply(token, self._joined(member))
-        elif self.state is State.STABLE and unchanged and member.member_id != self.leader:
+        elif self.state is GroupState.STABLE and unchanged and member.member_id != self.leader:
             self._queue.reply(token, self._joined(member, tell_members=False))
         else:
             # A leader that joins again wants a new assignment: its topics have changed, perhaps (R-275).
@@ -244,7 +250,7 @@ class ClassicGroup:
             self._rebalance_or_complete_join()
 
     def _add(self, member_id: str, request: JoinGroup, token: object) -> None:
-        member = Member(member_id, request)
+        member = ClassicGroupMember(member_id, request)
         if not self.members:
             self.protocol_type = request.protocol_type
         self.members[member_id] = member
@@ -259,7 +265,7 @@ class ClassicGroup:
         self._sessions.start(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete_join()
 
-    def _update(self, member: Member, request: JoinGroup, token: object) -> None:
+    def _update(self, member: ClassicGroupMember, request: JoinGroup, token: object) -> None:
         """Unlike in Kafka, the call that waited is answered: it would wait for nothing."""
         self._answer_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.protocols, member.size = request.protocols, size_of(request)
@@ -283,14 +289,16 @@ class ClassicGroup:
         self._sessions.end(old_id)
         self._heard_of(member)
         self._update(member, request, token)
-        if self.state is State.COMPLETING:  # the leader assigns to the old id
+        if self.state is GroupState.COMPLETING:  # the leader assigns to the old id
             self._prepare_rebalance()
-        elif self.state is State.STABLE and elect_protocol(self.members.values()) == self.protocol_name:
+        elif self.state is GroupState.STABLE and elect_protocol(self.members.values()) == self.protocol_name:
             self._keep_place(member, request, token, old_leader)
         else:
             self._rebalance_or_complete_join()
 
-    def _keep_place(self, member: Member, request: JoinGroup, token: object, old_leader: str | None) -> None:
+    def _keep_place(
+        self, member: ClassicGroupMember, request: JoinGroup, token: object, old_leader: str | None
+    ) -> None:
         """No rebalance: the new id is written, and the member takes over the assignment."""
         record = self._record({each.member_id: each.assignment for each in self.members.values()})
         if not self._can_be_written(record):
@@ -299,7 +307,7 @@ class ClassicGroup:
         generation_id = self.generation_id
 
         def joined() -> None:
-            if member.join is not token or self.state is not State.STABLE or self.generation_id != generation_id:
+            if member.join is not token or self.state is not GroupState.STABLE or self.generation_id != generation_id:
                 return  # a rebalance has begun meanwhile: it waits in that
             member.join = None
             self._heard_of(member)
@@ -319,7 +327,7 @@ class ClassicGroup:
             return
         member = self.members[request.member_id]
         self._to_sync.pop(member.member_id, None)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             self._phase.check()
             self._queue.reply(token, self._synced(member))
             return
@@ -338,7 +346,7 @@ class ClassicGroup:
         for said, known in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol_name)):
             if said is not None and known is not None and said != known:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
         """The group is stable once this is committed. The first assignment of a generation counts: it is in the log."""
@@ -351,11 +359,11 @@ class ClassicGroup:
         generation_id = self._assigned_generation = self.generation_id
 
         def stable() -> None:
-            if self.state is not State.COMPLETING or self.generation_id != generation_id:
+            if self.state is not GroupState.COMPLETING or self.generation_id != generation_id:
                 return  # a rebalance has begun meanwhile
             for member in self.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
-            self._move(State.STABLE)
+            self._move(GroupState.STABLE)
             for member in self.members.values():
                 if member.sync is not None:
                     self._reply_sync(member, self._synced(member))
@@ -369,7 +377,7 @@ class ClassicGroup:
         error = self._validate_generation(request.member_id, request.group_instance_id, request.generation_id)
         if error is ErrorCode.NONE:
             self._heard_of(self.members[request.member_id])
-            if self.state is State.PREPARING:
+            if self.state is GroupState.PREPARING:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorAnswer(error)
 
@@ -377,9 +385,9 @@ class ClassicGroup:
         """The answer rests on the last write of the group: it may be empty now."""
         answers = tuple((each, self._leave(each)) for each in request.members)
         if any(error is ErrorCode.NONE for _, error in answers):
-            if self.state is State.PREPARING:
+            if self.state is GroupState.PREPARING:
                 self._phase.check()
-            elif self.state is not State.EMPTY:
+            elif self.state is not GroupState.EMPTY:
                 self._prepare_rebalance()
         return LeaveGroupAnswer(ErrorCode.NONE, answers)
 
@@ -399,13 +407,13 @@ class ClassicGroup:
     # --- The join phase ---------------------------------------------------------------------------------------------
 
     def _rebalance_or_complete_join(self) -> None:
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             self._phase.check()
         else:
             self._prepare_rebalance()
 
     def _prepare_rebalance(self) -> None:
-        if self.state is State.COMPLETING:
+        if self.state is GroupState.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""
                 if member.sync is not None:
@@ -414,7 +422,7 @@ class ClassicGroup:
         self._phase.end()
         self._to_sync.clear()
         self._is_initial = self.is_empty
-        self._move(State.PREPARING)
+        self._move(GroupState.PREPARING)
         if self._is_initial:
             delay_ms = self._settings.initial_rebalance_delay_ms
             self._joined_meanwhile = False
@@ -454,12 +462,12 @@ class ClassicGroup:
         if not self.members:
             self.protocol_name = None
             self._read_subscriptions()
-            self._move(State.EMPTY)
+            self._move(GroupState.EMPTY)
             self._queue.write((self.group_id,), (self._record({}),))
             return
         self.protocol_name = elect_protocol(self.members.values())
         self._read_subscriptions()
-        self._move(State.COMPLETING)
+        self._move(GroupState.COMPLETING)
         for member in self.members.values():
             if member.join is not None:
                 self._reply_join(member, self._joined(member))
@@ -524,7 +532,12 @@ class ClassicGroup:
     # --- Answers ----------------------------------------------------------------------------------------------------
 
     def _joined(
-        self, member: Member, *, tell_members: bool = True, skip_assignment: bool = False, leader: str | None = None
+        self,
+        member: ClassicGroupMember,
+        *,
+        tell_members: bool = True,
+        skip_assignment: bool = False,
+        leader: str | None = None,
     ) -> JoinGroupAnswer:
         leads = member.member_id == self.leader
         members: tuple[JoinedMember, ...] = ()
@@ -544,22 +557,22 @@ class ClassicGroup:
             members,
         )
 
-    def _synced(self, member: Member) -> SyncGroupAnswer:
+    def _synced(self, member: ClassicGroupMember) -> SyncGroupAnswer:
         return SyncGroupAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def _answer_join(self, member: Member, error: ErrorCode, member_id: str | None = None) -> None:
+    def _answer_join(self, member: ClassicGroupMember, error: ErrorCode, member_id: str | None = None) -> None:
         if member.join is not None:
             self._reply_join(member, JoinGroupAnswer(error, member.member_id if member_id is None else member_id))
 
-    def _answer_sync(self, member: Member, error: ErrorCode) -> None:
+    def _answer_sync(self, member: ClassicGroupMember, error: ErrorCode) -> None:
         if member.sync is not None:
             self._reply_sync(member, SyncGroupAnswer(error))
 
-    def _reply_join(self, member: Member, answer: JoinGroupAnswer) -> None:
+    def _reply_join(self, member: ClassicGroupMember, answer: JoinGroupAnswer) -> None:
         token, member.join = member.join, None
         self._queue.reply(token, answer)
 
-    def _reply_sync(self, member: Member, answer: SyncGroupAnswer) -> None:
+    def _reply_sync(self, member: ClassicGroupMember, answer: SyncGroupAnswer) -> None:
         token, member.sync = member.sync, None
         self._queue.reply(token, answer)
 
@@ -572,12 +585,12 @@ class ClassicGroup:
 
     # --- Time -------------------------------------------------------------------------------------------------------
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: GroupState) -> None:
         assert state in _MOVES[self.state], (self.group_id, self.state, state)
         self.state = state
         self.state_timestamp_ms = self._queue.wall_ms
 
-    def _heard_of(self, member: Member) -> None:
+    def _heard_of(self, member: ClassicGroupMember) -> None:
         self._sessions.start(member.member_id, member.session_timeout_ms)
 
     def _on_session_over(self, member_id: str) -> None:
@@ -586,7 +599,7 @@ class ClassicGroup:
             return  # it waits for us; its session begins anew with the answer
         was_pending = member is None
         self._remove(member_id)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             if self._all_have_joined():  # as in Kafka, this ends even the initial delay
                 self._complete_join()
         elif not was_pending:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.core.groups.messages import Answer, CoordinatorRecord, Effect, ErrorAnswer, Reply, WriteRecords
+from odradek_broker.core.groups.messages import Answer, CoordinatorRecord, Effect, ErrorAnswer, GroupReply, WriteRecords
 
 
 class CommitQueue:
@@ -55,10 +55,10 @@ class CommitQueue:
         if after > self._committed:
             self.then(after, lambda: self.reply(token, answer))
         elif self._asked.pop(token):
-            self._effects.append(Reply(token, answer))
+            self._effects.append(GroupReply(token, answer))
 
-    def refuse_all(self, error: ErrorCode) -> list[Reply]:
-        replies = [Reply(token, ErrorAnswer(error)) for token, wanted in self._asked.items() if wanted]
+    def refuse_all(self, error: ErrorCode) -> list[GroupReply]:
+        replies = [GroupReply(token, ErrorAnswer(error)) for token, wanted in self._asked.items() if wanted]
         self._asked.clear()
         return replies
 

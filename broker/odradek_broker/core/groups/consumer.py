@@ -23,16 +23,16 @@ from odradek_proto.values import replace
 from odradek_broker.core.groups import consumer_records as records
 from odradek_broker.core.groups.assignors import ASSIGNORS, AssignedMember
 from odradek_broker.core.groups.consumer_records import (
-    ConsumerRecord,
+    ConsumerGroupRecord,
     GroupEpoch,
     MemberMetadata,
     MemberState,
     RecordValue,
     ResolvedRegex,
-    Target,
+    TargetAssignment,
     TargetEpoch,
 )
-from odradek_broker.core.groups.consumer_state import Member, ReplayedGroup, Subscription, subscription_of
+from odradek_broker.core.groups.consumer_state import ConsumerMember, ReplayedGroup, Subscription, subscription_of
 from odradek_broker.core.groups.deadlines import Deadlines
 from odradek_broker.core.groups.messages import (
     JOIN_EPOCH,
@@ -52,7 +52,7 @@ REGEX_REFRESH_MS = 10_000  # expressions are resolved again at most once in this
 _NO_VERSION = 0  # of the metadata that an expression was resolved with
 
 
-class Refusal(Exception):
+class GroupRefusal(Exception):
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.error = error
@@ -110,7 +110,7 @@ class ConsumerGroup(ReplayedGroup):
         value = self._metadata.group_configs(self.group_id).get(name)
         return default if value is None else int(value)
 
-    def _start_rebalance(self, member_id: str, member: Member, now_ms: int) -> None:
+    def _start_rebalance(self, member_id: str, member: ConsumerMember, now_ms: int) -> None:
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
             self._rebalances.set(member_id, now_ms + member.metadata.rebalance_timeout_ms)
         else:
@@ -125,7 +125,7 @@ class ConsumerGroup(ReplayedGroup):
                 answer = self._leave(request)
             else:
                 answer = self._beat(request, now_ms, wall_ms)
-        except Refusal as why:
+        except GroupRefusal as why:
             assert not self._written, request
             return [], ConsumerGroupHeartbeatAnswer(why.error, why.message)
         return self._take_written(), answer
@@ -211,7 +211,7 @@ class ConsumerGroup(ReplayedGroup):
             # Unlike Kafka, a static member whose first answer was lost may ask again, as a dynamic one may.
             may_be_replaced = away or self.members[holder].classic is not None
             if not may_be_replaced and holder != member_id:
-                raise Refusal(
+                raise GroupRefusal(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
                     f"instance id is owned by {holder} member.",
@@ -227,25 +227,25 @@ class ConsumerGroup(ReplayedGroup):
         most = self.settings.consumer_max_size
         if len(self.members) >= most and member_id not in self.members:
             message = f"The consumer group has reached its maximum capacity of {most} members."
-            raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+            raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
-    def _known(self, request: ConsumerGroupHeartbeat) -> tuple[str, Member]:
+    def _known(self, request: ConsumerGroupHeartbeat) -> tuple[str, ConsumerMember]:
         if (instance_id := request.group_instance_id) is not None:
             if (holder := self.static.get(instance_id)) is None:
-                raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
             if holder != request.member_id:
-                raise Refusal(
+                raise GroupRefusal(
                     ErrorCode.FENCED_INSTANCE_ID,
                     f"Static member {request.member_id} with instance id {instance_id} was fenced by member {holder}.",
                 )
         if (member := self.members.get(request.member_id)) is None:
-            raise Refusal(
+            raise GroupRefusal(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"Member {request.member_id} is not a member of group {self.group_id}.",
             )
         return request.member_id, member
 
-    def _check_epoch(self, member_id: str, member: Member, request: ConsumerGroupHeartbeat) -> None:
+    def _check_epoch(self, member_id: str, member: ConsumerMember, request: ConsumerGroupHeartbeat) -> None:
         """The epoch before is accepted from a member that owns nothing but its assignment: an answer was lost."""
         received, current = request.member_epoch, member.current
         if received == current.epoch:
@@ -254,7 +254,7 @@ class ConsumerGroup(ReplayedGroup):
         if lost_answer and request.owned is not None and contains(current.assigned, request.owned):
             return
         size = "greater" if received > current.epoch else "smaller"
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The consumer group member {member_id} has a {size} member epoch ({received}) than the one known by the "
             f"group coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
@@ -267,7 +267,7 @@ class ConsumerGroup(ReplayedGroup):
         metadata = old.metadata
         self._forget(old_id)
         self._write(records.MEMBER, new_id, metadata)
-        self._write(records.TARGET, new_id, Target(target))
+        self._write(records.TARGET, new_id, TargetAssignment(target))
         self._write(records.CURRENT, new_id, current)
 
     def _reconcile(self, member_id: str, owned: Assignment | None, now_ms: int) -> None:
@@ -295,7 +295,7 @@ class ConsumerGroup(ReplayedGroup):
             return self._found(regex, request)
         except InvalidPattern as error:
             message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
-            raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+            raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
     def _found(self, regex: str, request: ConsumerGroupHeartbeat) -> tuple[str, ...]:
         """As in Kafka, what the member may describe that has it resolved. Raises `InvalidPattern`."""
@@ -369,13 +369,13 @@ class ConsumerGroup(ReplayedGroup):
         }
         for member_id, target in ASSIGNORS[self.assignor()](members, partition_counts).items():
             if target != self.targets.get(member_id):
-                self._write(records.TARGET, member_id, Target(target))
+                self._write(records.TARGET, member_id, TargetAssignment(target))
         self._write(records.TARGET_EPOCH, "", TargetEpoch(self.epoch))
 
     # --- Records --------------------------------------------------------------------------------------------------
 
     def _write(self, kind: int, name: str, value: RecordValue | None) -> None:
-        record = ConsumerRecord(kind, self.group_id, name, value)
+        record = ConsumerGroupRecord(kind, self.group_id, name, value)
         self._written.append(records.encode(record))
         self.replay(record)
 
@@ -405,7 +405,7 @@ def _check(request: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
 
     def require(true: bool, message: str) -> None:
         if not true:
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+            raise GroupRefusal(ErrorCode.INVALID_REQUEST, message)
 
     epoch = request.member_epoch
     require(request.group_id != "", "GroupId can't be empty.")
@@ -425,7 +425,7 @@ def _check(request: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
         require(request.group_instance_id is not None, "InstanceId can't be null.")
     require(request.rebalance_timeout_ms >= -1, "RebalanceTimeoutMs must not be negative.")
     if request.server_assignor is not None and request.server_assignor not in settings.consumer_assignors:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
             f"{', '.join(settings.consumer_assignors)}.",

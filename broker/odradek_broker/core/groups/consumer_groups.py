@@ -8,7 +8,7 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.groups.classic import ClassicGroup
 from odradek_broker.core.groups.commit_queue import CommitQueue
-from odradek_broker.core.groups.consumer_records import ConsumerRecord
+from odradek_broker.core.groups.consumer_records import ConsumerGroupRecord
 from odradek_broker.core.groups.deadlines import Deadlines
 from odradek_broker.core.groups.messages import (
     JOIN_EPOCH,
@@ -60,7 +60,7 @@ class ConsumerGroups:
 
     # --- Records ----------------------------------------------------------------------------------------------------
 
-    def replay(self, record: ConsumerRecord) -> None:
+    def replay(self, record: ConsumerGroupRecord) -> None:
         """Any order that a compacted log can have: of a group that is gone, tombstones may be all that is left."""
         group = self._groups.get(record.group_id)
         if record.is_group_tombstone:

@@ -28,7 +28,7 @@ from odradek_proto.varint import encode_unsigned_varint as varint
 
 from odradek_broker.core.groups.fields import (
     NO_TAGS,
-    Reader,
+    FieldReader,
     int16,
     int32,
     int64,
@@ -65,7 +65,7 @@ class TopicPartitionCount(Value, frozen=True):
     racks: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
-class PartitionMetadata(Value, frozen=True):
+class SubscribedTopics(Value, frozen=True):
     topics: tuple[TopicPartitionCount, ...]
 
 
@@ -85,7 +85,7 @@ class TargetEpoch(Value, frozen=True):
     epoch: int
 
 
-class Target(Value, frozen=True):
+class TargetAssignment(Value, frozen=True):
     assignment: Assignment = field(default_factory=dict)
 
 
@@ -106,11 +106,11 @@ class ResolvedRegex(Value, frozen=True):
 
 
 RecordValue: TypeAlias = (
-    GroupEpoch | PartitionMetadata | MemberMetadata | TargetEpoch | Target | CurrentAssignment | ResolvedRegex
+    GroupEpoch | SubscribedTopics | MemberMetadata | TargetEpoch | TargetAssignment | CurrentAssignment | ResolvedRegex
 )
 
 
-class ConsumerRecord(Value, frozen=True):
+class ConsumerGroupRecord(Value, frozen=True):
     """`name` is the member's id, or the regular expression of type 16; without a value: a tombstone."""
 
     type: int
@@ -123,7 +123,7 @@ class ConsumerRecord(Value, frozen=True):
         return self.type == GROUP and self.value is None
 
 
-def encode(record: ConsumerRecord) -> CoordinatorRecord:
+def encode(record: ConsumerGroupRecord) -> CoordinatorRecord:
     key = int16(record.type) + old_string(record.group_id)
     if record.type in _WITH_NAME:
         key += old_string(record.name)
@@ -132,18 +132,18 @@ def encode(record: ConsumerRecord) -> CoordinatorRecord:
     return key, int16(0) + _LAYOUTS[record.type].write(record.value)
 
 
-def decode(key: bytes, value: bytes | None) -> ConsumerRecord:
-    reader = Reader(key)
+def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord:
+    reader = FieldReader(key)
     key_type = reader.int16()
     if key_type not in KEY_TYPES:
         raise ValueError(f"key type {key_type} is none of consumer groups: {KEY_TYPES}")
     group_id = reader.string()
     name = reader.string() if key_type in _WITH_NAME else ""
-    return ConsumerRecord(key_type, group_id, name, None if value is None else _decode_value(key_type, value))
+    return ConsumerGroupRecord(key_type, group_id, name, None if value is None else _decode_value(key_type, value))
 
 
 def _decode_value(key_type: int, value: bytes) -> RecordValue:
-    reader = Reader(value)
+    reader = FieldReader(value)
     reader.flexible = True
     if (version := reader.int16()) != 0:
         raise ValueError(f"version {version} of a value with key type {key_type}; 0 is known")
@@ -158,12 +158,12 @@ def _write_group(value: GroupEpoch) -> bytes:
     return int32(value.epoch) + tag_zero(tag)
 
 
-def _read_group(reader: Reader) -> GroupEpoch:
+def _read_group(reader: FieldReader) -> GroupEpoch:
     epoch, tag = reader.int32(), reader.tag_zero()
-    return GroupEpoch(epoch, 0 if tag is None else Reader(tag).int64())
+    return GroupEpoch(epoch, 0 if tag is None else FieldReader(tag).int64())
 
 
-def _write_partitions(value: PartitionMetadata) -> bytes:
+def _write_partitions(value: SubscribedTopics) -> bytes:
     def racks(row: tuple[int, tuple[str, ...]]) -> bytes:
         return int32(row[0]) + _array(row[1], string) + NO_TAGS
 
@@ -173,7 +173,7 @@ def _write_partitions(value: PartitionMetadata) -> bytes:
     return _array(value.topics, topic) + NO_TAGS
 
 
-def _read_partitions(reader: Reader) -> PartitionMetadata:
+def _read_partitions(reader: FieldReader) -> SubscribedTopics:
     def racks() -> tuple[int, tuple[str, ...]]:
         return _closed(reader, (reader.int32(), reader.array(reader.string)))
 
@@ -181,7 +181,7 @@ def _read_partitions(reader: Reader) -> PartitionMetadata:
         fields = reader.take(_UUID_BYTES), reader.string(), reader.int32(), reader.array(racks)
         return _closed(reader, TopicPartitionCount(*fields))
 
-    return _closed(reader, PartitionMetadata(reader.array(topic)))
+    return _closed(reader, SubscribedTopics(reader.array(topic)))
 
 
 def _write_member(value: MemberMetadata) -> bytes:
@@ -200,7 +200,7 @@ def _write_member(value: MemberMetadata) -> bytes:
     )
 
 
-def _read_member(reader: Reader) -> MemberMetadata:
+def _read_member(reader: FieldReader) -> MemberMetadata:
     return MemberMetadata(
         instance_id=reader.nullable_string(),
         rack_id=reader.nullable_string(),
@@ -218,16 +218,16 @@ def _write_target_epoch(value: TargetEpoch) -> bytes:
     return int32(value.epoch) + NO_TAGS
 
 
-def _read_target_epoch(reader: Reader) -> TargetEpoch:
+def _read_target_epoch(reader: FieldReader) -> TargetEpoch:
     return _closed(reader, TargetEpoch(reader.int32()))
 
 
-def _write_target(value: Target) -> bytes:
+def _write_target(value: TargetAssignment) -> bytes:
     return _write_assignment(value.assignment) + NO_TAGS
 
 
-def _read_target(reader: Reader) -> Target:
-    return _closed(reader, Target(_read_assignment(reader)))
+def _read_target(reader: FieldReader) -> TargetAssignment:
+    return _closed(reader, TargetAssignment(_read_assignment(reader)))
 
 
 def _write_current(value: CurrentAssignment) -> bytes:
@@ -235,7 +235,7 @@ def _write_current(value: CurrentAssignment) -> bytes:
     return numbers + _write_assignment(value.assigned) + _write_assignment(value.to_revoke) + NO_TAGS
 
 
-def _read_current(reader: Reader) -> CurrentAssignment:
+def _read_current(reader: FieldReader) -> CurrentAssignment:
     epochs = reader.int32(), reader.int32()
     state = MemberState(reader.number(_INT8))
     return _closed(reader, CurrentAssignment(*epochs, state, _read_assignment(reader), _read_assignment(reader)))
@@ -246,14 +246,14 @@ def _write_regex(value: ResolvedRegex) -> bytes:
     return _array(value.topic_names, string) + numbers + NO_TAGS
 
 
-def _read_regex(reader: Reader) -> ResolvedRegex:
+def _read_regex(reader: FieldReader) -> ResolvedRegex:
     fields = reader.array(reader.string), reader.int64(), reader.int64()
     return _closed(reader, ResolvedRegex(*fields))
 
 
 class _Layout(NamedTuple):
     write: Callable[[Any], bytes]
-    read: Callable[[Reader], RecordValue]
+    read: Callable[[FieldReader], RecordValue]
 
 
 def _nullable_string(text: str | None) -> bytes:
@@ -273,14 +273,14 @@ def _partitions_of_topic(row: tuple[bytes, tuple[int, ...]]) -> bytes:
     return topic_id + _array(partitions, int32) + NO_TAGS
 
 
-def _read_assignment(reader: Reader) -> Assignment:
+def _read_assignment(reader: FieldReader) -> Assignment:
     def topic() -> tuple[bytes, tuple[int, ...]]:
         return _closed(reader, (reader.take(_UUID_BYTES), tuple(sorted(reader.array(reader.int32)))))
 
     return dict(reader.array(topic))
 
 
-def _closed(reader: Reader, value: _T) -> _T:
+def _closed(reader: FieldReader, value: _T) -> _T:
     """`value`, whose tagged fields are skipped."""
     reader.tag_zero()
     return value

@@ -13,13 +13,13 @@ from odradek_proto.errors import ErrorCode
 from odradek_broker.core.groups import consumer_records as records
 from odradek_broker.core.groups.assignors import ASSIGNORS
 from odradek_broker.core.groups.consumer_records import (
-    ConsumerRecord,
+    ConsumerGroupRecord,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     MemberState,
     ResolvedRegex,
-    Target,
+    TargetAssignment,
     TargetEpoch,
 )
 from odradek_broker.core.groups.embedded import ClassicMember, read_classic_member
@@ -36,7 +36,7 @@ Subscription: TypeAlias = tuple[tuple[str, ...], str]
 """Topic names, and an expression or nothing."""
 
 
-class Member:
+class ConsumerMember:
     def __init__(self) -> None:
         self.metadata = MemberMetadata()
         self.current = CurrentAssignment()
@@ -55,7 +55,7 @@ class ReplayedGroup:
         self.target_epoch = 0
         self.metadata_hash = 0
         self.settings = settings
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerMember] = {}
         self.static: dict[str, str] = {}  # member id by instance id
         self.targets: dict[str, Assignment] = {}
         self.owners: dict[tuple[bytes, int], str] = {}  # member id
@@ -147,7 +147,7 @@ class ReplayedGroup:
         kinds += [(records.REGEX, expression) for expression in sorted(self.regexes)]
         kinds += [(records.PARTITIONS, "")] if self._has_partition_metadata else []
         kinds += [(records.GROUP, "")]
-        return [records.encode(ConsumerRecord(kind, self.group_id, name)) for kind, name in kinds]
+        return [records.encode(ConsumerGroupRecord(kind, self.group_id, name)) for kind, name in kinds]
 
     def names(self, subscription: Subscription) -> set[str]:
         names, regex = subscription
@@ -162,7 +162,7 @@ class ReplayedGroup:
 
     # --- Records --------------------------------------------------------------------------------------------------
 
-    def replay(self, record: ConsumerRecord) -> None:
+    def replay(self, record: ConsumerGroupRecord) -> None:
         """Applies one record. Any order that a compacted log can have is accepted."""
         name, value = record.name, record.value
         match value:
@@ -172,7 +172,7 @@ class ReplayedGroup:
                 self._set_metadata(name, value)
             case TargetEpoch():
                 self.target_epoch = value.epoch
-            case Target():
+            case TargetAssignment():
                 self.targets[name] = value.assignment
             case CurrentAssignment():
                 self._set_current(name, value)
@@ -195,9 +195,9 @@ class ReplayedGroup:
             self._unsubscribe(name)
             del self.members[name]
 
-    def _member(self, member_id: str) -> Member:
+    def _member(self, member_id: str) -> ConsumerMember:
         if (member := self.members.get(member_id)) is None:
-            member = self.members[member_id] = Member()
+            member = self.members[member_id] = ConsumerMember()
             self.subscriptions[subscription_of(member.metadata)] += 1
         return member
 

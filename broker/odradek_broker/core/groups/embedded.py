@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from odradek_proto.values import Value
 from odradek_proto.varint import encode_unsigned_varint as varint
 
-from odradek_broker.core.groups.fields import NO_TAGS, Reader, int16, int32, old_string, string
+from odradek_broker.core.groups.fields import NO_TAGS, FieldReader, int16, int32, old_string, string
 from odradek_broker.core.groups.messages import MemberProtocol
 
 NEWEST_VERSION = 3
@@ -46,7 +46,7 @@ class ClassicMember(Value, frozen=True):
 
 
 def read_subscription(data: bytes) -> Subscribed:
-    reader = Reader(data)
+    reader = FieldReader(data)
     version = reader.int16()
     topics = reader.array(reader.string)
     owned: dict[str, tuple[int, ...]] = {}
@@ -64,7 +64,7 @@ def read_subscription(data: bytes) -> Subscribed:
 
 def read_assignment(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
     """The partitions by topic, and the user data."""
-    reader = Reader(data)
+    reader = FieldReader(data)
     reader.int16()
     return _partitions(reader), _user_data(reader)
 
@@ -80,7 +80,7 @@ def write_classic_member(member: ClassicMember) -> bytes:
 
 
 def read_classic_member(data: bytes) -> ClassicMember:
-    reader = Reader(data)
+    reader = FieldReader(data)
     reader.flexible = True
     if reader.take(1) != _PRESENT:
         raise ValueError("a classic member that is null has been written")
@@ -97,12 +97,12 @@ def read_classic_member(data: bytes) -> ClassicMember:
     return ClassicMember(timeout_ms, protocols)
 
 
-def _user_data(reader: Reader) -> bytes:
+def _user_data(reader: FieldReader) -> bytes:
     size = reader.int32()
     return b"" if size < 0 else reader.take(size)
 
 
-def _partitions(reader: Reader) -> dict[str, tuple[int, ...]]:
+def _partitions(reader: FieldReader) -> dict[str, tuple[int, ...]]:
     return dict(reader.array(lambda: (reader.string(), tuple(sorted(reader.array(reader.int32))))))
 
 

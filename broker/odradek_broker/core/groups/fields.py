@@ -56,7 +56,7 @@ def tag_zero(content: bytes | None) -> bytes:
     return NO_TAGS if content is None else b"\1\0" + encode_unsigned_varint(len(content)) + content
 
 
-class Reader:
+class FieldReader:
     """Takes the fields of a record from its front. `flexible` decides how strings, bytes and arrays are read."""
 
     def __init__(self, data: bytes) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from odradek_broker.core.groups.fields import Reader
+from odradek_broker.core.groups.fields import FieldReader
 from odradek_broker.core.groups.messages import DescribedMember, JoinGroup, MemberProtocol
 from odradek_broker.core.groups.records import StoredGroup, StoredMember
 
 LEAST_SIZE = 256  # bytes of a member in memory, at least
 
 
-class Member:
+class ClassicGroupMember:
     """What it said when it joined, what it is assigned, and the calls of it that wait."""
 
     def __init__(self, member_id: str, request: JoinGroup) -> None:
@@ -30,7 +30,7 @@ class Member:
         self.is_new = True  # it has not been told yet that it is a member, so it sends no heartbeats
 
     @classmethod
-    def of(cls, stored: StoredMember, group: StoredGroup) -> Member:
+    def of(cls, stored: StoredMember, group: StoredGroup) -> ClassicGroupMember:
         joined = JoinGroup(
             "",
             stored.member_id,
@@ -84,19 +84,19 @@ def size_of(request: JoinGroup) -> int:
     return LEAST_SIZE + names + sum(len(each.name) + len(each.metadata) for each in request.protocols)
 
 
-def common_protocols(members: Collection[Member]) -> dict[str, None]:
+def common_protocols(members: Collection[ClassicGroupMember]) -> dict[str, None]:
     counts = Counter(name for member in members for name in member.names)
     return dict.fromkeys(name for name, count in counts.items() if count == len(members))
 
 
-def elect_protocol(members: Collection[Member]) -> str:
+def elect_protocol(members: Collection[ClassicGroupMember]) -> str:
     """Each member votes for the one it wants most, among those that all of them know."""
     common = common_protocols(members)
     votes = Counter(next(name for name in member.names if name in common) for member in members)
     return max(votes, key=lambda name: votes[name])
 
 
-def subscriptions_of(members: Collection[Member], protocol_name: str | None) -> frozenset[str] | None:
+def subscriptions_of(members: Collection[ClassicGroupMember], protocol_name: str | None) -> frozenset[str] | None:
     """The topics of consumers; None where they are not known."""
     try:
         topics = [subscribed_topics(each.metadata(protocol_name)) for each in members]
@@ -107,6 +107,6 @@ def subscriptions_of(members: Collection[Member], protocol_name: str | None) -> 
 
 def subscribed_topics(subscription: bytes) -> tuple[str, ...]:
     """Of a member whose protocol type is `consumer`: every version begins with the topics. Raises ValueError."""
-    reader = Reader(subscription)
+    reader = FieldReader(subscription)
     reader.int16()
     return reader.array(reader.string)

@@ -3,7 +3,7 @@
 One `GroupCoordinatorShard` (shard.py) holds the groups and the committed offsets of one partition of
 `__consumer_offsets` that this broker leads, for one leader epoch (K-42). It gets requests with a token that identifies
 the caller, and returns effects: `WriteRecords` is one batch, appended to the partition at once by the rim, and reported
-back by `on_written` when it is committed; `Reply` answers the caller of a token, once.
+back by `on_written` when it is committed; `GroupReply` answers the caller of a token, once.
 
 State changes when a batch is appended; a response that depends on it is sent when it is committed (K-43). If a commit
 is uncertain (an error, a timeout) the rim unloads the shard and loads it again.
@@ -360,9 +360,9 @@ class WriteRecords(Value, frozen=True):
     records: tuple[CoordinatorRecord, ...]
 
 
-class Reply(Value, frozen=True):
+class GroupReply(Value, frozen=True):
     token: object
     answer: Answer
 
 
-Effect: TypeAlias = WriteRecords | Reply
+Effect: TypeAlias = WriteRecords | GroupReply

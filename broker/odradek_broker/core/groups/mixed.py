@@ -17,16 +17,16 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.groups import consumer_records as records
 from odradek_broker.core.groups.classic import CONSUMER_PROTOCOL_TYPE, MOST_RECORDS, ClassicGroup
-from odradek_broker.core.groups.consumer import ConsumerGroup, Refusal
+from odradek_broker.core.groups.consumer import ConsumerGroup, GroupRefusal
 from odradek_broker.core.groups.consumer_records import (
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     MemberState,
-    Target,
+    TargetAssignment,
     TargetEpoch,
 )
-from odradek_broker.core.groups.consumer_state import Member, subscription_of
+from odradek_broker.core.groups.consumer_state import ConsumerMember, subscription_of
 from odradek_broker.core.groups.embedded import (
     ClassicMember,
     Subscribed,
@@ -62,7 +62,7 @@ class MixedGroup(ConsumerGroup):
         """The session timeout was looked at before. A dynamic member is told its id first, as in a classic group."""
         try:
             answer = self._join(request, now_ms)
-        except Refusal as why:
+        except GroupRefusal as why:
             assert not self._written, request
             return [], JoinGroupAnswer(why.error, request.member_id)
         return self._take_written(), answer
@@ -102,7 +102,7 @@ class MixedGroup(ConsumerGroup):
 
     def _subscribed(self, request: JoinGroup) -> Subscribed:
         """What its most wanted protocol says. Raises Refusal."""
-        refusal = Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+        refusal = GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not request.protocols:
             raise refusal
         others = [each.classic for key, each in self.members.items() if each.classic and key != request.member_id]
@@ -112,7 +112,7 @@ class MixedGroup(ConsumerGroup):
         size, most = size_of(request), self.settings.max_record_bytes
         held = sum(len(each.metadata.classic or b"") for each in self.members.values())
         if size > most // 2 or held + size > MOST_RECORDS * most:
-            raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         try:
             return read_subscription(request.protocols[0].metadata)
         except ValueError:
@@ -122,9 +122,9 @@ class MixedGroup(ConsumerGroup):
         """Whom a static member replaces, None for nobody. Raises Refusal."""
         holder = self.static.get(instance_id)
         if member_id and holder is None:
-            raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, "")
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, "")
         if member_id and holder != member_id:
-            raise Refusal(ErrorCode.FENCED_INSTANCE_ID, "")
+            raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID, "")
         return None if member_id else holder
 
     def _by_id(self, subscribed: Subscribed) -> Assignment:
@@ -185,7 +185,7 @@ class MixedGroup(ConsumerGroup):
             return holder, ErrorCode.NONE if holder else ErrorCode.UNKNOWN_MEMBER_ID
         return leaving.member_id, self._classic_member(leaving.member_id, leaving.group_instance_id)[1]
 
-    def _classic_member(self, member_id: str, instance_id: str | None) -> tuple[Member | None, ErrorCode]:
+    def _classic_member(self, member_id: str, instance_id: str | None) -> tuple[ConsumerMember | None, ErrorCode]:
         """The member, or why it is none of the classic protocol here."""
         if instance_id is not None and (holder := self.static.get(instance_id)) != member_id:
             return None, ErrorCode.UNKNOWN_MEMBER_ID if holder is None else ErrorCode.FENCED_INSTANCE_ID
@@ -237,7 +237,7 @@ class MixedGroup(ConsumerGroup):
             )
             epoch = group.generation_id
             self._write(records.MEMBER, member_id, metadata)
-            self._write(records.TARGET, member_id, Target(assigned))
+            self._write(records.TARGET, member_id, TargetAssignment(assigned))
             self._write(records.CURRENT, member_id, CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned))
         self._write(records.GROUP, "", GroupEpoch(group.generation_id, self._hash_of_topics()))
         self._write(records.TARGET_EPOCH, "", TargetEpoch(group.generation_id))

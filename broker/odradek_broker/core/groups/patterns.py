@@ -54,11 +54,11 @@ class InvalidPattern(ValueError):
 
 def matching(expression: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names that match, ascending. Raises InvalidPattern, also for an expression that takes too long over them."""
-    pattern = Pattern(expression)
+    pattern = SubscriptionPattern(expression)
     return tuple(sorted(name for name in names if pattern.matches(name)))
 
 
-class Pattern:
+class SubscriptionPattern:
     """An expression that was read. Raises InvalidPattern."""
 
     def __init__(self, expression: str) -> None:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from odradek_proto.topics import TOPIC_ID_SIZE, TopicPartition
 from odradek_proto.values import Value
 
-from odradek_broker.core.groups.fields import Reader, int16, int32, int64, old_bytes, old_string, string, tag_zero
+from odradek_broker.core.groups.fields import FieldReader, int16, int32, int64, old_bytes, old_string, string, tag_zero
 from odradek_broker.core.groups.messages import NO_EPOCH, CoordinatorRecord
 
 OLD_OFFSET, OFFSET, GROUP = 0, 1, 2
@@ -86,7 +86,7 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 def key_type(key: bytes) -> int:
-    return Reader(key).int16()
+    return FieldReader(key).int16()
 
 
 def encode(record: ClassicRecord) -> CoordinatorRecord:
@@ -98,13 +98,13 @@ def encode(record: ClassicRecord) -> CoordinatorRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> ClassicRecord:
-    reader = Reader(key)
+    reader = FieldReader(key)
     kind, group_id = reader.int16(), reader.string()
     if kind in (OLD_OFFSET, OFFSET):
         tp = TopicPartition(reader.string(), reader.int32())
-        return OffsetRecord(group_id, tp, None if value is None else _read_offset(Reader(value)))
+        return OffsetRecord(group_id, tp, None if value is None else _read_offset(FieldReader(value)))
     if kind == GROUP:
-        return GroupRecord(group_id, None if value is None else _read_group(Reader(value)))
+        return GroupRecord(group_id, None if value is None else _read_group(FieldReader(value)))
     raise ValueError(f"key type {kind} is none of {KEY_TYPES}")
 
 
@@ -117,7 +117,7 @@ def _offset(value: CommittedOffset) -> bytes:
     return int16(_OFFSET_VERSION) + fields + tag_zero(value.topic_id)
 
 
-def _read_offset(reader: Reader) -> CommittedOffset:
+def _read_offset(reader: FieldReader) -> CommittedOffset:
     version = _version(reader)
     fields = (
         reader.int64(),
@@ -155,7 +155,7 @@ def _group(value: StoredGroup) -> bytes:
     return b"".join(out)
 
 
-def _read_group(reader: Reader) -> StoredGroup:
+def _read_group(reader: FieldReader) -> StoredGroup:
     version = _version(reader)
 
     def member() -> StoredMember:
@@ -184,7 +184,7 @@ def _read_group(reader: Reader) -> StoredGroup:
     return StoredGroup(*fields, timestamp_ms, members)
 
 
-def _version(reader: Reader) -> int:
+def _version(reader: FieldReader) -> int:
     version = reader.int16()
     if not 0 <= version <= _NEWEST_VERSION:
         raise ValueError(f"version {version} of a value; 0 to {_NEWEST_VERSION} are known")

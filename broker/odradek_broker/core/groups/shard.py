@@ -32,6 +32,7 @@ from odradek_broker.core.groups.messages import (
     DescribeGroupAnswer,
     Effect,
     ErrorAnswer,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     JoinGroup,
@@ -48,7 +49,6 @@ from odradek_broker.core.groups.messages import (
     OffsetDeleteAnswer,
     OffsetFetch,
     OffsetFetchAnswer,
-    Reply,
     Request,
     SyncGroup,
 )
@@ -97,7 +97,7 @@ class GroupCoordinatorShard:
         self.consumers.on_loaded()
         return self._queue.end()
 
-    def unload(self, error: ErrorCode) -> list[Reply]:
+    def unload(self, error: ErrorCode) -> list[GroupReply]:
         return self._queue.refuse_all(error)
 
     # --- Steps ------------------------------------------------------------------------------------------------------

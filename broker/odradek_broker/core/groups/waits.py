@@ -32,7 +32,7 @@ def never() -> bool:
     return False
 
 
-class Phase:
+class GroupPhase:
     """The phase that a group is in, until it is over by itself, by its timeout, or by what ends it: one at a time."""
 
     def __init__(self, group_id: str, queue: CommitQueue, waits: Waits) -> None:

@@ -41,7 +41,7 @@ class ConfigDefinition(Value, frozen=True):
         """Raise `ValueError` with a sentence for people."""
         try:
             typed = parse(self.type, value)
-        except NotWhole as error:
+        except NotAnInteger as error:
             expected = EXPECTED.get(self.name.rpartition(".")[2], "")
             raise ValueError(f"{self.name}: {error}{expected}") from None
         except TooLarge as error:
@@ -54,7 +54,7 @@ class ConfigDefinition(Value, frozen=True):
             raise ValueError(f"{self.name}={value}: {wrong}")
 
 
-class NotWhole(ValueError):
+class NotAnInteger(ValueError):
     """A text that should be a whole number and is none."""
 
 
@@ -78,7 +78,7 @@ def parse(kind: ConfigType, value: str) -> object:
             limit = INT_MAX if kind is ConfigType.INT else LONG_MAX
             digits = text.removeprefix("-")
             if not (digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST):
-                raise NotWhole(f"{value!r} is not a whole number")
+                raise NotAnInteger(f"{value!r} is not a whole number")
             if not -limit - 1 <= int(text) <= limit:
                 bound = f"at least {-limit - 1}" if int(text) < 0 else f"at most {limit}"
                 raise TooLarge(f"{value!r} does not fit into {kind.value}, must be {bound}", int(text))

@@ -21,54 +21,54 @@ NO_TIMESTAMP = -1
 _SMALLEST_RECORD = 7  # bytes: length, attributes, two deltas, lengths of key and value, header count
 
 
-class Refusal(NamedTuple):
+class BatchRefusal(NamedTuple):
     """Why a batch is not taken: the code for the client, a sentence for people."""
 
     error: ErrorCode
     message: str
 
 
-def refusal_of(header: BatchHeader, settings: PartitionSettings, wall_ms: int) -> Refusal | None:
+def refusal_of(header: BatchHeader, settings: PartitionSettings, wall_ms: int) -> BatchRefusal | None:
     """Why this batch may not be appended, None when it may. `wall_ms` is the broker's wall clock."""
     size = header.size
     if size > settings.max_message_bytes:
         limit = settings.max_message_bytes
-        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes are more than max.message.bytes={limit}")
+        return BatchRefusal(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes are more than max.message.bytes={limit}")
     if size > settings.segment_bytes:
         limit = settings.segment_bytes
-        return Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes are more than segment.bytes={limit}")
+        return BatchRefusal(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes are more than segment.bytes={limit}")
     return _shape_fault(header) or _timestamp_fault(header, settings, wall_ms)
 
 
-def _shape_fault(header: BatchHeader) -> Refusal | None:
+def _shape_fault(header: BatchHeader) -> BatchRefusal | None:
     invalid = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
-        return Refusal(invalid, f"a produced batch starts at offset 0, not {header.base_offset}")
+        return BatchRefusal(invalid, f"a produced batch starts at offset 0, not {header.base_offset}")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         count, delta = header.record_count, header.last_offset_delta
-        return Refusal(invalid, f"{count} records do not end at last offset delta {delta}")
+        return BatchRefusal(invalid, f"{count} records do not end at last offset delta {delta}")
     attributes = header.attributes
     if attributes & CODEC_MASK > LAST_CODEC:
-        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {attributes & CODEC_MASK}")
+        return BatchRefusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {attributes & CODEC_MASK}")
     room = DEFAULT_LIMIT if attributes & CODEC_MASK else header.size - HEADER_SIZE
     if header.record_count * _SMALLEST_RECORD > room:  # each would take the offsets of a segment, and make a new one
-        return Refusal(invalid, f"{header.record_count} records do not fit into {room} bytes")
+        return BatchRefusal(invalid, f"{header.record_count} records do not fit into {room} bytes")
     if header.is_control:
-        return Refusal(invalid, "clients may not write control batches")
+        return BatchRefusal(invalid, "clients may not write control batches")
     if attributes & DELETE_HORIZON:
-        return Refusal(invalid, "only a cleaner may give a batch a delete horizon")
+        return BatchRefusal(invalid, "only a cleaner may give a batch a delete horizon")
     if header.is_transactional:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+        return BatchRefusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         sequence, epoch = header.base_sequence, header.producer_epoch
-        return Refusal(invalid, f"producer {header.producer_id} with epoch {epoch} and sequence {sequence}")
+        return BatchRefusal(invalid, f"producer {header.producer_id} with epoch {epoch} and sequence {sequence}")
     return None
 
 
-def _timestamp_fault(header: BatchHeader, settings: PartitionSettings, wall_ms: int) -> Refusal | None:
+def _timestamp_fault(header: BatchHeader, settings: PartitionSettings, wall_ms: int) -> BatchRefusal | None:
     invalid = ErrorCode.INVALID_TIMESTAMP
     if header.timestamp_type_log_append:
-        return Refusal(invalid, "only a broker may say that timestamps are those of the append")
+        return BatchRefusal(invalid, "only a broker may say that timestamps are those of the append")
     if settings.log_append_time:
         return None  # the client's times count for nothing
     if (
@@ -77,11 +77,11 @@ def _timestamp_fault(header: BatchHeader, settings: PartitionSettings, wall_ms: 
     ):
         limit = settings.message_timestamp_after_max_ms
         text = f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms={limit} after {wall_ms}"
-        return Refusal(invalid, text)
+        return BatchRefusal(invalid, text)
     first = header.base_timestamp
     if first != NO_TIMESTAMP and wall_ms - first > settings.message_timestamp_before_max_ms:
         limit = settings.message_timestamp_before_max_ms
-        return Refusal(
+        return BatchRefusal(
             invalid, f"timestamp {first} is more than message.timestamp.before.max.ms={limit} before {wall_ms}"
         )
     return None

@@ -30,7 +30,7 @@ from odradek_broker.core.partition.messages import (
     EpochRequest,
     FetchAnswer,
     FetchDecision,
-    FetchRequest,
+    FollowerFetchRequest,
     FollowerRequest,
     HighWatermarkAdvanced,
     OffsetsRequest,
@@ -49,7 +49,7 @@ from odradek_broker.core.partition.truncation import cut_for
 FIRST_DELAY_MS = 20  # longer than it takes a metadata record to reach every broker on a healthy network
 
 
-class Phase(Enum):
+class FetchPhase(Enum):
     """The kind of a follower's next request."""
 
     TRUNCATING = auto()  # where the newest epoch ends (R-73)
@@ -79,12 +79,14 @@ class FollowerPartition:
         self.settings = settings
         self.policy = policy
         self.failed: str | None = None
-        self.phase = Phase.FETCHING
+        self.phase = FetchPhase.FETCHING
         self._previous_leader = previous_leader
         self._in_flight: FollowerRequest | None = None
         self._backoff = Backoff()
         self._answer: FetchAnswer | None = None  # the one whose batches are being written
-        self._on_disk_phase: Phase | None = None  # a cut or a restart is being carried out; this phase comes after it
+        self._on_disk_phase: FetchPhase | None = (
+            None  # a cut or a restart is being carried out; this phase comes after it
+        )
         self._take(registration)
 
     def _take(self, registration: PartitionRegistration) -> None:
@@ -126,10 +128,10 @@ class FollowerPartition:
             return effects + self._mend(now_ms)
         if self.policy.truncates_to_high_watermark:
             if self.leader == self._previous_leader:
-                return effects + self._enter(Phase.FETCHING, now_ms)
-            return effects + self._cut(log.high_watermark, Phase.FETCHING, "L-1", {}, now_ms)
+                return effects + self._enter(FetchPhase.FETCHING, now_ms)
+            return effects + self._cut(log.high_watermark, FetchPhase.FETCHING, "L-1", {}, now_ms)
         asks = self.policy.asks_for_epoch_end or log.epochs.latest_epoch == NO_EPOCH
-        return effects + self._enter(Phase.TRUNCATING if asks else Phase.FETCHING, now_ms)
+        return effects + self._enter(FetchPhase.TRUNCATING if asks else FetchPhase.FETCHING, now_ms)
 
     def update(self, registration: PartitionRegistration, now_ms: int) -> list[Effect]:
         """New metadata that leave this broker a follower. An older partition epoch is ignored (R-100).
@@ -161,7 +163,7 @@ class FollowerPartition:
         offset = self.log.damaged_at
         assert offset is not None, self.log
         self._in_flight = None
-        return self._cut(max(offset, self.log.log_start_offset), Phase.FETCHING, "R-146", {}, now_ms)
+        return self._cut(max(offset, self.log.log_start_offset), FetchPhase.FETCHING, "R-146", {}, now_ms)
 
     # --- Asking ------------------------------------------------------------------------------------------------------
 
@@ -176,9 +178,9 @@ class FollowerPartition:
         log = self.log
         epoch = self.leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
         request: FollowerRequest
-        if self.phase is Phase.FETCHING:
+        if self.phase is FetchPhase.FETCHING:
             last_epoch = log.epochs.latest_epoch if self.policy.sends_last_fetched_epoch else NO_EPOCH
-            request = FetchRequest(
+            request = FollowerFetchRequest(
                 log.topic_partition,
                 log.topic_id,
                 log.log_end_offset,
@@ -187,7 +189,7 @@ class FollowerPartition:
                 log.log_start_offset,
                 self.settings.replica_fetch_max_bytes,
             )
-        elif self.phase is Phase.TRUNCATING:
+        elif self.phase is FetchPhase.TRUNCATING:
             request = EpochRequest(log.topic_partition, epoch, log.epochs.latest_epoch)
         else:
             request = OffsetsRequest(log.topic_partition, epoch)
@@ -253,7 +255,7 @@ class FollowerPartition:
     def on_fetch_answer(self, answer: FetchAnswer, now_ms: int) -> list[Effect]:
         """The leader answered a fetch (R-79 to R-86). One that does not fit the request in flight is dropped (R-80)."""
         request = self._in_flight
-        if not isinstance(request, FetchRequest) or answer.fetch_offset != request.fetch_offset:
+        if not isinstance(request, FollowerFetchRequest) or answer.fetch_offset != request.fetch_offset:
             return []
         if answer.current_leader_epoch not in (request.current_leader_epoch, NO_EPOCH):
             return []
@@ -271,16 +273,16 @@ class FollowerPartition:
     def _on_batches(self, answer: FetchAnswer, now_ms: int) -> list[Effect]:
         log = self.log
         verdict = judge_batches(answer.headers, log, self.leader_epoch, self.policy)
-        if verdict is Verdict.INVALID:
+        if verdict is FetchVerdict.INVALID:
             return self.on_corrupt_answer(now_ms)
-        if verdict is Verdict.BELOW_LOG_END:
+        if verdict is FetchVerdict.BELOW_LOG_END:
             first = answer.headers[0]
             return self._fail(
                 f"batch {first.base_offset} to {first.last_offset} below the end {log.log_end_offset}", "R-85"
             )
         self._backoff.reset()
         self._answer = answer
-        if verdict is Verdict.RESTARTS_LOG:
+        if verdict is FetchVerdict.RESTARTS_LOG:
             offset = answer.headers[0].base_offset
             return self._restart(offset, "R-85", {"log_end_offset": log.log_end_offset})
         return self._append(answer)
@@ -368,9 +370,9 @@ class FollowerPartition:
         cut = cut_for(end, log.epochs, log.log_end_offset, log.high_watermark)
         asks_again = self.policy.asks_for_epoch_end and not cut.complete
         facts = {"answer_epoch": end.epoch, "answer_end": end.offset, "complete": cut.complete}
-        return self._cut(cut.offset, Phase.TRUNCATING if asks_again else Phase.FETCHING, rule, facts, now_ms)
+        return self._cut(cut.offset, FetchPhase.TRUNCATING if asks_again else FetchPhase.FETCHING, rule, facts, now_ms)
 
-    def _cut(self, offset: int, then: Phase, rule: str, facts: Mapping[str, object], now_ms: int) -> list[Effect]:
+    def _cut(self, offset: int, then: FetchPhase, rule: str, facts: Mapping[str, object], now_ms: int) -> list[Effect]:
         """Truncate to `offset`, and continue with a phase.
 
         At the log's end no record is removed, but an epoch that never got one is: it would be requested again and again
@@ -417,11 +419,11 @@ class FollowerPartition:
             effects.append(WriteEpochs(log.epochs.entries))
         return effects + self._enter(then, now_ms)
 
-    def _enter(self, phase: Phase, now_ms: int) -> list[Effect]:
+    def _enter(self, phase: FetchPhase, now_ms: int) -> list[Effect]:
         """Continue with a phase. Without any epoch nothing is requested: truncate to the high watermark (R-73)."""
         self.phase = phase
-        if phase is Phase.TRUNCATING and self.log.epochs.latest_epoch == NO_EPOCH:
-            return self._cut(self.log.high_watermark, Phase.FETCHING, "R-73", {}, now_ms)
+        if phase is FetchPhase.TRUNCATING and self.log.epochs.latest_epoch == NO_EPOCH:
+            return self._cut(self.log.high_watermark, FetchPhase.FETCHING, "R-73", {}, now_ms)
         return self._ready(now_ms)
 
     def _on_error(self, error: ErrorCode, now_ms: int) -> list[Effect]:
@@ -430,8 +432,8 @@ class FollowerPartition:
             facts = {"error": error.name, "leader": self.leader, "leader_epoch": self.leader_epoch}
             fenced = Transition("fenced", "R-91", facts)
             return [fenced, *self._fail(f"leader {self.leader} knows an epoch above {self.leader_epoch}", "R-91")]
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.phase is not Phase.OUT_OF_RANGE:
-            return self._enter(Phase.OUT_OF_RANGE, now_ms)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.phase is not FetchPhase.OUT_OF_RANGE:
+            return self._enter(FetchPhase.OUT_OF_RANGE, now_ms)
         self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
         return []
 
@@ -462,15 +464,15 @@ class FollowerPartition:
         log = self.log
         facts = {"leader_log_start_offset": log_start_offset, "leader_log_end_offset": log_end_offset}
         if log_end_offset < log.log_end_offset:
-            return self._cut(log_end_offset, Phase.FETCHING, "R-84", facts, now_ms)
+            return self._cut(log_end_offset, FetchPhase.FETCHING, "R-84", facts, now_ms)
         if log_start_offset > log.log_end_offset:
             return self._restart(log_start_offset, "R-84", facts | {"log_end_offset": log.log_end_offset})
         # We are in its range now, but were not a moment ago: it moved, or it does not know our newest epoch (R-36).
         self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
-        return self._enter(Phase.FETCHING, now_ms)
+        return self._enter(FetchPhase.FETCHING, now_ms)
 
     def _restart(self, offset: int, rule: str, facts: Mapping[str, object]) -> list[Effect]:
-        self._on_disk_phase = Phase.FETCHING
+        self._on_disk_phase = FetchPhase.FETCHING
         return [Transition("log_restarted", rule, {"to": offset, **facts}), RestartLog(offset, rule)]
 
     # --- Consumers ---------------------------------------------------------------------------------------------------
@@ -520,7 +522,7 @@ class Backoff:
         self.until_ms = None
 
 
-class Verdict(Enum):
+class FetchVerdict(Enum):
     """How the batches of a fetch response are handled (R-81, R-85, R-221)."""
 
     APPEND = auto()
@@ -529,7 +531,9 @@ class Verdict(Enum):
     INVALID = auto()  # not one behind the other, or of epochs that the leader cannot have here: ask again
 
 
-def judge_batches(headers: Sequence[BatchHeader], log: ReplicaLog, leader_epoch: int, policy: ReplicaPolicy) -> Verdict:
+def judge_batches(
+    headers: Sequence[BatchHeader], log: ReplicaLog, leader_epoch: int, policy: ReplicaPolicy
+) -> FetchVerdict:
     """Judge batches that arrived in answer to a fetch at the log end offset. No CRC covers offsets and epochs.
 
     In the oldest protocol the *last* offset of the first batch was compared, so one that straddles the end of the log
@@ -537,23 +541,23 @@ def judge_batches(headers: Sequence[BatchHeader], log: ReplicaLog, leader_epoch:
     """
     end = log.log_end_offset
     first = headers[0]
-    verdict = Verdict.APPEND
+    verdict = FetchVerdict.APPEND
     if first.base_offset < end:
         straddles = first.last_offset >= end
         if straddles and log.log_start_offset == end:
-            verdict = Verdict.RESTARTS_LOG
+            verdict = FetchVerdict.RESTARTS_LOG
         elif not (straddles and policy.appends_straddling_batch):
-            return Verdict.BELOW_LOG_END
+            return FetchVerdict.BELOW_LOG_END
     next_offset = first.base_offset if first.base_offset < end else end
     rising = policy.sends_last_fetched_epoch  # the older modes let logs part, and epochs fall with them
     epoch = log.epochs.latest_epoch
     for header in headers:
         base_offset = header.base_offset
         if base_offset < next_offset or (base_offset > next_offset and not log.gaps):
-            return Verdict.INVALID
+            return FetchVerdict.INVALID
         if header.leader_epoch != NO_EPOCH:
             if header.leader_epoch > leader_epoch or (rising and header.leader_epoch < epoch):
-                return Verdict.INVALID
+                return FetchVerdict.INVALID
             epoch = header.leader_epoch
         next_offset = base_offset + header.last_offset_delta + 1
     return verdict

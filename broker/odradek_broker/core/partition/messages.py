@@ -151,7 +151,7 @@ class IsrAnswer(Value, frozen=True):
     recovering: bool = False
 
 
-class FetchRequest(Value, frozen=True):
+class FollowerFetchRequest(Value, frozen=True):
     """A follower's request to its leader for one partition."""
 
     topic_partition: TopicPartition
@@ -178,7 +178,7 @@ class OffsetsRequest(Value, frozen=True):
     current_leader_epoch: int
 
 
-FollowerRequest = FetchRequest | EpochRequest | OffsetsRequest
+FollowerRequest = FollowerFetchRequest | EpochRequest | OffsetsRequest
 
 
 class FetchAnswer(Value, frozen=True):

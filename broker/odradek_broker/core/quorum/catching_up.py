@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConfig, Send
+from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConfig, SendRequest
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class CatchingUpVoter:
     since_ms: int
     ask_at_ms: int
     end_offset: int  # of the leader's log when the voter last said that it catches up
-    asked: dict[int, Send] = field(default_factory=dict)
+    asked: dict[int, SendRequest] = field(default_factory=dict)
     confirmed: dict[int, None] = field(default_factory=dict)
     acknowledged: bool = False  # that it has caught up
 
@@ -91,10 +91,10 @@ class CatchUpTracker:
             questions += missing
         return questions
 
-    def asked(self, voter: int, send: Send) -> None:
+    def asked(self, voter: int, send: SendRequest) -> None:
         self._catching_up[voter].asked[send.peer_id] = send
 
-    def confirm(self, send: Send) -> None:
+    def confirm(self, send: SendRequest) -> None:
         """The peer has answered this question: it knows of no newer epoch."""
         for voter_state in self._catching_up.values():
             if voter_state.asked.get(send.peer_id) is send:

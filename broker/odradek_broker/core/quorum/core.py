@@ -1,8 +1,8 @@
 """The core of the metadata quorum: events in, effects out (A13; KIP-595, KIP-996, KIP-1166).
 
 Rules of this module. Every step gets the time and returns its effects in the order in which they must be carried out,
-disk before messages: no response promises what is not yet on disk. The parts share one `Member` and never call each
-other.
+disk before messages: no response promises what is not yet on disk. The parts share one `QuorumMember` and never call
+each other.
 
     Elections     votes, beginnings and ends of leaderships
     Replication   the leader's side
@@ -22,7 +22,7 @@ from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.quorum.elections import Elections
 from odradek_broker.core.quorum.following import Following
 from odradek_broker.core.quorum.leader import Leader
-from odradek_broker.core.quorum.member import Member, Role
+from odradek_broker.core.quorum.member import QuorumMember, Role
 from odradek_broker.core.quorum.messages import (
     Answer,
     BeginEpoch,
@@ -30,15 +30,15 @@ from odradek_broker.core.quorum.messages import (
     EndEpoch,
     EpochAnswer,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     QuorumConfig,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
-    Reply,
     Request,
     SegmentSize,
-    Send,
+    SendRequest,
     Snapshot,
     SnapshotId,
     Token,
@@ -49,7 +49,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.plausible import Plausibility
 from odradek_broker.core.quorum.replication import Replication
 from odradek_broker.core.quorum.roles import Resigned, earliest
-from odradek_broker.core.quorum.snapshots import Snapshots
+from odradek_broker.core.quorum.snapshots import QuorumSnapshots
 
 
 class QuorumStatus(Value, frozen=True):
@@ -76,11 +76,11 @@ class QuorumCore:
         snapshots: Sequence[Snapshot] = (),
     ) -> None:
         """`snapshots` are sound, the oldest first. The log starts at the end of one of them, or at 0."""
-        self._member = Member(config, log, state, rng, snapshots)
+        self._member = QuorumMember(config, log, state, rng, snapshots)
         self._elections = Elections(self._member)
         self._replication = Replication(self._member)
         self._following = Following(self._member)
-        self._snapshots = Snapshots(self._member)
+        self._snapshots = QuorumSnapshots(self._member)
         self._plausibility = Plausibility(self._member)
 
     # --- what is known ---
@@ -146,10 +146,10 @@ class QuorumCore:
         return self.on_time(now_ms)
 
     def on_request(self, request: Request, token: Token, now_ms: int) -> list[Effect]:
-        """A request came; its `Reply` is among the effects of this step or, for a fetch that waits, of a later one."""
+        """A request came; its `QuorumReply` is an effect of this step or, for a fetch that waits, of a later one."""
         refusal, epoch = self._plausibility.refusal(request, now_ms), self._member.state.epoch
         if refusal is not None:
-            self._member.emit(Reply(token, refusal))
+            self._member.emit(QuorumReply(token, refusal))
             return self.on_time(now_ms)
         match request:
             case Vote():
@@ -165,7 +165,7 @@ class QuorumCore:
         self._plausibility.raised(epoch, now_ms, asked=False)
         return self.on_time(now_ms)
 
-    def on_answer(self, send: Send, answer: Answer, now_ms: int) -> list[Effect]:
+    def on_answer(self, send: SendRequest, answer: Answer, now_ms: int) -> list[Effect]:
         """The peer has responded to a `send`. An impossible response counts as none."""
         if not self._plausibility.believes(answer, now_ms):
             return self.on_unanswered(send, Unanswered.TIMED_OUT, now_ms)
@@ -177,7 +177,7 @@ class QuorumCore:
                 self._elections.on_epoch_answer(send, answer, now_ms)
                 if isinstance(self._member.role, Leader):
                     self._replication.wake(self._member.role, now_ms)
-            case FetchAnswer():
+            case QuorumFetchAnswer():
                 self._following.on_fetch_answer(send, answer, now_ms)
             case FetchSnapshotAnswer():
                 waiting = self._following.on_snapshot_answer(send, answer, now_ms)
@@ -186,7 +186,7 @@ class QuorumCore:
         self._plausibility.raised(epoch, now_ms, asked=True)
         return self.on_time(now_ms)
 
-    def on_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> list[Effect]:
+    def on_unanswered(self, send: SendRequest, why: Unanswered, now_ms: int) -> list[Effect]:
         match send.request:
             case Vote():
                 self._elections.on_vote_unanswered(send, why, now_ms)

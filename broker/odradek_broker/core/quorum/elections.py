@@ -5,15 +5,15 @@ from __future__ import annotations
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.quorum.leader import Leader
-from odradek_broker.core.quorum.member import SOON_MS, Member
+from odradek_broker.core.quorum.member import SOON_MS, QuorumMember
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
     BeginEpoch,
     Dial,
     EndEpoch,
     EpochAnswer,
-    Reply,
-    Send,
+    QuorumReply,
+    SendRequest,
     Token,
     Unanswered,
     Vote,
@@ -25,7 +25,7 @@ from odradek_broker.core.quorum.roles import Candidate, Follower, Prospective, R
 class Elections:
     """How a member stands in elections and takes part in those of others."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
 
     # --- as a voter ---
@@ -53,7 +53,9 @@ class Elections:
             elif not granted and isinstance(member.role, Follower):
                 self._look(member.role)
         member.emit(
-            Reply(token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted, granted and provisional))
+            QuorumReply(
+                token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted, granted and provisional)
+            )
         )
 
     def _vote_error(self, vote: Vote) -> ErrorCode:
@@ -94,11 +96,11 @@ class Elections:
         pre_vote = isinstance(role, Prospective)
         vote = Vote(member.state.epoch, member.config.node_id, member.last_epoch(), member.log.log_end_offset, pre_vote)
         for voter in role.ballot.retries.due(now_ms):
-            send = Send(voter, vote)
+            send = SendRequest(voter, vote)
             role.ballot.retries.asked(send)
             member.emit(send)
 
-    def on_vote_answer(self, send: Send, answer: VoteAnswer, now_ms: int) -> None:
+    def on_vote_answer(self, send: SendRequest, answer: VoteAnswer, now_ms: int) -> None:
         member, role = self._member, self._member.role
         # Who grants has given up on the leader that it may still name.
         member.observe(answer.epoch, NO_NODE if answer.granted else answer.leader_id, now_ms, says=send.peer_id)
@@ -118,7 +120,7 @@ class Elections:
             ballot.refuse(send.peer_id)
         self._count(role, now_ms)
 
-    def on_vote_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> None:
+    def on_vote_unanswered(self, send: SendRequest, why: Unanswered, now_ms: int) -> None:
         member, role = self._member, self._member.role
         if not isinstance(role, Prospective | Candidate) or not role.ballot.retries.is_waiting_for(send):
             return
@@ -176,7 +178,7 @@ class Elections:
             if isinstance(role, Follower) and role.leader_id == begin.leader_id:
                 role.heard_at_ms = now_ms
                 role.timeout_at_ms = now_ms + member.config.fetch_timeout_ms
-        member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
+        member.emit(QuorumReply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
 
     def on_end(self, end: EndEpoch, token: Token, now_ms: int) -> None:
         """The leader resigned. The first of its successors stands at once, the others give it growing time (R-212).
@@ -189,7 +191,7 @@ class Elections:
             member.observe(end.epoch, NO_NODE, now_ms, says=end.leader_id)  # who resigns is not to be followed
             if isinstance(member.role, Follower | Unattached | Prospective) and member.state.epoch == end.epoch:
                 self._succeed(end, now_ms)
-        member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
+        member.emit(QuorumReply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
 
     def _succeed(self, end: EndEpoch, now_ms: int) -> None:
         member = self._member
@@ -219,11 +221,11 @@ class Elections:
     def _send_end_epochs(self, role: Resigned, now_ms: int) -> None:
         member = self._member
         for voter in role.retries.due(now_ms):
-            send = Send(voter, EndEpoch(member.config.node_id, member.state.epoch, role.successors))
+            send = SendRequest(voter, EndEpoch(member.config.node_id, member.state.epoch, role.successors))
             role.retries.asked(send)
             member.emit(send)
 
-    def on_epoch_answer(self, send: Send, answer: EpochAnswer, now_ms: int) -> None:
+    def on_epoch_answer(self, send: SendRequest, answer: EpochAnswer, now_ms: int) -> None:
         member, role = self._member, self._member.role
         if isinstance(role, Resigned) and role.retries.is_waiting_for(send):
             if answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
@@ -234,7 +236,7 @@ class Elections:
             role.catch_ups.confirm(send)
         member.observe(answer.epoch, answer.leader_id, now_ms, says=send.peer_id)
 
-    def on_epoch_unanswered(self, send: Send, now_ms: int) -> None:
+    def on_epoch_unanswered(self, send: SendRequest, now_ms: int) -> None:
         role = self._member.role
         if isinstance(role, Resigned) and role.retries.is_waiting_for(send):
             role.retries.again(send.peer_id, now_ms + self._member.config.retry_backoff_ms)

@@ -6,19 +6,19 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH, EpochEntry
 from odradek_broker.core.partition.messages import WriteEpochs
-from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.member import QuorumMember
 from odradek_broker.core.quorum.messages import (
     NO_HIGH_WATERMARK,
     AppendFetched,
     Dial,
     Fail,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     FlushLog,
-    HighWatermarkAdvanced,
-    Send,
+    QuorumFetchAnswer,
+    QuorumHighWatermarkAdvanced,
+    SendRequest,
     SnapshotId,
     TruncateLog,
     Unanswered,
@@ -34,7 +34,7 @@ again.
 class Following:
     """What a member does as a follower, and as an observer that looks for the leader."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
 
     # --- asking ---
@@ -45,10 +45,10 @@ class Following:
         """
         member, role = self._member, self._member.role
         if isinstance(role, Follower) and role.may_fetch(now_ms):
-            role.in_flight = Send(role.leader_id, self._next_request(role))
+            role.in_flight = SendRequest(role.leader_id, self._next_request(role))
             member.emit(role.in_flight)
         elif isinstance(role, Unattached) and role.search is not None and role.search.may_ask(now_ms):
-            role.search.in_flight = Send(role.search.next_voter(), self._request(0))
+            role.search.in_flight = SendRequest(role.search.next_voter(), self._request(0))
             role.search.asked += 1
             member.emit(role.search.in_flight)
 
@@ -93,7 +93,7 @@ class Following:
 
     # --- answers ---
 
-    def on_fetch_answer(self, send: Send, answer: FetchAnswer, now_ms: int) -> None:
+    def on_fetch_answer(self, send: SendRequest, answer: QuorumFetchAnswer, now_ms: int) -> None:
         role = self.expects(send, answer, now_ms)
         if role is None:
             return
@@ -105,7 +105,7 @@ class Following:
             self._member.back_off(role, now_ms)
 
     def on_snapshot_answer(
-        self, send: Send, answer: FetchSnapshotAnswer, now_ms: int
+        self, send: SendRequest, answer: FetchSnapshotAnswer, now_ms: int
     ) -> tuple[Follower, Download] | None:
         """The role and the download that this piece belongs to; None when nobody waits for it any more."""
         role = self.expects(send, answer, now_ms)
@@ -116,7 +116,9 @@ class Following:
             return None
         return None if role.download is None else (role, role.download)
 
-    def expects(self, send: Send, answer: FetchAnswer | FetchSnapshotAnswer, now_ms: int) -> Follower | None:
+    def expects(
+        self, send: SendRequest, answer: QuorumFetchAnswer | FetchSnapshotAnswer, now_ms: int
+    ) -> Follower | None:
         """Take note of what the answer says of epoch and leader. The role that asked, if it is still this node's."""
         member, role = self._member, self._member.role
         if isinstance(role, Unattached):
@@ -129,7 +131,7 @@ class Following:
             return None
         return role
 
-    def _on_found(self, role: Unattached, send: Send, now_ms: int) -> None:
+    def _on_found(self, role: Unattached, send: SendRequest, now_ms: int) -> None:
         """A voter has answered an observer, or nobody has. Ask the next one, after a pause that grows with every
         round.
         """
@@ -139,7 +141,7 @@ class Following:
             rounds = (search.asked - 1) // len(search.voters)
             search.at_ms = now_ms + self._member.backoff_ms(rounds)
 
-    def _on_heard(self, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
+    def _on_heard(self, role: Follower, answer: QuorumFetchAnswer, now_ms: int) -> None:
         member, log = self._member, self._member.log
         role.heard(now_ms, member.config.fetch_timeout_ms)
         member.proved_in_epoch = answer.epoch
@@ -155,7 +157,7 @@ class Following:
         reached = min(log.log_end_offset, answer.high_watermark)
         if reached > log.high_watermark:
             old, log.high_watermark = log.high_watermark, reached
-            member.emit(HighWatermarkAdvanced(old, reached))
+            member.emit(QuorumHighWatermarkAdvanced(old, reached))
         if answer.caught_up and NO_HIGH_WATERMARK < answer.high_watermark <= log.flushed_offset:
             member.caught_up(log.log_end_offset)  # below it lies all that was committed in older epochs (R-206)
         self.fetch(now_ms)
@@ -205,7 +207,7 @@ class Following:
                 log.epochs.assign(member.snapshots[0].id.epoch, offset)  # of the last record below
             member.emit(WriteEpochs(log.epochs.entries))
 
-    def _append(self, role: Follower, answer: FetchAnswer) -> bool:
+    def _append(self, role: Follower, answer: QuorumFetchAnswer) -> bool:
         """Append what the leader sent, exactly at the end of the log. Anything else is no fetch's answer, and fatal."""
         member, log = self._member, self._member.log
         offset, epoch = log.log_end_offset, member.last_epoch()
@@ -225,7 +227,7 @@ class Following:
         member.emit(AppendFetched(answer.batches, answer.headers), FlushLog())
         return True
 
-    def on_fetch_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> None:
+    def on_fetch_unanswered(self, send: SendRequest, why: Unanswered, now_ms: int) -> None:
         """A refusal proves that the leader is gone; a connection that broke is a reason to look."""
         member, role = self._member, self._member.role
         if isinstance(role, Unattached):

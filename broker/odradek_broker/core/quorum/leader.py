@@ -21,7 +21,7 @@ OBSERVER_SESSION_MS = 300_000  # Kafka's: an observer that is silent for so long
 
 
 @dataclass(slots=True)
-class Position:
+class FetchProgress:
     """How far a replica was when it last fetched; `UNKNOWN_OFFSET` before it has. Times in ms, None: never."""
 
     end_offset: int = UNKNOWN_OFFSET
@@ -48,8 +48,8 @@ class Leader:
         self.epoch_start_offset = epoch_start_offset
         self.began_ms = now_ms
         self.high_watermark: int | None = None
-        self.voters: dict[int, Position] = {voter: Position() for voter in config.other_voters}
-        self.observers: dict[int, Position] = {}
+        self.voters: dict[int, FetchProgress] = {voter: FetchProgress() for voter in config.other_voters}
+        self.observers: dict[int, FetchProgress] = {}
         self.waiting: dict[Token, WaitingFetch] = {}
         self.begin_at_ms: dict[int, int] = dict.fromkeys(config.other_voters, now_ms)
 
@@ -58,7 +58,7 @@ class Leader:
     def record(self, fetch: Fetch, log_end_offset: int, now_ms: int) -> None:
         """A replica has said how far it is, and its log is a part of this one."""
         if fetch.replica_id not in self.voters:
-            self.observers.setdefault(fetch.replica_id, Position())
+            self.observers.setdefault(fetch.replica_id, FetchProgress())
         self.hear(fetch, log_end_offset, now_ms)
         self.catch_ups.reached(fetch)
         position = self.voters.get(fetch.replica_id) or self.observers[fetch.replica_id]

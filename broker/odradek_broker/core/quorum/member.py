@@ -21,14 +21,14 @@ from odradek_broker.core.quorum.messages import (
     AppendLeaderChange,
     Effect,
     Fail,
-    FetchAnswer,
     FlushLog,
     LeaderChanged,
     LeadershipEnded,
     PersistState,
     QuorumConfig,
+    QuorumFetchAnswer,
+    QuorumReply,
     QuorumState,
-    Reply,
     Snapshot,
     Token,
 )
@@ -51,7 +51,7 @@ NO_EPOCH = -1
 EPOCHS_REMEDY = 'docs/troubleshooting.md, "The quorum-state of a controller is of no use"'
 
 
-class Member:
+class QuorumMember:
     """The state shared by all parts of the core. Effects are collected in `effects`, in order, and taken out after each
     step.
     """
@@ -125,8 +125,8 @@ class Member:
             self.tell("voter_caught_up", "R-217", leo=end_offset)
             self.persist(replace(self.state, catching_up=False))
 
-    def fetch_error(self, error: ErrorCode) -> FetchAnswer:
-        return FetchAnswer(error, self.role.leader_id, self.state.epoch)
+    def fetch_error(self, error: ErrorCode) -> QuorumFetchAnswer:
+        return QuorumFetchAnswer(error, self.role.leader_id, self.state.epoch)
 
     def has_voted_for(self, leader_id: int) -> bool:
         """Whether this node's vote of this epoch went to that leader, as far as it remembers."""
@@ -143,7 +143,7 @@ class Member:
         if isinstance(old, Leader):
             self.emit(LeadershipEnded(old.epoch))
             for token in old.waiting:
-                self.emit(Reply(token, self.fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+                self.emit(QuorumReply(token, self.fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
         now_known = LeaderChanged(role.leader_id, self.state.epoch)
         if now_known != self._announced:
             self._announced = now_known
@@ -277,7 +277,7 @@ class Member:
             return False
         return True
 
-    def answer_waiting(self, token: Token, answer: FetchAnswer) -> None:
+    def answer_waiting(self, token: Token, answer: QuorumFetchAnswer) -> None:
         assert isinstance(self.role, Leader), self.role
         del self.role.waiting[token]
-        self.emit(Reply(token, answer))
+        self.emit(QuorumReply(token, answer))

@@ -156,7 +156,7 @@ class Fetch(Value, frozen=True):
     voted: bool = False  # and knows that it has voted for this leader in this epoch
 
 
-class FetchAnswer(Value, frozen=True):
+class QuorumFetchAnswer(Value, frozen=True):
     """`headers` are those of `batches`, which are contiguous; the rim has checked their CRCs.
 
     With `snapshot` there is nothing else: the sender has to fetch that snapshot first.
@@ -199,7 +199,7 @@ class FetchSnapshotAnswer(Value, frozen=True):
 
 
 Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot
-Answer = VoteAnswer | EpochAnswer | FetchAnswer | FetchSnapshotAnswer
+Answer = VoteAnswer | EpochAnswer | QuorumFetchAnswer | FetchSnapshotAnswer
 
 
 class Unanswered(Enum):
@@ -261,7 +261,7 @@ class FlushLog(Value, frozen=True):
     """Start to flush; `on_flushed` is called with the log end offset that is on the disk."""
 
 
-class Send(Value, frozen=True):
+class SendRequest(Value, frozen=True):
     """Send a request; its result is passed to `on_answer` or `on_unanswered`, with this effect."""
 
     peer_id: int
@@ -274,18 +274,18 @@ class Dial(Value, frozen=True):
     peer_id: int
 
 
-class Reply(Value, frozen=True):
+class QuorumReply(Value, frozen=True):
     """Answer a request."""
 
     token: Token
-    answer: VoteAnswer | EpochAnswer | FetchAnswer | FetchSnapshotAnswer
+    answer: VoteAnswer | EpochAnswer | QuorumFetchAnswer | FetchSnapshotAnswer
 
 
 class ReplyRecords(Value, frozen=True):
     """Answer a fetch with the batches from `fetch_offset` up to `limit`, which was captured once (R-229)."""
 
     token: Token
-    answer: FetchAnswer
+    answer: QuorumFetchAnswer
     fetch_offset: int
     limit: int
     max_bytes: int
@@ -329,7 +329,7 @@ class InstallSnapshot(Value, frozen=True):
     snapshot: SnapshotId
 
 
-class HighWatermarkAdvanced(Value, frozen=True):
+class QuorumHighWatermarkAdvanced(Value, frozen=True):
     """Records below `new` will never be undone: hand them to the state machine."""
 
     old: int
@@ -369,9 +369,9 @@ Effect = (
     | AppendFetched
     | TruncateLog
     | FlushLog
-    | Send
+    | SendRequest
     | Dial
-    | Reply
+    | QuorumReply
     | ReplyRecords
     | ReplyChunk
     | TakeSnapshot
@@ -379,7 +379,7 @@ Effect = (
     | ReceiveChunk
     | CheckSnapshot
     | InstallSnapshot
-    | HighWatermarkAdvanced
+    | QuorumHighWatermarkAdvanced
     | LeadershipBegan
     | LeadershipEnded
     | LeaderChanged

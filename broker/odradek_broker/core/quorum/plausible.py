@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.member import QuorumMember
 from odradek_broker.core.quorum.messages import (
     LAST_EPOCH,
     NO_HIGH_WATERMARK,
@@ -27,9 +27,9 @@ from odradek_broker.core.quorum.messages import (
     EndEpoch,
     EpochAnswer,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
+    QuorumFetchAnswer,
     Request,
     SnapshotId,
     Vote,
@@ -62,7 +62,7 @@ class Allowance:
 class Plausibility:
     """Judges requests and answers for one member."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
         self._allowance = Allowance()
 
@@ -80,7 +80,7 @@ class Plausibility:
             case BeginEpoch() | EndEpoch():
                 return EpochAnswer(error, leader_id, epoch)
             case Fetch():
-                return FetchAnswer(error, leader_id, epoch)
+                return QuorumFetchAnswer(error, leader_id, epoch)
             case FetchSnapshot():
                 return FetchSnapshotAnswer(error, leader_id, epoch, request.snapshot, request.position)
 
@@ -90,7 +90,7 @@ class Plausibility:
         if not 0 <= answer.epoch <= min(most, LAST_EPOCH):
             return False
         match answer:
-            case FetchAnswer():
+            case QuorumFetchAnswer():
                 cut = answer.diverging
                 return (
                     answer.high_watermark >= NO_HIGH_WATERMARK

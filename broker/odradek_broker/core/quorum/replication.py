@@ -9,19 +9,19 @@ from odradek_proto.values import replace
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.leader import Leader, WaitingFetch
-from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.member import QuorumMember
 from odradek_broker.core.quorum.messages import (
     AppendRecords,
     BeginEpoch,
     Fetch,
-    FetchAnswer,
     FlushLog,
-    HighWatermarkAdvanced,
     LeadershipBegan,
     NotLeader,
-    Reply,
+    QuorumFetchAnswer,
+    QuorumHighWatermarkAdvanced,
+    QuorumReply,
     ReplyRecords,
-    Send,
+    SendRequest,
     Token,
 )
 
@@ -29,7 +29,7 @@ from odradek_broker.core.quorum.messages import (
 class Replication:
     """A member as the leader; in any other role it redirects fetches."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
 
     # --- fetches ---
@@ -39,16 +39,18 @@ class Replication:
         member, role = self._member, self._member.role
         error = self._fetch_error(fetch)
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
-            member.emit(Reply(token, member.fetch_error(error)))
+            member.emit(QuorumReply(token, member.fetch_error(error)))
             return
         if self._needs_snapshot(fetch):
             role.hear(fetch, member.log.log_end_offset, now_ms)
             answer = replace(self._answer(role), snapshot=member.snapshots[-1].id)
-            member.emit(Reply(token, answer))  # no position, either
+            member.emit(QuorumReply(token, answer))  # no position, either
             return
         end = member.log.epochs.end_offset_for(fetch.last_epoch, member.log.log_end_offset)
         if end.epoch != fetch.last_epoch or end.offset < fetch.fetch_offset:
-            member.emit(Reply(token, self._answer(role, end)))  # no position: what it has is not what we have (R-208)
+            member.emit(
+                QuorumReply(token, self._answer(role, end))
+            )  # no position: what it has is not what we have (R-208)
             return
         for replica_id in (fetch.replica_id, *role.forget_silent(now_ms)):
             if (displaced := role.displace(replica_id)) is not None:
@@ -88,9 +90,9 @@ class Replication:
             return False
         return fetch.last_epoch < first.epoch or (fetch.fetch_offset == log_start and fetch.last_epoch != first.epoch)
 
-    def _answer(self, role: Leader, diverging: EpochEntry | None = None) -> FetchAnswer:
+    def _answer(self, role: Leader, diverging: EpochEntry | None = None) -> QuorumFetchAnswer:
         member = self._member
-        return FetchAnswer(
+        return QuorumFetchAnswer(
             ErrorCode.NONE,
             role.leader_id,
             role.epoch,
@@ -104,7 +106,7 @@ class Replication:
         leads (R-217).
         """
         for voter, peer_id in role.catch_ups.to_ask(now_ms):
-            send = Send(peer_id, BeginEpoch(role.leader_id, role.epoch))
+            send = SendRequest(peer_id, BeginEpoch(role.leader_id, role.epoch))
             role.catch_ups.asked(voter, send)
             self._member.emit(send)
 
@@ -120,7 +122,7 @@ class Replication:
         if fetch.fetch_offset < limit:
             member.emit(ReplyRecords(token, answer, fetch.fetch_offset, limit, fetch.max_bytes))
         elif news or caught_up or fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
-            member.emit(Reply(token, answer))
+            member.emit(QuorumReply(token, answer))
         else:
             return False
         return True
@@ -142,7 +144,7 @@ class Replication:
         old = member.log.high_watermark
         assert role.high_watermark >= old, (role.high_watermark, old)
         member.log.high_watermark = role.high_watermark
-        member.emit(HighWatermarkAdvanced(old, role.high_watermark))
+        member.emit(QuorumHighWatermarkAdvanced(old, role.high_watermark))
         if first:
             member.tell("leadership_began", "R-206", hw=role.high_watermark, after_ms=now_ms - role.began_ms)
             member.emit(LeadershipBegan(role.epoch))
@@ -174,4 +176,4 @@ class Replication:
         for token in role.expired(now_ms):
             member.answer_waiting(token, self._answer(role))
         for voter in role.voters_to_tell(now_ms):
-            member.emit(Send(voter, BeginEpoch(role.leader_id, role.epoch)))
+            member.emit(SendRequest(voter, BeginEpoch(role.leader_id, role.epoch)))

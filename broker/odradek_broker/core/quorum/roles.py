@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from odradek_broker.core.quorum.messages import NO_NODE, Send, SnapshotId
+from odradek_broker.core.quorum.messages import NO_NODE, SendRequest, SnapshotId
 
 
 def earliest(deadlines: Iterable[int | None]) -> int | None:
@@ -32,16 +32,16 @@ class Retries:
 
     def __init__(self, peers: Iterable[int], now_ms: int) -> None:
         self._due: dict[int, int] = dict.fromkeys(peers, now_ms)
-        self._asked: dict[int, Send] = {}
+        self._asked: dict[int, SendRequest] = {}
 
     def due(self, now_ms: int) -> list[int]:
         return [peer for peer, at in self._due.items() if at <= now_ms]
 
-    def asked(self, send: Send) -> None:
+    def asked(self, send: SendRequest) -> None:
         del self._due[send.peer_id]
         self._asked[send.peer_id] = send
 
-    def is_waiting_for(self, send: Send) -> bool:
+    def is_waiting_for(self, send: SendRequest) -> bool:
         return self._asked.get(send.peer_id) is send
 
     def waiting_for(self) -> list[int]:
@@ -129,7 +129,7 @@ class Search:
     voters: list[int]
     at_ms: int
     asked: int = 0  # voters asked so far
-    in_flight: Send | None = None
+    in_flight: SendRequest | None = None
 
     def may_ask(self, now_ms: int) -> bool:
         return self.in_flight is None and now_ms >= self.at_ms
@@ -193,7 +193,7 @@ class Follower:
     timeout_at_ms: int
     fetch_at_ms: int
     heard_at_ms: int | None = None  # when the leader last spoke to us, in this role
-    in_flight: Send | None = None
+    in_flight: SendRequest | None = None
     dialling: bool = False  # no fetch goes before it is known whether anybody listens
     looking: bool = False  # the same is asked beside a fetch, since another voter knows no leader
     failures: int = 0  # fetches without an answer, one after the other

@@ -15,15 +15,15 @@ from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.leader import Leader
-from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.member import QuorumMember
 from odradek_broker.core.quorum.messages import (
     CheckSnapshot,
     Fail,
     FetchSnapshot,
     FetchSnapshotAnswer,
     InstallSnapshot,
+    QuorumReply,
     ReceiveChunk,
-    Reply,
     ReplyChunk,
     SegmentSize,
     Snapshot,
@@ -38,10 +38,10 @@ GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 """The leader has no such snapshot (any more), or another one under this name: ask again which one it has."""
 
 
-class Snapshots:
+class QuorumSnapshots:
     """What a member does with snapshots, as a leader, as a follower and by itself."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
         self._bytes = 0  # applied and in no snapshot
         self._since_ms: int | None = None  # when the first of them was applied
@@ -131,7 +131,7 @@ class Snapshots:
         error = self._error(fetch, size)
         answer = FetchSnapshotAnswer(error, role.leader_id, member.state.epoch, fetch.snapshot, fetch.position)
         if error is not ErrorCode.NONE or size is None or not isinstance(role, Leader):
-            member.emit(Reply(token, answer))
+            member.emit(QuorumReply(token, answer))
             return
         role.hear(fetch, member.log.log_end_offset, now_ms)
         member.emit(ReplyChunk(token, replace(answer, size=size), fetch.max_bytes))

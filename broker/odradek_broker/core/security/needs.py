@@ -14,42 +14,46 @@ from odradek_proto.security.acl_words import CLUSTER_NAME, Operation, ResourceTy
 from odradek_proto.v1 import admin_messages as messages
 from odradek_proto.values import replace
 
-from odradek_broker.core.context import Need
+from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 
-NEEDS: Final[Mapping[str, Need]] = {
-    "Produce": Need(Operation.WRITE, ResourceType.TOPIC),
-    "Fetch": Need(Operation.READ, ResourceType.TOPIC),
-    "ListOffsets": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "OffsetForLeaderEpoch": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "Metadata": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "InitProducerId": Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),  # or WRITE on any topic (KIP-679)
-    "DescribeProducers": Need(Operation.READ, ResourceType.TOPIC),
-    "DescribeTransactions": Need(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-    "DeleteRecords": Need(Operation.DELETE, ResourceType.TOPIC),
-    "DescribeLogDirs": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
-    "AlterReplicaLogDirs": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "FindCoordinator": Need(Operation.DESCRIBE, ResourceType.GROUP),
-    "JoinGroup": Need(Operation.READ, ResourceType.GROUP),
-    "SyncGroup": Need(Operation.READ, ResourceType.GROUP),
-    "Heartbeat": Need(Operation.READ, ResourceType.GROUP),
-    "LeaveGroup": Need(Operation.READ, ResourceType.GROUP),
-    "ConsumerGroupHeartbeat": Need(Operation.READ, ResourceType.GROUP),
-    "ConsumerGroupHeartbeat of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "OffsetCommit": Need(Operation.READ, ResourceType.GROUP),
-    "OffsetCommit of topic": Need(Operation.READ, ResourceType.TOPIC),
-    "OffsetFetch": Need(Operation.DESCRIBE, ResourceType.GROUP),
-    "OffsetFetch of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "OffsetDelete": Need(Operation.DELETE, ResourceType.GROUP),
-    "OffsetDelete of topic": Need(Operation.READ, ResourceType.TOPIC),
-    "DeleteGroup": Need(Operation.DELETE, ResourceType.GROUP),
-    "DescribeGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
-    "DescribeConsumerGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
-    "DescribeConsumerGroup of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
-    "ListGroups": Need(Operation.DESCRIBE, ResourceType.GROUP),  # each that is listed, or DESCRIBE on the cluster
-    "UpdateFeatures": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "AddRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
-    "RemoveRaftVoter": Need(Operation.ALTER, ResourceType.CLUSTER),
+NEEDS: Final[Mapping[str, RequiredPermission]] = {
+    "Produce": RequiredPermission(Operation.WRITE, ResourceType.TOPIC),
+    "Fetch": RequiredPermission(Operation.READ, ResourceType.TOPIC),
+    "ListOffsets": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "OffsetForLeaderEpoch": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "Metadata": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "InitProducerId": RequiredPermission(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+    ),  # or WRITE on any topic (KIP-679)
+    "DescribeProducers": RequiredPermission(Operation.READ, ResourceType.TOPIC),
+    "DescribeTransactions": RequiredPermission(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    "DeleteRecords": RequiredPermission(Operation.DELETE, ResourceType.TOPIC),
+    "DescribeLogDirs": RequiredPermission(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "AlterReplicaLogDirs": RequiredPermission(Operation.ALTER, ResourceType.CLUSTER),
+    "FindCoordinator": RequiredPermission(Operation.DESCRIBE, ResourceType.GROUP),
+    "JoinGroup": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "SyncGroup": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "Heartbeat": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "LeaveGroup": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "ConsumerGroupHeartbeat": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "ConsumerGroupHeartbeat of topic": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "OffsetCommit": RequiredPermission(Operation.READ, ResourceType.GROUP),
+    "OffsetCommit of topic": RequiredPermission(Operation.READ, ResourceType.TOPIC),
+    "OffsetFetch": RequiredPermission(Operation.DESCRIBE, ResourceType.GROUP),
+    "OffsetFetch of topic": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "OffsetDelete": RequiredPermission(Operation.DELETE, ResourceType.GROUP),
+    "OffsetDelete of topic": RequiredPermission(Operation.READ, ResourceType.TOPIC),
+    "DeleteGroup": RequiredPermission(Operation.DELETE, ResourceType.GROUP),
+    "DescribeGroup": RequiredPermission(Operation.DESCRIBE, ResourceType.GROUP),
+    "DescribeConsumerGroup": RequiredPermission(Operation.DESCRIBE, ResourceType.GROUP),
+    "DescribeConsumerGroup of topic": RequiredPermission(Operation.DESCRIBE, ResourceType.TOPIC),
+    "ListGroups": RequiredPermission(
+        Operation.DESCRIBE, ResourceType.GROUP
+    ),  # each that is listed, or DESCRIBE on the cluster
+    "UpdateFeatures": RequiredPermission(Operation.ALTER, ResourceType.CLUSTER),
+    "AddRaftVoter": RequiredPermission(Operation.ALTER, ResourceType.CLUSTER),
+    "RemoveRaftVoter": RequiredPermission(Operation.ALTER, ResourceType.CLUSTER),
     **{name: row.need for name, row in ADMIN_REQUESTS.items()},
     **{f"{name} of {kind}": need for name, row in ADMIN_REQUESTS.items() for kind, need in row.of.items()},
 }

@@ -13,15 +13,15 @@ from odradek_proto.v1.admin_messages import (
     DescribeAclsRequest,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, told
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.apis.admin import AdminApi, told
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 
 
 class AclsApi:
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminApi) -> None:
         self._admin = admin
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         asked = request.read()
         wanted = DescribeAclsRequest(filter=_filter(asked))
         answer = await self._admin.call(request, "DescribeAcls", wanted)
@@ -35,7 +35,7 @@ class AclsApi:
         ]
         return request.answered({**told(answer), "resources": rows})
 
-    async def create(self, request: Request) -> Body:
+    async def create(self, request: KafkaRequest) -> Body:
         creations = request.read()["creations"]
         acls = [
             AclBinding(
@@ -53,7 +53,7 @@ class AclsApi:
         results = [told(each) for each in answer.results] or [told(answer)] * len(creations)
         return request.answered({"results": results})
 
-    async def delete(self, request: Request) -> Body:
+    async def delete(self, request: KafkaRequest) -> Body:
         filters = request.read()["filters"]
         wanted = DeleteAclsRequest(filters=[_filter(each) for each in filters])
         answer = await self._admin.call(request, "DeleteAcls", wanted)

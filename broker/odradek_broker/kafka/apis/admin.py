@@ -8,7 +8,7 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.security.needs import refuse_all
-from odradek_broker.kafka.messages.request import Request
+from odradek_broker.kafka.messages.request import KafkaRequest
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
@@ -21,20 +21,20 @@ class NoController(Exception):
     error = ErrorCode.REQUEST_TIMED_OUT
 
 
-class Admin:
+class AdminApi:
     """Passes requests on to the controller."""
 
     def __init__(self, requests: AdminRequests) -> None:
         self._requests = requests
 
-    async def call(self, request: Request, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
+    async def call(self, request: KafkaRequest, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
         """The answer; without a controller it is REQUEST_TIMED_OUT for all that the request is about."""
         try:
             return await self.ask(request, method, message, timeout_ms)
         except NoController as nobody:
             return refuse_all(method, message, nobody.error, str(nobody))
 
-    async def ask(self, request: Request, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
+    async def ask(self, request: KafkaRequest, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
         """Raises `NoController`."""
         try:
             return await self._requests.call(request.context, method, message, max(1, min(timeout_ms, MOST_TIMEOUT_MS)))

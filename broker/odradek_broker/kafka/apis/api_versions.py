@@ -13,8 +13,8 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.kafka.messages.codec import RESPONSE, writer_of
-from odradek_broker.kafka.messages.primitives import Writer
-from odradek_broker.kafka.messages.request import Api, Body, Request
+from odradek_broker.kafka.messages.primitives import MessageWriter
+from odradek_broker.kafka.messages.request import Api, Body, KafkaRequest
 from odradek_broker.requests.metadata import MetadataRequests
 
 KEY = 18
@@ -33,7 +33,7 @@ class ApiVersionsApi:
         self._metadata = metadata
         self._features = (*FEATURES, *(ELIGIBLE if elr_enable else ()))
 
-    async def answer(self, request: Request) -> Body:
+    async def answer(self, request: KafkaRequest) -> Body:
         me = self._apis[KEY]
         if request.version > me.last:
             return _unknown_version(me)
@@ -50,7 +50,7 @@ class ApiVersionsApi:
         """Of each API its key, its first version and its last."""
         return tuple(sorted((api.key, api.first, api.last) for api in self._apis.values()))
 
-    async def update(self, request: Request) -> Body:
+    async def update(self, request: KafkaRequest) -> Body:
         """All or nothing: one that cannot be fails them all, and each is told so where the version has room for it."""
         asked = request.read()["feature_updates"]
         if refused := self._metadata.refusal(request.context, "UpdateFeatures"):
@@ -74,7 +74,7 @@ class ApiVersionsApi:
 @lru_cache(maxsize=64)  # every connection asks, of all brokers of a process
 def _answer(version: int, ranges: tuple[tuple[int, int, int], ...], features: tuple[Feature, ...]) -> Body:
     keys = [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in ranges]
-    writer = Writer()
+    writer = MessageWriter()
     writer_of(KEY, RESPONSE, version)(writer, {"throttle_time_ms": 0, "api_keys": keys, **_told(features, version)})
     return [bytes(buffer) for buffer in writer.buffers()]
 
@@ -96,7 +96,7 @@ def _told(features: Sequence[Feature], version: int) -> Mapping[str, object]:
 
 def _unknown_version(me: Api) -> Body:
     """In the layout of version 0, which everybody reads: the client asks again, with a version from this range."""
-    writer = Writer()
+    writer = MessageWriter()
     writer.int16(ErrorCode.UNSUPPORTED_VERSION)
     writer.int32(1)
     for number in (me.key, me.first, me.last):

@@ -9,9 +9,9 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.kafka.apis.admin import Admin, NoController, by_topic, failed, told
+from odradek_broker.kafka.apis.admin import AdminApi, NoController, by_topic, failed, told
 from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_brokers
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.metadata import MetadataRequests
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster; brokers answer the first
@@ -22,12 +22,12 @@ ELECTION_TYPES = {0: "preferred", 1: "unclean"}
 
 
 class ClusterApi:
-    def __init__(self, admin: Admin, metadata: MetadataRequests, clock: Clock) -> None:
+    def __init__(self, admin: AdminApi, metadata: MetadataRequests, clock: Clock) -> None:
         self._admin = admin
         self._metadata = metadata
         self._clock = clock
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         asked = request.read()
         if (endpoints := asked.get("endpoint_type", BROKERS)) != BROKERS:
             message = "brokers answer for brokers: ask for endpoint type 1"
@@ -44,7 +44,7 @@ class ClusterApi:
             answer["cluster_authorized_operations"] = self._metadata.operations_on_cluster(request.context)
         return request.answered(answer)
 
-    async def describe_quorum(self, request: Request) -> Body:
+    async def describe_quorum(self, request: KafkaRequest) -> Body:
         """Of the one partition that has a quorum of its own."""
         topics = request.read()["topics"]
         named = [(topic["topic_name"], each["partition_index"]) for topic in topics for each in topic["partitions"]]
@@ -66,24 +66,24 @@ class ClusterApi:
         }
         return request.answered({"topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]})
 
-    async def unregister_broker(self, request: Request) -> Body:
+    async def unregister_broker(self, request: KafkaRequest) -> Body:
         wanted = admin_messages.UnregisterBrokerRequest(broker_id=request.read()["broker_id"])
         return request.answered(told(await self._admin.call(request, "UnregisterBroker", wanted)))
 
-    async def add_voter(self, request: Request) -> Body:
+    async def add_voter(self, request: KafkaRequest) -> Body:
         return self._refuse_voters(request, "AddRaftVoter")
 
-    async def remove_voter(self, request: Request) -> Body:
+    async def remove_voter(self, request: KafkaRequest) -> Body:
         return self._refuse_voters(request, "RemoveRaftVoter")
 
-    def _refuse_voters(self, request: Request, api: str) -> Body:
+    def _refuse_voters(self, request: KafkaRequest, api: str) -> Body:
         """As a Kafka whose voters are those of its configuration (kraft.version 0)."""
         request.read()
         if refused := self._metadata.refusal(request.context, api):
             return request.answered({"error_code": refused, "error_message": None})
         return request.answered(failed(ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS))
 
-    async def elect_leaders(self, request: Request) -> Body:
+    async def elect_leaders(self, request: KafkaRequest) -> Body:
         asked = request.read()
         kind = ELECTION_TYPES.get(asked.get("election_type", 0))
         if kind is None:
@@ -101,7 +101,7 @@ class ClusterApi:
         rows = by_topic(results, "topic", "partition_result")
         return request.answered({"error_code": answer.error_code, "replica_election_results": rows})
 
-    async def alter_reassignments(self, request: Request) -> Body:
+    async def alter_reassignments(self, request: KafkaRequest) -> Body:
         """No replicas at all are a mistake; to cancel is to say null."""
         asked = request.read()
         may_change = asked.get("allow_replication_factor_change", True)
@@ -131,7 +131,7 @@ class ClusterApi:
         rows = by_topic([*done, *refused])
         return request.answered({**told(answer), "allow_replication_factor_change": may_change, "responses": rows})
 
-    async def list_reassignments(self, request: Request) -> Body:
+    async def list_reassignments(self, request: KafkaRequest) -> Body:
         asked = request.read()
         partitions = [
             admin_messages.ElectPartition(topic=topic["name"], partition=partition)

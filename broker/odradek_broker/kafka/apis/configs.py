@@ -10,9 +10,9 @@ from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
-from odradek_broker.kafka.apis.admin import Admin, failed, told
+from odradek_broker.kafka.apis.admin import AdminApi, failed, told
 from odradek_broker.kafka.apis.metadata import live_brokers
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.metadata import MetadataRequests
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's ConfigResource.Type
@@ -32,11 +32,11 @@ SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last
 
 
 class ConfigsApi:
-    def __init__(self, admin: Admin, metadata: MetadataRequests) -> None:
+    def __init__(self, admin: AdminApi, metadata: MetadataRequests) -> None:
         self._admin = admin
         self._metadata = metadata
 
-    async def list_resources(self, request: Request) -> Body:
+    async def list_resources(self, request: KafkaRequest) -> Body:
         """Names of what may have configs, of all types or of those that are asked for; version 0 has one (KIP-1142).
 
         Groups are those that have a value of their own. Client metrics have none here.
@@ -63,13 +63,13 @@ class ConfigsApi:
         ]
         return request.answered({"config_resources": listed})
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         asked = request.read()
         results = [await self._describe(request, resource, asked) for resource in asked["resources"]]
         return request.answered({"results": results})
 
     async def _describe(
-        self, request: Request, resource: Mapping[str, Any], asked: Mapping[str, Any]
+        self, request: KafkaRequest, resource: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> dict[str, Any]:
         which = _which(resource)
         kind = RESOURCES.get(resource["resource_type"])
@@ -90,7 +90,7 @@ class ConfigsApi:
         ]
         return {**which, **told(answer), "configs": configs}
 
-    async def alter_incrementally(self, request: Request) -> Body:
+    async def alter_incrementally(self, request: KafkaRequest) -> Body:
         asked = request.read()
         responses = []
         for resource in asked["resources"]:
@@ -122,7 +122,7 @@ class ConfigsApi:
             responses.append({**_which(resource), **outcome})
         return request.answered({"responses": responses})
 
-    async def alter(self, request: Request) -> Body:
+    async def alter(self, request: KafkaRequest) -> Body:
         """What the request does not name goes back to its default."""
         asked = request.read()
         responses = []
@@ -143,7 +143,7 @@ class ConfigsApi:
         return request.answered({"responses": responses})
 
     async def _alter(
-        self, request: Request, resource: Mapping[str, Any], change: admin_messages.AlterConfigsRequest
+        self, request: KafkaRequest, resource: Mapping[str, Any], change: admin_messages.AlterConfigsRequest
     ) -> dict[str, object]:
         kind = RESOURCES.get(resource["resource_type"])
         if kind is None:

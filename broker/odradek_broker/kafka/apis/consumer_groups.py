@@ -18,7 +18,7 @@ from odradek_broker.core.groups.messages import (
 )
 from odradek_broker.kafka.apis.admin import failed
 from odradek_broker.kafka.apis.groups import tell_operations
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.groups import GroupRequests
 
 OWN_MEMBER_ID_FROM = 1  # members choose their ids themselves (KIP-1082)
@@ -34,7 +34,7 @@ class ConsumerGroupsApi:
         self._groups = groups
         self._topic_name = topic_name
 
-    async def heartbeat(self, request: Request) -> Body:
+    async def heartbeat(self, request: KafkaRequest) -> Body:
         asked = request.read()
         if not asked["group_id"].strip():
             return request.answered(failed(ErrorCode.INVALID_REQUEST, "GroupId can't be empty."))
@@ -68,7 +68,7 @@ class ConsumerGroupsApi:
             }
         )
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         wanted = request.read()
         names = wanted["group_ids"]
         kind = DescribeConsumerGroupAnswer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek_broker.kafka.messages.endpoints import Endpoints
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.groups import FoundCoordinator, GroupRequests
 
 BATCHED_FROM = 4  # many keys in one request (KIP-699)
@@ -17,7 +17,7 @@ class CoordinatorsApi:
         self._groups = groups
         self._endpoints = endpoints
 
-    async def find_coordinator(self, request: Request) -> Body:
+    async def find_coordinator(self, request: KafkaRequest) -> Body:
         asked = request.read()
         keys = asked["coordinator_keys"] if request.version >= BATCHED_FROM else [asked["key"]]
         found = await self._groups.find_coordinator(request.context, asked.get("key_type", 0), keys)

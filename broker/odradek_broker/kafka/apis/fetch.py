@@ -15,7 +15,7 @@ from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.kafka.apis.fetch_sessions import NO_SESSION, FetchSessions
 from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.kafka.messages.endpoints import Endpoints, Topic
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 
@@ -42,7 +42,7 @@ class FetchApi:
         self._endpoints = endpoints
         self._sessions = FetchSessions(requests.clock)
 
-    async def answer(self, request: Request) -> Body:
+    async def answer(self, request: KafkaRequest) -> Body:
         asked = request.decoded(codec.read_request)
         if asked.replica_id >= 0:
             logger.warning("%s: a Fetch of replica %d: followers fetch by gRPC", request.context.peer, asked.replica_id)
@@ -87,7 +87,7 @@ class FetchApi:
                 topic.name,
                 topic.topic_id,
                 [
-                    codec.PartitionAnswer(each.index, ErrorCode.UNKNOWN_TOPIC_ID)
+                    codec.FetchPartitionAnswer(each.index, ErrorCode.UNKNOWN_TOPIC_ID)
                     if name is None
                     else _told(next(answers))
                     for each in topic.partitions
@@ -104,18 +104,20 @@ class FetchApi:
             request.version, topics, nodes, session_id=session_id, throttle_ms=request.throttle_ms
         ).buffers()
 
-    def _refused(self, request: Request, asked: codec.FetchRequest, error: ErrorCode) -> Body:
+    def _refused(self, request: KafkaRequest, asked: codec.DecodedFetch, error: ErrorCode) -> Body:
         """The same for the whole request; old versions have a place for it in the partitions alone."""
         topics = [
-            Topic(topic.name, topic.topic_id, [codec.PartitionAnswer(each.index, error) for each in topic.partitions])
+            Topic(
+                topic.name, topic.topic_id, [codec.FetchPartitionAnswer(each.index, error) for each in topic.partitions]
+            )
             for topic in (asked.topics if request.version < codec.SESSIONS_FROM else ())
         ]
         return codec.write_answer(request.version, topics, error=error, throttle_ms=request.throttle_ms).buffers()
 
 
-def _told(fetched: FetchedPartition) -> codec.PartitionAnswer:
+def _told(fetched: FetchedPartition) -> codec.FetchPartitionAnswer:
     decision: FetchDecision = fetched.decision
-    return codec.PartitionAnswer(
+    return codec.FetchPartitionAnswer(
         fetched.topic_partition.partition,
         decision.error,
         decision.high_watermark,

@@ -26,7 +26,7 @@ MOST_PARTITIONS = 200_000  # of all sessions together: a client that names more 
 Key = tuple[str | bytes, int]  # name or id of the topic, and partition
 
 
-class FetchSession:
+class ClientFetchSession:
     """What one client wants, and what it was told last."""
 
     def __init__(self, session_id: int, *, ids: bool) -> None:
@@ -59,7 +59,7 @@ class FetchSession:
             found[-1][1].append(partition)
         return [Topic(topic.name, topic.topic_id, partitions) for topic, partitions in found]
 
-    def news(self, answers: Sequence[Topic[codec.PartitionAnswer]]) -> list[Topic[codec.PartitionAnswer]]:
+    def news(self, answers: Sequence[Topic[codec.FetchPartitionAnswer]]) -> list[Topic[codec.FetchPartitionAnswer]]:
         """The partitions that have something to tell, and those that are answered for the first time."""
         found = []
         for topic in answers:
@@ -68,7 +68,7 @@ class FetchSession:
                 found.append(Topic(topic.name, topic.topic_id, partitions))
         return found
 
-    def _is_news(self, topic: str | bytes, answer: codec.PartitionAnswer) -> bool:
+    def _is_news(self, topic: str | bytes, answer: codec.FetchPartitionAnswer) -> bool:
         key, now = (topic, answer.index), (answer.high_watermark, answer.log_start_offset)
         before, self._told[key] = self._told.get(key), now
         if answer.records and key in self._wanted:  # others come first the next time: each gets its turn
@@ -83,10 +83,10 @@ class FetchSessions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, ClientFetchSession] = {}
         self._partitions = 0  # of all of them
 
-    def begin(self, asked: codec.FetchRequest, *, ids: bool) -> FetchSession | ErrorCode | None:
+    def begin(self, asked: codec.DecodedFetch, *, ids: bool) -> ClientFetchSession | ErrorCode | None:
         """The session of a request, new or known; None: it has none; or why it cannot go on."""
         if asked.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._drop(asked.session_id)
@@ -107,14 +107,14 @@ class FetchSessions:
         self._used(session, asked.session_epoch)
         return session
 
-    def _open(self, asked: codec.FetchRequest, *, ids: bool) -> FetchSession | None:
+    def _open(self, asked: codec.DecodedFetch, *, ids: bool) -> ClientFetchSession | None:
         size = sum([len(topic.partitions) for topic in asked.topics])
         if not size or self._partitions + size > MOST_PARTITIONS or not self._has_slot(size):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._clock.rng.randrange(1, 1 << 31)
-        session = FetchSession(session_id, ids=ids)
+        session = ClientFetchSession(session_id, ids=ids)
         session.name(asked.topics)
         self._partitions += len(session)
         self._used(session, INITIAL_EPOCH)
@@ -133,7 +133,7 @@ class FetchSessions:
         self._drop(oldest.session_id)
         return True
 
-    def _used(self, session: FetchSession, epoch: int) -> None:
+    def _used(self, session: ClientFetchSession, epoch: int) -> None:
         session.epoch, session.used_ms = epoch, self._clock.now_ms()
         self._sessions.pop(session.session_id, None)
         self._sessions[session.session_id] = session

@@ -21,7 +21,7 @@ from odradek_broker.core.groups.messages import (
     OffsetToCommit,
 )
 from odradek_broker.kafka.apis.admin import by_topic
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.groups import GroupRequests
 
 MANY_GROUPS_FROM = 8  # of OffsetFetch (KIP-709)
@@ -40,7 +40,7 @@ class GroupOffsetsApi:
     def __init__(self, groups: GroupRequests) -> None:
         self._groups = groups
 
-    async def commit(self, request: Request) -> Body:
+    async def commit(self, request: KafkaRequest) -> Body:
         asked = request.read()
         offsets = tuple(
             OffsetToCommit(
@@ -65,7 +65,7 @@ class GroupOffsetsApi:
         outcomes = [(tp, renamed.get(error, error)) for tp, error in told.partitions]
         return request.answered({"topics": _outcomes(asked["topics"], renamed.get(told.error, told.error), outcomes)})
 
-    async def fetch(self, request: Request) -> Body:
+    async def fetch(self, request: KafkaRequest) -> Body:
         asked, version = request.read(), request.version
         if version < MANY_GROUPS_FROM:
             told = await self._fetch(request, asked)
@@ -80,7 +80,7 @@ class GroupOffsetsApi:
         ]
         return request.answered({"groups": groups})
 
-    async def _fetch(self, request: Request, group: Mapping[str, Any]) -> OffsetFetchAnswer:
+    async def _fetch(self, request: KafkaRequest, group: Mapping[str, Any]) -> OffsetFetchAnswer:
         wanted = OffsetFetch(
             group["group_id"],
             None if group["topics"] is None else tuple(_named(group["topics"])),
@@ -89,7 +89,7 @@ class GroupOffsetsApi:
         )
         return await self._groups.call(request.context, wanted, OffsetFetchAnswer)
 
-    async def delete(self, request: Request) -> Body:
+    async def delete(self, request: KafkaRequest) -> Body:
         asked = request.read()
         named = tuple(
             TopicPartition(topic["name"], each["partition_index"])

@@ -25,7 +25,7 @@ from odradek_broker.core.groups.messages import (
     SyncGroup,
     SyncGroupAnswer,
 )
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.groups import GroupRequests
 
@@ -41,7 +41,7 @@ class GroupsApi:
     def __init__(self, groups: GroupRequests) -> None:
         self._groups = groups
 
-    async def join(self, request: Request) -> Body:
+    async def join(self, request: KafkaRequest) -> Body:
         asked, version = request.read(), request.version
         request.release()  # it waits for other members; what a group keeps of it is bounded there
         session_timeout_ms: int = asked["session_timeout_ms"]
@@ -79,7 +79,7 @@ class GroupsApi:
             }
         )
 
-    async def sync(self, request: Request) -> Body:
+    async def sync(self, request: KafkaRequest) -> Body:
         asked = request.read()
         request.release()
         if request.version >= SYNC_NAMES_ITS_PROTOCOL and None in (asked["protocol_type"], asked["protocol_name"]):
@@ -103,7 +103,7 @@ class GroupsApi:
             }
         )
 
-    async def heartbeat(self, request: Request) -> Body:
+    async def heartbeat(self, request: KafkaRequest) -> Body:
         asked = request.read()
         wanted = Heartbeat(
             asked["group_id"], asked["generation_id"], asked["member_id"], asked.get("group_instance_id")
@@ -111,7 +111,7 @@ class GroupsApi:
         told = await self._groups.call(request.context, wanted, ErrorAnswer)
         return request.answered({"error_code": told.error})
 
-    async def leave(self, request: Request) -> Body:
+    async def leave(self, request: KafkaRequest) -> Body:
         asked, many = request.read(), request.version >= MANY_MEMBERS_FROM
         leaving = tuple(
             LeavingMember(each["member_id"], each.get("group_instance_id"), each.get("reason"))
@@ -129,7 +129,7 @@ class GroupsApi:
 
     # --- Groups as a whole ------------------------------------------------------------------------------------------
 
-    async def list_groups(self, request: Request) -> Body:
+    async def list_groups(self, request: KafkaRequest) -> Body:
         asked = request.read()
         wanted = ListGroups(tuple(asked.get("states_filter", ())), tuple(asked.get("types_filter", ())))
         told = await self._groups.call(request.context, wanted, ListGroupsAnswer)
@@ -144,7 +144,7 @@ class GroupsApi:
         ]
         return request.answered({"error_code": told.error, "groups": groups})
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         wanted = request.read()
         names = wanted["groups"]
         asked = [self._groups.call(request.context, DescribeGroup(name), DescribeGroupAnswer) for name in names]
@@ -154,7 +154,7 @@ class GroupsApi:
             tell_operations(rows, self._groups, request.context)
         return request.answered({"groups": rows})
 
-    async def delete(self, request: Request) -> Body:
+    async def delete(self, request: KafkaRequest) -> Body:
         names = dict.fromkeys(request.read()["groups_names"])
         asked = [self._groups.call(request.context, DeleteGroup(name), ErrorAnswer) for name in names]
         told = await asyncio.gather(*asked)

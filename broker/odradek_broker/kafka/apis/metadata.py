@@ -9,7 +9,7 @@ from odradek_proto.errors import ErrorCode
 
 from odradek_broker.kafka.messages.endpoints import split_address
 from odradek_broker.kafka.messages.primitives import NO_UUID
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.metadata import (
     BrokerDescription,
     ClusterDescription,
@@ -28,7 +28,7 @@ class MetadataApi:
     def __init__(self, requests: MetadataRequests) -> None:
         self._requests = requests
 
-    async def answer(self, request: Request) -> Body:
+    async def answer(self, request: KafkaRequest) -> Body:
         asked, context = _asked(request), request.context
         cluster = await self._requests.metadata(context, asked.names, asked.ids, asked.may_create)
         answer = _described(cluster, context.listener, request.version)
@@ -41,7 +41,7 @@ class MetadataApi:
         return request.answered(answer)
 
 
-class Asked(NamedTuple):
+class AwaitedTopics(NamedTuple):
     """Who waits for a topic to be created keeps no more of its request than this."""
 
     names: list[str] | None  # None: all topics
@@ -51,14 +51,14 @@ class Asked(NamedTuple):
     operations_on_cluster: bool
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: KafkaRequest) -> AwaitedTopics:
     """Each name and each id once, as in Kafka. Java's admin client gives an id an empty name, others none."""
     asked = request.read()
     topics = asked["topics"]
     everything = topics is None or (not topics and request.version == EMPTY_MEANS_ALL)
     ids = dict.fromkeys(each["topic_id"] for each in topics or () if _is_by_id(each))
     names = dict.fromkeys(each["name"] for each in topics or () if not _is_by_id(each))
-    return Asked(
+    return AwaitedTopics(
         None if everything else list(names),
         list(ids),
         asked.get("allow_auto_topic_creation", True),

@@ -8,7 +8,7 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.offsets import (
     EARLIEST,
     MAX_TIMESTAMP,
@@ -34,7 +34,7 @@ class OffsetsApi:
     def __init__(self, requests: OffsetRequests) -> None:
         self._requests = requests
 
-    async def list_offsets(self, request: Request) -> Body:
+    async def list_offsets(self, request: KafkaRequest) -> Body:
         asked = request.read()
         topics = [(each["name"], _each_once(each["partitions"], request.version)) for each in asked["topics"]]
         queries = [
@@ -70,7 +70,7 @@ class OffsetsApi:
         ]
         return request.answered({"topics": answers})
 
-    async def offsets_for_leader_epoch(self, request: Request) -> Body:
+    async def offsets_for_leader_epoch(self, request: KafkaRequest) -> Body:
         asked = request.read()
         queries = [
             EpochQuery(

@@ -17,13 +17,13 @@ from odradek_proto.topics import TopicPartition
 from odradek_broker.kafka.messages.endpoints import Endpoints, NodeEndpoint, Topic
 from odradek_broker.kafka.messages.produce_codec import (
     LEADERS_FROM,
-    PartitionAnswer,
+    DecodedProduce,
     ProducedPartition,
-    ProduceRequest,
+    ProducePartitionAnswer,
     read_request,
     write_answer,
 )
-from odradek_broker.kafka.messages.request import Done, HangUp, Request
+from odradek_broker.kafka.messages.request import Done, HangUp, KafkaRequest
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
@@ -42,7 +42,7 @@ class ProduceApi:
         self._topic_name = topic_name
         self._endpoints = endpoints
 
-    def start(self, request: Request, done: Done) -> None:
+    def start(self, request: KafkaRequest, done: Done) -> None:
         """Append everything at once; `done` is called when all partitions have their answers."""
         if request.version < FIRST_WITH_FORMAT_2:
             raise HangUp(f"Produce of version {request.version} carries a record format that is no longer served")
@@ -89,7 +89,7 @@ def _why(told: ProduceAnswer) -> str:
 class _Answers:
     """What the partitions of one request are told, until the last one has been."""
 
-    def __init__(self, request: Request, produced: ProduceRequest, done: Done, endpoints: Endpoints) -> None:
+    def __init__(self, request: KafkaRequest, produced: DecodedProduce, done: Done, endpoints: Endpoints) -> None:
         self._version = request.version
         self._listener = request.context.listener
         self._acks = produced.acks
@@ -139,9 +139,9 @@ class _Answers:
                 nodes = self._endpoints(self._listener, leaders)
         self._done(write_answer(version, topics, nodes, throttle_ms=self._throttle_ms).buffers())
 
-    def _partition(self, topic_number: int, number: int, index: int) -> PartitionAnswer:
+    def _partition(self, topic_number: int, number: int, index: int) -> ProducePartitionAnswer:
         told = self._told[topic_number, number]
-        return PartitionAnswer(
+        return ProducePartitionAnswer(
             index,
             told.error,
             told.base_offset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.groups import GroupRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
 
@@ -17,7 +17,7 @@ class ProducerIdsApi:
     def __init__(self, requests: ProducerIdRequests) -> None:
         self._requests = requests
 
-    async def answer(self, request: Request) -> Body:
+    async def answer(self, request: KafkaRequest) -> Body:
         """As in Kafka, whoever has an id and no transactions gets another one: it may be somebody else's."""
         asked = request.read()
         has_half = (asked.get("producer_id", -1) == -1) != (asked.get("producer_epoch", -1) == -1)
@@ -37,7 +37,7 @@ class TransactionsApi:
     def __init__(self, groups: GroupRequests) -> None:
         self._groups = groups
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         """This broker coordinates none of them."""
         rows = [
             {
@@ -55,6 +55,6 @@ class TransactionsApi:
         ]
         return request.answered({"transaction_states": rows})
 
-    async def list_transactions(self, request: Request) -> Body:
+    async def list_transactions(self, request: KafkaRequest) -> Body:
         unknown = [state for state in request.read()["state_filters"] if state not in STATES]
         return request.answered({"unknown_state_filters": unknown, "transaction_states": []})

@@ -15,17 +15,17 @@ from odradek_proto.v1.admin_messages import (
     QuotaValue,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, failed, told
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.apis.admin import AdminApi, failed, told
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 
 MATCHES = range(3)
 
 
 class QuotasApi:
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminApi) -> None:
         self._admin = admin
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         asked = request.read()
         if any(each["match_type"] not in MATCHES for each in asked["components"]):
             fault = failed(ErrorCode.INVALID_REQUEST, "a match is exact (0), the default (1) or any (2)")
@@ -47,7 +47,7 @@ class QuotasApi:
         ]
         return request.answered({**failed(0, ""), "entries": entries})
 
-    async def alter(self, request: Request) -> Body:
+    async def alter(self, request: KafkaRequest) -> Body:
         asked = request.read()
         entries = [
             QuotaAlteration(

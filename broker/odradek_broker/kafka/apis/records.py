@@ -8,7 +8,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.kafka.apis.admin import MOST_TIMEOUT_MS, by_topic
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.records import DeleteRecords, RecordRequests
 
 
@@ -19,7 +19,7 @@ class RecordsApi:
         self._requests = requests
         self._log_directory = log_directory
 
-    async def delete(self, request: Request) -> Body:
+    async def delete(self, request: KafkaRequest) -> Body:
         asked = request.read()
         wanted = [
             DeleteRecords(TopicPartition(topic["name"], each["partition_index"]), each["offset"])
@@ -45,7 +45,7 @@ class RecordsApi:
         ]
         return request.answered({"topics": topics})
 
-    async def describe_producers(self, request: Request) -> Body:
+    async def describe_producers(self, request: KafkaRequest) -> Body:
         topics = [
             {
                 "name": topic["name"],
@@ -55,7 +55,7 @@ class RecordsApi:
         ]
         return request.answered({"topics": topics})
 
-    def _producers(self, request: Request, topic: str, index: int) -> dict[str, Any]:
+    def _producers(self, request: KafkaRequest, topic: str, index: int) -> dict[str, Any]:
         found = self._requests.describe_producers(request.context, TopicPartition(topic, index))
         if isinstance(found, ErrorCode):
             return {"partition_index": index, "error_code": found, "error_message": found.message}
@@ -72,7 +72,7 @@ class RecordsApi:
         ]
         return {"partition_index": index, "active_producers": producers}
 
-    async def alter_log_dirs(self, request: Request) -> Body:
+    async def alter_log_dirs(self, request: KafkaRequest) -> Body:
         """There is one directory: a replica is there already, or nowhere."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for directory in request.read()["dirs"]:
@@ -92,7 +92,7 @@ class RecordsApi:
             {"results": [{"topic_name": topic, "partitions": partitions} for topic, partitions in topics.items()]}
         )
 
-    async def describe_log_dirs(self, request: Request) -> Body:
+    async def describe_log_dirs(self, request: KafkaRequest) -> Body:
         """Of all replicas here, or of those that are named."""
         asked = request.read()
         wanted = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from odradek_proto.errors import ErrorCode
 from odradek_proto.security.scram import AuthenticationRefused
 
-from odradek_broker.kafka.messages.request import Body, Client, HangUp, Request
+from odradek_broker.kafka.messages.request import Body, ClientInformation, HangUp, KafkaRequest
 from odradek_broker.requests.authentication import Authentication, Conversation
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -21,7 +21,7 @@ class SaslApi:
     def __init__(self, authentication: Authentication | None) -> None:
         self._authentication = authentication
 
-    async def handshake(self, request: Request) -> Body:
+    async def handshake(self, request: KafkaRequest) -> Body:
         asked, found = request.read(), self._authentication
         if found is None or not _may_begin(request.client, found.now_ms()):
             request.client.refused = found is not None
@@ -34,7 +34,7 @@ class SaslApi:
         error = ErrorCode.UNSUPPORTED_SASL_MECHANISM if unknown else ErrorCode.NONE
         return request.answered({"error_code": error, "mechanisms": found.mechanisms})
 
-    async def authenticate(self, request: Request) -> Body:
+    async def authenticate(self, request: KafkaRequest) -> Body:
         asked, client = request.read(), request.client
         conversation = client.conversation
         if conversation is None:
@@ -56,7 +56,7 @@ class SaslApi:
             lifetime_ms = self._let_in(client, conversation)
         return request.answered({"error_message": None, "auth_bytes": answer, "session_lifetime_ms": lifetime_ms})
 
-    def _let_in(self, client: Client, conversation: Conversation) -> int:
+    def _let_in(self, client: ClientInformation, conversation: Conversation) -> int:
         """Returns for how long, in ms; 0: for ever."""
         assert self._authentication is not None
         client.principal, client.conversation = conversation.principal, None
@@ -66,7 +66,7 @@ class SaslApi:
         return session_ms
 
 
-def _may_begin(client: Client, now_ms: int) -> bool:
+def _may_begin(client: ClientInformation, now_ms: int) -> bool:
     """Whoever has authenticated not more than once in a second; that is noted."""
     if client.principal is None:
         return True

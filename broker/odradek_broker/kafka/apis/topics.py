@@ -9,9 +9,9 @@ from typing import Any
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 
-from odradek_broker.kafka.apis.admin import Admin, failed, told
+from odradek_broker.kafka.apis.admin import AdminApi, failed, told
 from odradek_broker.kafka.messages.primitives import NO_UUID
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.metadata import MetadataRequests, TopicDescription
 
 NAMES_AND_IDS_FROM = 6  # of DeleteTopics
@@ -21,11 +21,11 @@ NAMED_TWICE = (ErrorCode.INVALID_REQUEST, "the topic is named twice")
 
 
 class TopicsApi:
-    def __init__(self, admin: Admin, metadata: MetadataRequests) -> None:
+    def __init__(self, admin: AdminApi, metadata: MetadataRequests) -> None:
         self._admin = admin
         self._metadata = metadata
 
-    async def create(self, request: Request) -> Body:
+    async def create(self, request: KafkaRequest) -> Body:
         asked = request.read()
         new_topics = [
             admin_messages.NewTopic(
@@ -57,7 +57,7 @@ class TopicsApi:
         ]
         return request.answered({"topics": topics})
 
-    async def delete(self, request: Request) -> Body:
+    async def delete(self, request: KafkaRequest) -> Body:
         asked = request.read()
         if request.version < NAMES_AND_IDS_FROM:
             topics: list[dict[str, Any]] = [{"name": name, "topic_id": NO_UUID} for name in asked["topic_names"]]
@@ -87,7 +87,7 @@ class TopicsApi:
         }
         return request.answered({"responses": list(responses.values())})
 
-    async def create_partitions(self, request: Request) -> Body:
+    async def create_partitions(self, request: KafkaRequest) -> Body:
         asked = request.read()
         times = Counter(topic["name"] for topic in asked["topics"])
         once = {topic["name"]: topic for topic in asked["topics"]}
@@ -97,7 +97,9 @@ class TopicsApi:
         ]
         return request.answered({"results": results})
 
-    async def _grow(self, request: Request, topic: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, object]:
+    async def _grow(
+        self, request: KafkaRequest, topic: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> dict[str, object]:
         if topic["assignments"] == []:
             return failed(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "null lets the controller choose, no replicas nobody")
         placed = [each["broker_ids"] for each in topic["assignments"] or ()]
@@ -114,7 +116,7 @@ class TopicsApi:
         )
         return told(await self._admin.call(request, "CreatePartitions", wanted, asked["timeout_ms"]))
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         """Pages of partitions, by topic name; the cursor is where the next page begins."""
         asked = request.read()
         names = sorted({topic["name"] for topic in asked["topics"]})
@@ -136,7 +138,7 @@ class TopicsApi:
             limit -= len(wanted)
         return request.answered({"topics": topics})
 
-    def _described(self, request: Request, topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:
+    def _described(self, request: KafkaRequest, topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:
         row = _described(topic, partitions)
         if topic.error is ErrorCode.NONE:
             row["topic_authorized_operations"] = self._metadata.operations_on_topic(request.context, topic.name)

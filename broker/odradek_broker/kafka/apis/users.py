@@ -9,18 +9,18 @@ from odradek_proto.v1.admin_messages import (
     ScramCredentialUpsertion,
 )
 
-from odradek_broker.kafka.apis.admin import Admin, told
-from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.kafka.apis.admin import AdminApi, told
+from odradek_broker.kafka.messages.request import Body, KafkaRequest
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # Kafka's ScramMechanism
 NUMBERS = {name: number for number, name in MECHANISMS.items()}
 
 
 class UsersApi:
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminApi) -> None:
         self._admin = admin
 
-    async def describe(self, request: Request) -> Body:
+    async def describe(self, request: KafkaRequest) -> Body:
         users = [user["name"] for user in request.read()["users"] or ()]
         wanted = DescribeUserScramCredentialsRequest(users=users)
         answer = await self._admin.call(request, "DescribeUserScramCredentials", wanted)
@@ -36,7 +36,7 @@ class UsersApi:
         ]
         return request.answered({**told(answer), "results": results})
 
-    async def alter(self, request: Request) -> Body:
+    async def alter(self, request: KafkaRequest) -> Body:
         asked = request.read()
         wanted = AlterUserScramCredentialsRequest(
             deletions=[

@@ -19,18 +19,18 @@ from typing import Any
 
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.messages.primitives import NO_UUID, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.primitives import NO_UUID, Malformed, MessageReader, MessageWriter
 from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 Message = dict[str, Any]
-Read = Callable[[Reader], Any]
-Write = Callable[[Writer, Any], None]
+Read = Callable[[MessageReader], Any]
+Write = Callable[[MessageWriter, Any], None]
 REQUEST, RESPONSE = "request", "response"
 
 _ZERO: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": NO_UUID, "float64": 0.0}
 
 
-class Versions(Value, frozen=True):
+class VersionRange(Value, frozen=True):
     """From and to, both included."""
 
     first: int = 0
@@ -40,7 +40,7 @@ class Versions(Value, frozen=True):
         return self.first <= version <= self.last
 
 
-NEVER = Versions(1, 0)
+NEVER = VersionRange(1, 0)
 
 
 class Field(Value, frozen=True):
@@ -48,8 +48,8 @@ class Field(Value, frozen=True):
 
     name: str
     kind: str
-    versions: Versions
-    nullable: Versions
+    versions: VersionRange
+    nullable: VersionRange
     tag: int | None
     default: Any
     inside: tuple[Field, ...] = ()
@@ -60,7 +60,7 @@ class Definition(Value, frozen=True):
 
     key: int
     name: str
-    versions: Versions
+    versions: VersionRange
     flexible_from: int
     messages: Mapping[str, tuple[Field, ...]]
 
@@ -88,10 +88,10 @@ def _fields(lines: Sequence[tuple[int, list[str]]], start: int, depth: int) -> t
 
 def _field(words: list[str], below: Callable[[], tuple[Field, ...]]) -> Field:
     name, kind = words[:2]
-    versions, nullable, tag, default = Versions(), NEVER, None, [] if kind[0] == "[" else _ZERO.get(kind, 0)
+    versions, nullable, tag, default = VersionRange(), NEVER, None, [] if kind[0] == "[" else _ZERO.get(kind, 0)
     for word in words[2:]:
         if word[0] == "?":
-            nullable = _versions(word[1:]) if word[1:] else Versions()
+            nullable = _versions(word[1:]) if word[1:] else VersionRange()
         elif word[0] == "@":
             tag = int(word[1:])
         elif word[0] == "=":
@@ -101,30 +101,30 @@ def _field(words: list[str], below: Callable[[], tuple[Field, ...]]) -> Field:
     return Field(name, kind, versions, nullable, tag, default, below() if kind in ("[]", "{}") else ())
 
 
-def _versions(text: str) -> Versions:
+def _versions(text: str) -> VersionRange:
     if text.endswith("+"):
-        return Versions(int(text[:-1]))
+        return VersionRange(int(text[:-1]))
     first, _, last = text.partition("-")
-    return Versions(int(first), int(last or first))
+    return VersionRange(int(first), int(last or first))
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
 @cache
-def reader_of(key: int, message: str, version: int) -> Callable[[Reader], Message]:
+def reader_of(key: int, message: str, version: int) -> Callable[[MessageReader], Message]:
     """Reads the body of a request or response of this version. Raises one of `MALFORMED`."""
     api = definition(key)
     return _structure_reader(api.messages[message], version, version >= api.flexible_from)
 
 
-def _structure_reader(fields: Sequence[Field], version: int, flexible: bool) -> Callable[[Reader], Message]:
+def _structure_reader(fields: Sequence[Field], version: int, flexible: bool) -> Callable[[MessageReader], Message]:
     here = [field for field in fields if version in field.versions]
     plain = [(field.name, _reader(field, version, flexible)) for field in here if field.tag is None]
     tagged = {field.tag: (field.name, _reader(field, version, flexible)) for field in here if field.tag is not None}
     defaults = {field.name: field.default for field in here if field.tag is not None}
 
-    def read(reader: Reader) -> Message:
+    def read(reader: MessageReader) -> Message:
         found: Message = {name: read_one(reader) for name, read_one in plain}
         if flexible:
             if defaults:
@@ -153,7 +153,7 @@ def _reader(field: Field, version: int, flexible: bool) -> Read:
         else _primitive_reader(kind[1:-1], flexible, nullable=False)
     )
 
-    def read(reader: Reader) -> list[Any] | None:
+    def read(reader: MessageReader) -> list[Any] | None:
         count = reader.count(flexible=flexible)
         if count == -1 and not nullable:
             raise Malformed(f"null for {field.name}, which must be there")
@@ -164,14 +164,14 @@ def _reader(field: Field, version: int, flexible: bool) -> Read:
 
 def _primitive_reader(kind: str, flexible: bool, nullable: bool) -> Read:
     if kind == "string":
-        return partial(Reader.string_or_none if nullable else Reader.string, flexible=flexible)
+        return partial(MessageReader.string_or_none if nullable else MessageReader.string, flexible=flexible)
     if kind == "bytes":
         return partial(_read_bytes, flexible)
-    method: Read = getattr(Reader, "boolean" if kind == "bool" else kind)
+    method: Read = getattr(MessageReader, "boolean" if kind == "bool" else kind)
     return method
 
 
-def _read_bytes(flexible: bool, reader: Reader) -> bytes:
+def _read_bytes(flexible: bool, reader: MessageReader) -> bytes:
     found = reader.bytes_or_none(flexible=flexible)
     if found is None:
         raise Malformed("null for bytes that must be there")
@@ -182,7 +182,7 @@ def _read_bytes(flexible: bool, reader: Reader) -> bytes:
 
 
 @cache
-def writer_of(key: int, message: str, version: int) -> Callable[[Writer, Mapping[str, Any]], None]:
+def writer_of(key: int, message: str, version: int) -> Callable[[MessageWriter, Mapping[str, Any]], None]:
     """Writes the body of a request or response of this version."""
     api = definition(key)
     return _structure_writer(api.messages[message], version, version >= api.flexible_from)
@@ -190,12 +190,12 @@ def writer_of(key: int, message: str, version: int) -> Callable[[Writer, Mapping
 
 def _structure_writer(
     fields: Sequence[Field], version: int, flexible: bool
-) -> Callable[[Writer, Mapping[str, Any]], None]:
+) -> Callable[[MessageWriter, Mapping[str, Any]], None]:
     here = [field for field in fields if version in field.versions]
     plain = [(field.name, field.default, _writer(field, version, flexible)) for field in here if field.tag is None]
     tagged = [(field, _writer(field, version, flexible)) for field in here if field.tag is not None]
 
-    def write(writer: Writer, message: Mapping[str, Any]) -> None:
+    def write(writer: MessageWriter, message: Mapping[str, Any]) -> None:
         get = message.get
         for name, default, write_one in plain:
             write_one(writer, get(name, default))
@@ -205,7 +205,7 @@ def _structure_writer(
         writer.uvarint(len(said))
         for field, write_one in said:
             assert field.tag is not None
-            inside = Writer()
+            inside = MessageWriter()
             write_one(inside, message[field.name])
             writer.tag(field.tag, inside)
 
@@ -217,7 +217,7 @@ def _writer(field: Field, version: int, flexible: bool) -> Write:
     if kind == "{}":
         inside = _structure_writer(field.inside, version, flexible)
 
-        def write_structure(writer: Writer, value: Any) -> None:
+        def write_structure(writer: MessageWriter, value: Any) -> None:
             if nullable:
                 writer.int8(-1 if value is None else 1)
             if value is not None:
@@ -230,7 +230,7 @@ def _writer(field: Field, version: int, flexible: bool) -> Write:
         _structure_writer(field.inside, version, flexible) if field.inside else _primitive_writer(kind[1:-1], flexible)
     )
 
-    def write(writer: Writer, values: Sequence[Any] | None) -> None:
+    def write(writer: MessageWriter, values: Sequence[Any] | None) -> None:
         writer.count(-1 if values is None else len(values), flexible=flexible)
         for value in values or ():
             write_one(writer, value)
@@ -243,9 +243,9 @@ def _primitive_writer(kind: str, flexible: bool) -> Write:
         return partial(_write_string, flexible)
     if kind == "bytes":
         return lambda writer, value: writer.large((value,), flexible=flexible)
-    method: Write = getattr(Writer, "boolean" if kind == "bool" else kind)
+    method: Write = getattr(MessageWriter, "boolean" if kind == "bool" else kind)
     return method
 
 
-def _write_string(flexible: bool, writer: Writer, value: str | None) -> None:
+def _write_string(flexible: bool, writer: MessageWriter, value: str | None) -> None:
     writer.string(value, flexible=flexible)

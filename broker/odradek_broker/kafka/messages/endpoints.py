@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.messages.primitives import Writer
+from odradek_broker.kafka.messages.primitives import MessageWriter
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ class Topic(Value, Generic[T], frozen=True):
 
 
 def write_topics(
-    writer: Writer,
+    writer: MessageWriter,
     topics: Sequence[Topic[T]],
-    write_partition: Callable[[Writer, int, T], None],
+    write_partition: Callable[[MessageWriter, int, T], None],
     version: int,
     *,
     ids: bool,
@@ -63,21 +63,21 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def write_leader(writer: Writer, tag: int, leader_id: int, leader_epoch: int) -> None:
+def write_leader(writer: MessageWriter, tag: int, leader_id: int, leader_epoch: int) -> None:
     """The tagged field `current_leader` of a partition."""
-    inside = Writer()
+    inside = MessageWriter()
     inside.int32(leader_id)
     inside.int32(leader_epoch)
     inside.uvarint(0)
     writer.tag(tag, inside)
 
 
-def write_node_endpoints(writer: Writer, nodes: Sequence[NodeEndpoint]) -> None:
+def write_node_endpoints(writer: MessageWriter, nodes: Sequence[NodeEndpoint]) -> None:
     """The tagged fields that end a Produce or Fetch answer: `node_endpoints`, if there are any."""
     if not nodes:
         writer.uvarint(0)
         return
-    inside = Writer()
+    inside = MessageWriter()
     inside.count(len(nodes), flexible=True)
     for node in nodes:
         inside.int32(node.node_id)

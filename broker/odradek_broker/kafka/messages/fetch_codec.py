@@ -32,7 +32,7 @@ from odradek_broker.kafka.messages.endpoints import (
     write_node_endpoints,
     write_topics,
 )
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
@@ -54,7 +54,7 @@ class WantedPartition(Value, frozen=True):
     max_bytes: int
 
 
-class FetchRequest(Value, frozen=True):
+class DecodedFetch(Value, frozen=True):
     replica_id: int
     max_wait_ms: int
     min_bytes: int
@@ -66,7 +66,7 @@ class FetchRequest(Value, frozen=True):
     forgotten: Sequence[Topic[int]]
 
 
-class PartitionAnswer(Value, frozen=True):
+class FetchPartitionAnswer(Value, frozen=True):
     """What is said of one partition; `records` are whole batches, one behind the other."""
 
     index: int
@@ -80,7 +80,7 @@ class PartitionAnswer(Value, frozen=True):
     leader_epoch: int = -1
 
 
-def read_request(reader: Reader, version: int) -> FetchRequest:
+def read_request(reader: MessageReader, version: int) -> DecodedFetch:
     """Raises one of `MALFORMED`."""
     flexible = version >= FLEXIBLE_FROM
     replica_id = reader.int32() if version < 15 else CONSUMER
@@ -107,18 +107,18 @@ def read_request(reader: Reader, version: int) -> FetchRequest:
         state = reader.tags().get(_REPLICA_STATE)
         if state is not None and version >= 15:
             replica_id = state.int32()
-    return FetchRequest(
+    return DecodedFetch(
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten
     )
 
 
-def _read_topic(reader: Reader, version: int) -> tuple[str, bytes]:
+def _read_topic(reader: MessageReader, version: int) -> tuple[str, bytes]:
     if version >= IDS_FROM:
         return "", reader.uuid()
     return reader.string(flexible=version >= FLEXIBLE_FROM), b""
 
 
-def _read_partition(reader: Reader, version: int) -> WantedPartition:
+def _read_partition(reader: MessageReader, version: int) -> WantedPartition:
     index = reader.int32()
     current_leader_epoch = reader.int32() if version >= 9 else -1
     fetch_offset = reader.int64()
@@ -132,16 +132,16 @@ def _read_partition(reader: Reader, version: int) -> WantedPartition:
 
 def write_answer(
     version: int,
-    topics: Sequence[Topic[PartitionAnswer]],
+    topics: Sequence[Topic[FetchPartitionAnswer]],
     nodes: Sequence[NodeEndpoint] = (),
     *,
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
-) -> Writer:
+) -> MessageWriter:
     """`error` is that of the session; `nodes` are where the leaders are that the partitions name."""
     flexible = version >= FLEXIBLE_FROM
-    writer = Writer()
+    writer = MessageWriter()
     writer.int32(throttle_ms)
     if version >= SESSIONS_FROM:
         writer.int16(error)
@@ -152,7 +152,7 @@ def write_answer(
     return writer
 
 
-def _write_partition(writer: Writer, version: int, partition: PartitionAnswer) -> None:
+def _write_partition(writer: MessageWriter, version: int, partition: FetchPartitionAnswer) -> None:
     flexible = version >= FLEXIBLE_FROM
     writer.out += _PARTITION.pack(
         partition.index, partition.error, partition.high_watermark, partition.last_stable_offset
@@ -167,7 +167,7 @@ def _write_partition(writer: Writer, version: int, partition: PartitionAnswer) -
         diverging, told_leader = partition.diverging, partition.leader_id >= 0
         writer.uvarint((diverging is not None) + told_leader)
         if diverging is not None:
-            inside = Writer()
+            inside = MessageWriter()
             inside.int32(diverging[0])
             inside.int64(diverging[1])
             inside.uvarint(0)

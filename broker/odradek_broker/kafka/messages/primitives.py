@@ -31,7 +31,7 @@ class Malformed(ValueError):
 MALFORMED = (Malformed, struct.error, IndexError, UnicodeDecodeError)  # what reading a frame may raise
 
 
-class Reader:
+class MessageReader:
     """Reads one frame from front to back. Raises one of `MALFORMED` at what is not there."""
 
     __slots__ = ("_left", "buffer", "end", "position")
@@ -135,12 +135,12 @@ class Reader:
             raise Malformed(f"an array of {count} elements in the {self.end - self.position} bytes that are left")
         return count
 
-    def tags(self) -> dict[int, Reader]:
+    def tags(self) -> dict[int, MessageReader]:
         """The tagged fields that end a structure, each with a reader of its own."""
-        found: dict[int, Reader] = {}
+        found: dict[int, MessageReader] = {}
         for _ in range(self._tag_count()):
             tag = self.uvarint()
-            inside = Reader(self.take(self.uvarint()))
+            inside = MessageReader(self.take(self.uvarint()))
             inside._left = self._left
             found[tag] = inside
         return found
@@ -157,7 +157,7 @@ class Reader:
         return count
 
 
-class Writer:
+class MessageWriter:
     """Writes one message. Record batches are kept as the buffers that they are; everything else is copied."""
 
     __slots__ = ("_done", "_done_size", "out")
@@ -234,7 +234,7 @@ class Writer:
         self._done_size += len(self.out) + size
         self.out = bytearray()
 
-    def tag(self, tag: int, inside: Writer) -> None:
+    def tag(self, tag: int, inside: MessageWriter) -> None:
         """One tagged field; the number of them was written before."""
         self.uvarint(tag)
         self.uvarint(len(inside.out))

@@ -25,7 +25,7 @@ from odradek_broker.kafka.messages.endpoints import (
     write_node_endpoints,
     write_topics,
 )
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 9
 IDS_FROM = 13
@@ -41,14 +41,14 @@ class ProducedPartition(Value, frozen=True):
     records: memoryview | None
 
 
-class ProduceRequest(Value, frozen=True):
+class DecodedProduce(Value, frozen=True):
     transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: Sequence[Topic[ProducedPartition]]
 
 
-class PartitionAnswer(Value, frozen=True):
+class ProducePartitionAnswer(Value, frozen=True):
     """What is said of one partition."""
 
     index: int
@@ -61,7 +61,7 @@ class PartitionAnswer(Value, frozen=True):
     leader_epoch: int = -1
 
 
-def read_request(reader: Reader, version: int) -> ProduceRequest:
+def read_request(reader: MessageReader, version: int) -> DecodedProduce:
     """Raises one of `MALFORMED`."""
     flexible = version >= FLEXIBLE_FROM
     transactional_id = reader.string_or_none(flexible=flexible)
@@ -83,15 +83,19 @@ def read_request(reader: Reader, version: int) -> ProduceRequest:
         topics.append(Topic(name, topic_id, partitions))
     if flexible:
         reader.skip_tags()
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return DecodedProduce(transactional_id, acks, timeout_ms, topics)
 
 
 def write_answer(
-    version: int, topics: Sequence[Topic[PartitionAnswer]], nodes: Sequence[NodeEndpoint] = (), *, throttle_ms: int = 0
-) -> Writer:
+    version: int,
+    topics: Sequence[Topic[ProducePartitionAnswer]],
+    nodes: Sequence[NodeEndpoint] = (),
+    *,
+    throttle_ms: int = 0,
+) -> MessageWriter:
     """`nodes` are where the leaders are that the partitions name."""
     flexible = version >= FLEXIBLE_FROM
-    writer = Writer()
+    writer = MessageWriter()
     write_topics(writer, topics, _write_partition, version, ids=version >= IDS_FROM, flexible=flexible)
     writer.int32(throttle_ms)
     if flexible:
@@ -99,7 +103,7 @@ def write_answer(
     return writer
 
 
-def _write_partition(writer: Writer, version: int, partition: PartitionAnswer) -> None:
+def _write_partition(writer: MessageWriter, version: int, partition: ProducePartitionAnswer) -> None:
     flexible = version >= FLEXIBLE_FROM
     index, time_ms = partition.index, partition.log_append_time_ms
     writer.out += _PARTITION.pack(index, partition.error, partition.base_offset, time_ms)

@@ -10,16 +10,16 @@ from odradek_proto.transport.ports import Buffer
 from odradek_proto.values import Value
 
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import MALFORMED, Reader, Writer
+from odradek_broker.kafka.messages.primitives import MALFORMED, MessageReader, MessageWriter
 from odradek_broker.requests.authentication import Conversation
 from odradek_broker.requests.context import Principal, RequestContext
 
 T = TypeVar("T")
-_TAKEN = Reader(memoryview(b""))
+_TAKEN = MessageReader(memoryview(b""))
 
 
 @dataclass(slots=True)
-class Client:
+class ClientInformation:
     """What a connection knows of whoever is at its other end: ApiVersions (K-17) and SASL (K-34) fill it in."""
 
     software: str = ""
@@ -42,14 +42,14 @@ class Client:
 
 
 @dataclass(slots=True)
-class Request:
+class KafkaRequest:
     """`reader` stands behind the header, at the body."""
 
     key: int
     version: int
-    reader: Reader
+    reader: MessageReader
     context: RequestContext
-    client: Client
+    client: ClientInformation
     reserve: Callable[[int], int] = lambda size: size  # of so many bytes of record batches the answer may have these
     release: Callable[[], None] = lambda: None  # its frame counts no longer: what was read is bounded by who keeps it
     throttle_ms: int = 0  # for how long its client has exceeded a quota: the answer says so, and nothing is read
@@ -60,7 +60,7 @@ class Request:
         read = reader_of(self.key, REQUEST, self.version)
         return self.decoded(lambda reader, _version: read(reader))
 
-    def decoded(self, decode: Callable[[Reader, int], T]) -> T:
+    def decoded(self, decode: Callable[[MessageReader, int], T]) -> T:
         """The body as `decode` reads it, once. Raises `HangUp` when it is malformed; no other error is the client's."""
         reader, self.reader = self.reader, _TAKEN  # a request that waits does not keep its frame
         try:
@@ -70,7 +70,7 @@ class Request:
 
     def answered(self, message: Mapping[str, Any]) -> Body:
         """The body of an answer of the same version."""
-        writer = Writer()
+        writer = MessageWriter()
         writer_of(self.key, RESPONSE, self.version)(writer, {"throttle_time_ms": self.throttle_ms, **message})
         return writer.buffers()
 
@@ -94,7 +94,7 @@ class Api(Value, frozen=True):
     first: int
     last: int
     flexible_from: int
-    answer: Callable[[Request], Coroutine[Any, Any, Body]] | None = None
-    start: Callable[[Request, Done], None] | None = None
+    answer: Callable[[KafkaRequest], Coroutine[Any, Any, Body]] | None = None
+    start: Callable[[KafkaRequest, Done], None] | None = None
     measures_itself: bool = False  # the request layer observes its times
     any_version: bool = False  # ApiVersions answers versions that it does not know

@@ -21,7 +21,7 @@ from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, bala
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.partitions import elect_leaderless
 from odradek_broker.core.controller.registration import fence_broker
-from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
+from odradek_broker.core.controller.sessions import DialBroker, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.unfit_leaders import full_brokers, unfit_brokers, unreachable_brokers
 from odradek_broker.core.metadata.delta import MetadataDelta
@@ -259,7 +259,7 @@ class ControllerNode:
             if term.refused:
                 return
             match effect:
-                case Dial():
+                case DialBroker():
                     self._start(term, self._dial(term, effect))
                 case Fence(broker_id, reason):
                     records = list(fence_broker(term.ahead, self.settings, broker_id).records)
@@ -271,7 +271,7 @@ class ControllerNode:
                     facts = {"broker_id": broker_id, "silent": silent, "unfenced": unfenced}
                     self._event("controller_suspects_itself", facts)
 
-    async def _dial(self, term: Term, dial: Dial) -> None:
+    async def _dial(self, term: Term, dial: DialBroker) -> None:
         registration = term.ahead.brokers.get(dial.broker_id)
         if registration is None:
             return  # unregistered meanwhile

@@ -25,10 +25,10 @@ from odradek_broker.core.groups.messages import (
     CoordinatorRecord,
     Effect,
     ErrorAnswer,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     MetadataView,
-    Reply,
     Request,
     WriteRecords,
 )
@@ -138,7 +138,7 @@ class CoordinatorPartition:
             self._loading = None
         self._deadline.cancel()
         replies = [
-            effect for effect in self._effects if isinstance(effect, Reply)
+            effect for effect in self._effects if isinstance(effect, GroupReply)
         ]  # decided, whatever becomes of writes
         self._effects.clear()
         self._unwritten.clear()
@@ -192,7 +192,7 @@ class CoordinatorPartition:
         try:
             while self._effects:
                 effect = self._effects.popleft()
-                if isinstance(effect, Reply):
+                if isinstance(effect, GroupReply):
                     _answer(effect)
                 else:
                     self._write(effect)
@@ -259,7 +259,7 @@ class CoordinatorPartition:
         self._step(shard.on_time(now_ms, self._clock.wall_ms()))
 
 
-def _answer(reply: Reply) -> None:
+def _answer(reply: GroupReply) -> None:
     token = reply.token
     assert isinstance(token, asyncio.Future), token
     if not token.done():

@@ -23,7 +23,7 @@ from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
 from odradek_broker.core.quorum.core import QuorumCore, QuorumStatus
-from odradek_broker.core.quorum.leader import Leader, Position
+from odradek_broker.core.quorum.leader import FetchProgress, Leader
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
     Answer,
@@ -34,17 +34,17 @@ from odradek_broker.core.quorum.messages import (
     Effect,
     Fail,
     FlushLog,
-    HighWatermarkAdvanced,
     LeaderChanged,
     LeadershipBegan,
     LeadershipEnded,
     NotLeader,
     PersistState,
+    QuorumHighWatermarkAdvanced,
+    QuorumReply,
     QuorumState,
-    Reply,
     ReplyRecords,
     Request,
-    Send,
+    SendRequest,
     SnapshotId,
     TruncateLog,
     Unanswered,
@@ -400,13 +400,13 @@ class QuorumNode:
                 disk.log.carry_out(effect, self._settings.node_id, self._clock.wall_ms())
             case FlushLog():
                 disk.flush()
-            case Send():
+            case SendRequest():
                 self._spawn(self._call(effect), self._calls)
             case Dial():
                 self._spawn(self._dial(effect.peer_id), self._calls)
-            case Reply() | ReplyRecords():
+            case QuorumReply() | ReplyRecords():
                 self._reply(effect, disk)
-            case HighWatermarkAdvanced():
+            case QuorumHighWatermarkAdvanced():
                 size = self._commits.deliver(disk.log, effect.new)
                 self._step(lambda core, now_ms: core.on_applied(size, now_ms))
             case LeadershipBegan():
@@ -426,7 +426,7 @@ class QuorumNode:
     def _event(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
         self._on_event(event, {"rule": rule, **facts})
 
-    def _reply(self, effect: Reply | ReplyRecords, disk: QuorumDisk) -> None:
+    def _reply(self, effect: QuorumReply | ReplyRecords, disk: QuorumDisk) -> None:
         answer: Answer = effect.answer
         if isinstance(effect, ReplyRecords):
             batches = disk.log.read(effect.fetch_offset, effect.limit, effect.max_bytes)
@@ -474,7 +474,7 @@ class QuorumNode:
         if self._core is not None:
             self._core.forget(token)
 
-    async def _call(self, send: Send) -> None:
+    async def _call(self, send: SendRequest) -> None:
         found = await self._peers.ask(send)
         if isinstance(found, Unanswered):
             self._step(lambda core, now_ms: core.on_unanswered(send, found, now_ms))
@@ -527,7 +527,7 @@ def describe_quorum(core: QuorumCore | None, node_id: int, now_ms: int) -> admin
     )
 
 
-def _replicas(positions: Mapping[int, Position], now_ms: int) -> list[admin_messages.QuorumReplica]:
+def _replicas(positions: Mapping[int, FetchProgress], now_ms: int) -> list[admin_messages.QuorumReplica]:
     return [
         admin_messages.QuorumReplica(
             node_id=replica_id,

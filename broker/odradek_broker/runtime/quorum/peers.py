@@ -28,7 +28,7 @@ from odradek_broker.core.quorum.messages import (
     Fetch,
     FetchSnapshot,
     Request,
-    Send,
+    SendRequest,
     Unanswered,
 )
 from odradek_broker.runtime.quorum.settings import QuorumSettings
@@ -68,7 +68,7 @@ class QuorumPeers:
         """The voters that did not answer when they were asked last, and their addresses."""
         return {voter: self._settings.voters[voter] for voter in self._silent}
 
-    async def ask(self, send: Send) -> Answer | Unanswered:
+    async def ask(self, send: SendRequest) -> Answer | Unanswered:
         """The peer's answer, or why there is none. An answer that cannot be read counts as none."""
         method, data = encode_request(send.request, self._settings.cluster_id)
         peer = self._settings.voters[send.peer_id]

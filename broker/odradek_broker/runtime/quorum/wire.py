@@ -21,9 +21,9 @@ from odradek_broker.core.quorum.messages import (
     EndEpoch,
     EpochAnswer,
     Fetch,
-    FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
+    QuorumFetchAnswer,
     Request,
     SnapshotId,
     Vote,
@@ -107,7 +107,7 @@ _ANSWERS: Final[Mapping[str, _Form]] = {
     BEGIN: _EPOCH_ANSWER,
     END: _EPOCH_ANSWER,
     FETCH: _Form(
-        FetchAnswer,
+        QuorumFetchAnswer,
         pb.QuorumFetchResponse,
         "error_code leader_id leader_epoch high_watermark log_start_offset - batches - snapshot caught_up",
     ),
@@ -120,7 +120,7 @@ _ANSWERS: Final[Mapping[str, _Form]] = {
 _FORM_OF_ANSWER: Final = {
     VoteAnswer: _ANSWERS[VOTE],
     EpochAnswer: _EPOCH_ANSWER,
-    FetchAnswer: _ANSWERS[FETCH],
+    QuorumFetchAnswer: _ANSWERS[FETCH],
     FetchSnapshotAnswer: _ANSWERS[FETCH_SNAPSHOT],
 }
 
@@ -138,7 +138,7 @@ def decode_request(method: str, data: bytes) -> Incoming:
 
 def encode_answer(answer: Answer) -> bytes:
     form = _FORM_OF_ANSWER[type(answer)]
-    if isinstance(answer, FetchAnswer) and answer.diverging is not None:
+    if isinstance(answer, QuorumFetchAnswer) and answer.diverging is not None:
         epoch, end_offset = answer.diverging
         return form.encode(answer, diverging=True, diverging_epoch=epoch, diverging_end_offset=end_offset)
     return form.encode(answer)
@@ -148,7 +148,7 @@ def decode_answer(request: Request, data: bytes) -> Answer:
     """The answer to `request`; batches are whole and their CRCs right."""
     message, decoded = _ANSWERS[_METHODS[type(request)]].decode(data)
     answer: Answer = decoded
-    if isinstance(answer, FetchAnswer):
+    if isinstance(answer, QuorumFetchAnswer):
         diverging = EpochEntry(message.diverging_epoch, message.diverging_end_offset) if message.diverging else None
         snapshot = answer.snapshot if message.HasField("snapshot") else None
         return replace(answer, diverging=diverging, snapshot=snapshot, headers=_checked_headers(answer.batches))

@@ -21,7 +21,7 @@ from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.storage.cleaning.round import CleaningRound, Written, closed_segments, facts_of
+from odradek_broker.storage.cleaning.round import CleanedSegment, CleaningRound, closed_segments, facts_of
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import NO_ROOM, LogCorrupted, StorageError
 from odradek_broker.storage.log import Log
@@ -136,18 +136,18 @@ class LogCleaner:
         return done
 
     async def _carry_out(self, replica: Replica, work: CleaningRound) -> bool:
-        steps: Iterator[Written | None] = work.steps()
+        steps: Iterator[CleanedSegment | None] = work.steps()
         read = 0
         while True:
             step = await finish(self._files, partial(_next, steps))
             if not self._may_clean(replica) or replica.log.generation != work.generation:
                 reached("cleaner-gives-up")
-                if isinstance(step, Written):
+                if isinstance(step, CleanedSegment):
                     work.drop(step.new)
                 return False
             if step is _END:
                 return True
-            if isinstance(step, Written) and not await self._put_in(replica, work, step):
+            if isinstance(step, CleanedSegment) and not await self._put_in(replica, work, step):
                 return False
             rate = self._settings.log_cleaner_io_max_bytes_per_second
             pause_ms = (work.stats.bytes_read - read) * 1_000 / rate
@@ -155,7 +155,7 @@ class LogCleaner:
                 read = work.stats.bytes_read
                 await self._clock.sleep(pause_ms)
 
-    async def _put_in(self, replica: Replica, work: CleaningRound, written: Written) -> bool:
+    async def _put_in(self, replica: Replica, work: CleaningRound, written: CleanedSegment) -> bool:
         """Put a new segment into the log; False when the log changed, and the segment is none of it."""
         log = replica.log
         self._directory.write_cleaned(log, max(work.end_offset, self._directory.cleaned.get(log.topic_partition, 0)))
@@ -209,5 +209,5 @@ class LogCleaner:
 _END = object()
 
 
-def _next(steps: Iterator[Written | None]) -> object:
+def _next(steps: Iterator[CleanedSegment | None]) -> object:
     return next(steps, _END)

@@ -24,7 +24,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
+from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FollowerFetchRequest, OffsetsRequest
 from odradek_broker.runtime.duplex import run_duplex
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.replica import Replica
@@ -240,7 +240,7 @@ class Fetcher:
             if replica is None or follower is None or replica.offline is not None:
                 continue
             request = follower.next_request(now_ms)
-            if isinstance(request, FetchRequest):
+            if isinstance(request, FollowerFetchRequest):
                 header.partitions.append(_to_wire(request))
             elif isinstance(request, EpochRequest):
                 self._call(self._ask_epoch(replica, request))
@@ -380,7 +380,7 @@ class Fetcher:
         self.request_ready(replica)
 
 
-def _to_wire(request: FetchRequest) -> pb.FetchPartition:
+def _to_wire(request: FollowerFetchRequest) -> pb.FetchPartition:
     return pb.FetchPartition(
         topic=request.topic_partition.topic,
         partition=request.topic_partition.partition,

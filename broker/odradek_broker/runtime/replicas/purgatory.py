@@ -24,7 +24,7 @@ FOLLOWER_FETCH = "follower fetch"  # for the log end offset
 CONSUMER_FETCH = "consumer fetch"  # for the high watermark
 
 
-class Key:
+class PurgatoryKey:
     """What a request waits for. Every replica has its own keys, so a key is equal to itself alone."""
 
     __slots__ = ("request", "topic_partition")
@@ -52,7 +52,7 @@ class ProduceAnswer(Value, frozen=True):
 AnswerCallback = Callable[[ProduceAnswer], None]
 
 
-class ProduceRequest(DelayedProduce, eq=False):
+class AwaitedBatch(DelayedProduce, eq=False):
     """An acks=all batch that waits. `describe` turns its outcome into what the producer is told."""
 
     decision: AppendDecision
@@ -84,7 +84,7 @@ class DelayedDelete(DelayedOperation, eq=False):
         self.answer(outcome)
 
 
-class Purgatory(DelayedOperations[Key, DelayedOperation]):
+class Purgatory(DelayedOperations[PurgatoryKey, DelayedOperation]):
     """One for each broker."""
 
     __slots__ = ("_clock", "_deadline")
@@ -94,12 +94,12 @@ class Purgatory(DelayedOperations[Key, DelayedOperation]):
         self._clock = clock
         self._deadline = Deadline(clock, self._on_timer)
 
-    def complete(self, key: Key, reached: int = NO_LIMIT) -> None:
+    def complete(self, key: PurgatoryKey, reached: int = NO_LIMIT) -> None:
         """Answer those whose condition holds now, in the order of what they require."""
         for request, outcome in self.check(key, reached):
             request.complete(outcome)
 
-    def fail_all(self, key: Key, error: ErrorCode) -> None:
+    def fail_all(self, key: PurgatoryKey, error: ErrorCode) -> None:
         """Answer everybody who waits for this key."""
         for request, outcome in self.fail(key, error):
             request.complete(outcome)

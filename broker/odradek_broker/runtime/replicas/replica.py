@@ -60,12 +60,12 @@ from odradek_broker.runtime.replicas.purgatory import (
     FOLLOWER_FETCH,
     PRODUCE,
     AnswerCallback,
+    AwaitedBatch,
     DelayedDelete,
     DelayedFetch,
-    Key,
     ProduceAnswer,
-    ProduceRequest,
     Purgatory,
+    PurgatoryKey,
 )
 from odradek_broker.runtime.replicas.storage_errors import StorageErrorReporter
 from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses
@@ -120,10 +120,10 @@ class Replica:
         self._losses = TruncationLosses()
         self._services = services
         self.purgatory = services.purgatory
-        self.produces = Key(self.topic_partition, PRODUCE)
-        self.deletes = Key(self.topic_partition, DELETE)
-        self.follower_fetches = Key(self.topic_partition, FOLLOWER_FETCH)
-        self.consumer_fetches = Key(self.topic_partition, CONSUMER_FETCH)
+        self.produces = PurgatoryKey(self.topic_partition, PRODUCE)
+        self.deletes = PurgatoryKey(self.topic_partition, DELETE)
+        self.follower_fetches = PurgatoryKey(self.topic_partition, FOLLOWER_FETCH)
+        self.consumer_fetches = PurgatoryKey(self.topic_partition, CONSUMER_FETCH)
         self.trouble = StorageErrorReporter(log.topic_partition, services.counters, services.events)
         self._isr_retry = Deadline(services.clock, self._retry_isr)
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
@@ -271,7 +271,7 @@ class Replica:
             outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
             if outcome is None:
                 end = decision.required_offset
-                delayed = ProduceRequest(leader, decision, self._outcome, answer, required=end, deadline_ms=deadline_ms)
+                delayed = AwaitedBatch(leader, decision, self._outcome, answer, required=end, deadline_ms=deadline_ms)
                 self.purgatory.register(delayed, self.produces)
                 return
         else:

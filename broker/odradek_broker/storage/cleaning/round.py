@@ -78,7 +78,7 @@ WRITE_BYTES = 1 << 20
 MOST_RECORDS = 1 << 19  # of a batch, each an object of 200 bytes: a stranger may have written one with millions
 
 
-class Written(Value, frozen=True):
+class CleanedSegment(Value, frozen=True):
     """A new segment stands ready on the disk, in place of `old`."""
 
     old: Sequence[Segment]
@@ -138,7 +138,7 @@ class CleaningRound:
         }
         self._writing: Segment | None = None
 
-    def steps(self) -> Iterator[Written | None]:
+    def steps(self) -> Iterator[CleanedSegment | None]:
         """None after each slice, and what is to be put into the log. Raises `LogCorrupted` and `OSError`."""
         yield from self._fill_map()
         segments = [each for each in self._segments if each[0].base_offset < self.end_offset]
@@ -191,7 +191,7 @@ class CleaningRound:
 
     # --- Segments --------------------------------------------------------------------------------------------------
 
-    def _rewrite(self, group: Sequence[Segment], end_offset: int) -> Iterator[Written | None]:
+    def _rewrite(self, group: Sequence[Segment], end_offset: int) -> Iterator[CleanedSegment | None]:
         output = _Output(self._files, self._directory, group, self._settings.index_interval_bytes)
         self._writing = output.segment
         read, changed = 0, len(group) > 1
@@ -213,7 +213,7 @@ class CleaningRound:
         self.stats.bytes_before += sum(segment.size for segment in group)
         self.stats.bytes_after += new.size
         self._writing = None  # whoever takes it sees to it
-        yield Written(group, new)
+        yield CleanedSegment(group, new)
 
     def _ends_producer(self, header: BatchHeader) -> bool:
         return header.producer_id >= 0 and self._last_batches.get(header.producer_id) == header.last_offset

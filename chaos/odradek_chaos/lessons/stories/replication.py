@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_chaos.lessons.lesson import Lesson, Setting, Shows, Step
+from odradek_chaos.lessons.lesson import DrawingOptions, Lesson, LessonStep, Setting
 
 REMEMBER, READ_ON = "Remember", "Read on"
 
@@ -14,9 +14,9 @@ HIGH_WATERMARK = Lesson(
         "of each follower's LEO: the high watermark (HW) is the smallest LEO of those in sync."
     ),
     worlds=(Setting("fetches are answered at once"), Setting("a fetch waits for records")),
-    shows=Shows(remote=True),
+    shows=DrawingOptions(remote=True),
     steps=(
-        Step(
+        LessonStep(
             "Nothing yet",
             "Broker 2 fetches at 0 from its leader, broker 1. There is nothing to send.",
             'The position in a fetch is the only acknowledgement that a follower ever sends: "I have everything '
@@ -24,14 +24,14 @@ HIGH_WATERMARK = Lesson(
             "fetch 2",
             "fetch 2 wait",
         ),
-        Step(
+        LessonStep(
             "A record",
             "A producer sends m1 with acks=all. It is in the leader's log.",
             "Left, broker 2 has to ask again. Right, its fetch is answered by the append: both LEOs are 1, and "
             "still the leader knows broker 2 at 0.",
             "produce 1 m1",
         ),
-        Step(
+        LessonStep(
             "Broker 2 asks",
             "Broker 2 fetches again, at the end of its own log.",
             "Left, it gets m1. Right, it fetches at 1, which says that it has m1: the leader's copy moves, the HW "
@@ -39,7 +39,7 @@ HIGH_WATERMARK = Lesson(
             "fetch 2",
             "fetch 2 wait",
         ),
-        Step(
+        LessonStep(
             "One round more",
             "Left, broker 2 fetches at 1. Right, its fetch waits, and half a second passes.",
             "Left, m1 is committed now, and the answer was made with the HW from before. Right, the answer brings "
@@ -47,7 +47,7 @@ HIGH_WATERMARK = Lesson(
             "fetch 2",
             "time 500",
         ),
-        Step(
+        LessonStep(
             "The follower hears of it",
             "Left, broker 2 fetches once more. Right, it fetches as always, and waits.",
             "A follower's HW is one round late: the answer is made before the leader counts the fetch. "
@@ -55,7 +55,7 @@ HIGH_WATERMARK = Lesson(
             "fetch 2",
             "fetch 2 wait",
         ),
-        Step(
+        LessonStep(
             "The next record",
             "A producer sends m2; broker 2 fetches as often as it needs to.",
             "Left, three fetches for one record. Right, two: the one that waited brings the record, and the next "
@@ -85,49 +85,49 @@ FOUR_MOMENTS = Lesson(
         "when the ISR changes, and when it has become the leader."
     ),
     worlds=(Setting("today"),),
-    shows=Shows(remote=True),
+    shows=DrawingOptions(remote=True),
     steps=(
-        Step(
+        LessonStep(
             "1. A follower fetches",
             "m1 is written with acks=all, and broker 2 fetches twice.",
             "The second fetch, at 1, says that broker 2 has m1. It is the usual case: the HW moves with a fetch.",
             "produce 1 m1; fetch 2; fetch 2",
         ),
-        Step(
+        LessonStep(
             "Nobody fetches",
             "Broker 2 dies, and nobody has noticed. m2 is written with acks=all.",
             "The append looks at the HW, too, and finds nothing: broker 2 counts as long as it is in the ISR, and "
             "is at 1 for all that the leader knows.",
             "crash 2; produce 1 m2",
         ),
-        Step(
+        LessonStep(
             "2. The ISR changes",
             "The controller hears nothing more of broker 2 and takes it out of the ISR.",
             "Of those that count only the leader is left, and it has m2: the HW moves without any fetch, and the "
             "producer is told.",
             "fence 2",
         ),
-        Step(
+        LessonStep(
             "3. An append",
             "m3 is written with acks=all.",
             "The leader is its own ISR, so nobody is left to fetch: the append itself moves the HW, in the same "
             "step. min.insync.replicas=2 would forbid it: see min-insync-replicas.",
             "produce 1 m3",
         ),
-        Step(
+        LessonStep(
             "Broker 2 returns",
             "Broker 2 starts, catches up, and joins the ISR. Then m4 is written, and broker 2 fetches it.",
             "Broker 2 has m4, which is not committed yet: its next fetch would acknowledge it, and the HW would move.",
             "start 2; settle; produce 1 m4; fetch 2",
         ),
-        Step(
+        LessonStep(
             "4. Becoming the leader",
             "Broker 1 dies before that fetch. Broker 2 is in the ISR and leads.",
             "A new leader begins with its own HW and looks at once: alone in the ISR, it commits all that it has. "
             "m4 is committed, although its producer was never told.",
             "crash 1; fence 1",
         ),
-        Step(
+        LessonStep(
             "Both again",
             "Broker 1 returns and catches up.",
             "Both logs are equal. A producer that sends m4 again, because it heard nothing, writes it twice, unless "
@@ -156,55 +156,55 @@ PURGATORY = Lesson(
         "(30 s by default). Both wait in the leader's purgatory, and cost nothing meanwhile."
     ),
     worlds=(Setting("today"),),
-    shows=Shows(waiting=True),
+    shows=DrawingOptions(waiting=True),
     steps=(
-        Step(
+        LessonStep(
             "A consumer waits",
             "A consumer fetches at 0 and would wait 500 ms (fetch.max.wait.ms). Nothing is there.",
             'It is not answered "nothing" at once: it would come back at once. The request is laid aside, with a '
             "condition and a deadline.",
             "read 1 from=0 wait=500",
         ),
-        Step(
+        LessonStep(
             "Its time is over",
             "500 ms pass, and nobody has written anything.",
             "The deadline answers it: nothing new, which is no error.",
             "time 500",
         ),
-        Step(
+        LessonStep(
             "Three wait",
             "A consumer waits again, a follower waits for records at 0, and a producer sends m1 with acks=all.",
             "The append is what the follower waits for, so it is answered in the same step. Now m1 waits for HW 1, "
             "and the consumer for records below the HW.",
             "read 1 from=0 wait=500; fetch 2 wait; produce 1 m1",
         ),
-        Step(
+        LessonStep(
             "One fetch answers two",
             "The follower appends m1 and fetches at 1.",
             "The HW moves to 1. That completes the produce, and the consumer's fetch. The follower's own fetch "
             "waits now: there is nothing at 1.",
             "fetch 2 wait",
         ),
-        Step(
+        LessonStep(
             "News without records",
             "500 ms pass without a record.",
             "A follower that waits is told of a new HW after 500 ms at the latest, in an answer without records. "
             "(In Kafka a follower is answered after 500 ms in any case.)",
             "time 500",
         ),
-        Step(
+        LessonStep(
             "Nobody fetches",
             "m2 is sent with acks=all and a time-out of 1,500 ms. The follower does not fetch.",
             "m2 is in the leader's log, and its producer waits for the answer.",
             "produce 1 m2 timeout=1500; time 1000",
         ),
-        Step(
+        LessonStep(
             "REQUEST_TIMED_OUT",
             "The time-out is over.",
             'The error says "unknown", not "no": m2 stays in the log. Nothing is taken back.',
             "time 500",
         ),
-        Step(
+        LessonStep(
             "Committed after all",
             "The follower fetches again.",
             "m2 is committed after its producer was told an error. A producer that sends it again writes it twice, "
@@ -233,21 +233,21 @@ SLOW_FOLLOWER = Lesson(
     ),
     worlds=(Setting("today"),),
     brokers="1,2,3",
-    shows=Shows(remote=True),
+    shows=DrawingOptions(remote=True),
     steps=(
-        Step(
+        LessonStep(
             "All in sync",
             "m1 is written, and both followers have it.",
             "The ISR are the replicas that the high watermark waits for.",
             "quiet produce 1 m1; settle",
         ),
-        Step(
+        LessonStep(
             "Broker 3 is slow",
             "m2 is written. Broker 2 fetches it, broker 3 does not.",
             "Two of three have m2, and it is not committed: no majority counts here, but every member of the ISR.",
             "produce 1 m2; fetch 2; fetch 2",
         ),
-        Step(
+        LessonStep(
             "10 seconds, and the next look",
             "replica.lag.time.max.ms passes (10 s here, 30 s in Kafka), and half of it more: that is how often the "
             "leader looks.",
@@ -255,26 +255,26 @@ SLOW_FOLLOWER = Lesson(
             "controller agrees it may elect broker 3, which lacks m2.",
             "time 10000; quiet fetch 2; time 5000",
         ),
-        Step(
+        LessonStep(
             "The controller agrees",
             "The controller confirms the ISR 1,2.",
             "That moves the HW, and m2 is acknowledged, 15 seconds late: this is what one slow replica costs, once.",
             "controller",
         ),
-        Step(
+        LessonStep(
             "Without it",
             "m3 is written; broker 2 fetches it.",
             "The HW does not wait for broker 3 any more.",
             "produce 1 m3; fetch 2; fetch 2",
         ),
-        Step(
+        LessonStep(
             "Broker 3 fetches",
             "Broker 3 is back at work: it fetches from 1, then from 3.",
             "It has all below the HW now, so the leader asks for an ISR with it. From here on the HW waits for it "
             "again, even before the answer.",
             "fetch 3; fetch 3",
         ),
-        Step(
+        LessonStep(
             "In sync again",
             "The controller confirms, and everybody catches up.",
             "Leaving takes one to one and a half lag times, coming back one fetch at the HW.",

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.cli.checkup.dialling import Dialled, Outcome
-from odradek.cli.checkup.finding import Finding, note, problem
+from odradek.cli.checkup.dialling import DialOutcome, DialReport
+from odradek.cli.checkup.finding import CheckupFinding, note, problem
 from odradek.cli.terminal.failures import GRPC_PORT
 
 CLOCK_TOLERANCE_MS = 2_000  # record timestamps, retention and the times of events are compared across machines
 
 
 @dataclass(frozen=True, slots=True)
-class Advertised:
+class AdvertisedAddress:
     """One address in the cluster's metadata."""
 
     broker: int
@@ -33,8 +33,8 @@ class Addresses:
     """Everything that was learnt by dialling. `dialled` is in the order in which addresses were met."""
 
     bootstrap: Sequence[str]
-    dialled: dict[str, Dialled] = field(default_factory=dict)
-    advertised: list[Advertised] = field(default_factory=list)
+    dialled: dict[str, DialReport] = field(default_factory=dict)
+    advertised: list[AdvertisedAddress] = field(default_factory=list)
 
     @property
     def answers(self) -> list[pb.MetadataResponse]:
@@ -54,7 +54,7 @@ class Addresses:
     def advertised_addresses(self) -> list[str]:
         return list(dict.fromkeys(one.address for one in self.advertised))
 
-    def answering_for(self, broker: int) -> Advertised | None:
+    def answering_for(self, broker: int) -> AdvertisedAddress | None:
         """An advertised address of a broker that answers as this broker does."""
         for one in self.advertised:
             answer = self.dialled[one.address].answer
@@ -63,10 +63,10 @@ class Addresses:
         return None
 
 
-def advertised_in(answers: Sequence[pb.MetadataResponse]) -> list[Advertised]:
+def advertised_in(answers: Sequence[pb.MetadataResponse]) -> list[AdvertisedAddress]:
     """Every address of every broker, each once, by broker and listener."""
     found = {
-        (broker.broker_id, listener, address): Advertised(broker.broker_id, listener, address, broker.fenced)
+        (broker.broker_id, listener, address): AdvertisedAddress(broker.broker_id, listener, address, broker.fenced)
         for answer in answers
         for broker in answer.brokers
         for listener, address in broker.endpoints.items()
@@ -74,13 +74,13 @@ def advertised_in(answers: Sequence[pb.MetadataResponse]) -> list[Advertised]:
     return [found[key] for key in sorted(found)]
 
 
-def judge(addresses: Addresses) -> list[Finding]:
+def judge(addresses: Addresses) -> list[CheckupFinding]:
     """Findings about addresses, in the order of the dials, the advertised ones last."""
     findings = []
     named = {one.address for one in addresses.advertised if one.listener in addresses.listeners}
     for address in addresses.bootstrap:
         dialled = addresses.dialled[address]
-        if dialled.outcome is not Outcome.BROKER and address not in named:
+        if dialled.outcome is not DialOutcome.BROKER and address not in named:
             says, remedy = _outcome(dialled.outcome, address)
             findings.append(problem("bootstrap-address", address, says, remedy))
         elif dialled.answer is not None and dialled.answer.cluster_id != addresses.cluster_id:
@@ -90,13 +90,13 @@ def judge(addresses: Addresses) -> list[Finding]:
     return findings + _judge_clocks(addresses)
 
 
-def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
+def _judge_advertised(addresses: Addresses, one: AdvertisedAddress) -> list[CheckupFinding]:
     mine = one.listener in addresses.listeners
     who = f"broker {one.broker} advertises {one.listener}://{one.address}"
     dialled = addresses.dialled[one.address]
     if dialled.answer is None:
         says, remedy = _outcome(dialled.outcome, one.address)
-        if not mine and dialled.outcome is Outcome.KAFKA:
+        if not mine and dialled.outcome is DialOutcome.KAFKA:
             return []  # a listener for Kafka's clients, which can be reached
         if not mine:
             return [note("other-listener", one.address, f"{who}; from here: {says}. Only {one.listener} clients care")]
@@ -120,9 +120,9 @@ def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
     return []
 
 
-def _remedy(addresses: Addresses, one: Advertised, otherwise: str) -> str:
+def _remedy(addresses: Addresses, one: AdvertisedAddress, otherwise: str) -> str:
     """An address of the same broker that does answer here, if there is one."""
-    if addresses.dialled[one.address].outcome in (Outcome.MUTE, Outcome.STARTING, Outcome.TOO_SHORT):
+    if addresses.dialled[one.address].outcome in (DialOutcome.MUTE, DialOutcome.STARTING, DialOutcome.TOO_SHORT):
         return otherwise  # nothing speaks against the address
     advertise = f"set advertised.listeners of broker {one.broker} to an address that this machine can reach"
     other = addresses.answering_for(one.broker)
@@ -131,50 +131,50 @@ def _remedy(addresses: Addresses, one: Advertised, otherwise: str) -> str:
     return f"{otherwise}; or {advertise}"
 
 
-def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
+def _outcome(outcome: DialOutcome, address: str) -> tuple[str, str]:
     """What happened in a sentence, and what may help."""
-    sentences: Mapping[Outcome, tuple[str, str]] = {
-        Outcome.NO_ADDRESS: (f"{address!r} is not host:port", "for example -b 127.0.0.1:50051"),
-        Outcome.UNRESOLVED: (
+    sentences: Mapping[DialOutcome, tuple[str, str]] = {
+        DialOutcome.NO_ADDRESS: (f"{address!r} is not host:port", "for example -b 127.0.0.1:50051"),
+        DialOutcome.UNRESOLVED: (
             f"this machine cannot resolve {address.rpartition(':')[0]}",
             "check the spelling; names of containers are known to other containers only",
         ),
-        Outcome.TOO_SHORT: (f"the time was too short to try {address}", "give --timeout more seconds"),
-        Outcome.REFUSED: (
+        DialOutcome.TOO_SHORT: (f"the time was too short to try {address}", "give --timeout more seconds"),
+        DialOutcome.REFUSED: (
             f"nobody listens at {address}",
             "is the broker up, is this the port of a client listener, and is it published?",
         ),
-        Outcome.NO_ROUTE: (f"there is no way to {address} from here", "check the network and the address"),
-        Outcome.SILENT: (f"{address} does not answer", "a firewall, or a machine that is off or frozen"),
-        Outcome.MUTE: (
+        DialOutcome.NO_ROUTE: (f"there is no way to {address} from here", "check the network and the address"),
+        DialOutcome.SILENT: (f"{address} does not answer", "a firewall, or a machine that is off or frozen"),
+        DialOutcome.MUTE: (
             f"{address} takes the connection and says nothing",
             "the process is frozen (SIGSTOP, swapping), or it is a server of another kind",
         ),
-        Outcome.STARTING: (
+        DialOutcome.STARTING: (
             f"the broker at {address} is not ready: it has not heard from a controller since its start",
             "wait, or look into its log; are the controllers of controller.quorum.voters up?",
         ),
-        Outcome.CONTROLLER: (
+        DialOutcome.CONTROLLER: (
             f"{address} is a CONTROLLER listener, which only brokers and controllers may use",
             "use the port of a client listener: 50051 instead of 50061, as a rule",
         ),
-        Outcome.REPLICATION: (
+        DialOutcome.REPLICATION: (
             f"{address} is the inter-broker listener, which only brokers may use",
             "use the port of a client listener: 50051 instead of 50052, as a rule",
         ),
-        Outcome.STRANGER: (f"{address} speaks gRPC, but is no broker of odradek", "is it the right port?"),
-        Outcome.KAFKA: (f"{address} is a listener for Kafka's clients", GRPC_PORT),
-        Outcome.NOT_LET_IN: (
+        DialOutcome.STRANGER: (f"{address} speaks gRPC, but is no broker of odradek", "is it the right port?"),
+        DialOutcome.KAFKA: (f"{address} is a listener for Kafka's clients", GRPC_PORT),
+        DialOutcome.NOT_LET_IN: (
             f"{address} does not let this client in",
             "security.protocol, sasl.username, password and certificates in the file of --command-config; "
             "the broker's log says what was wrong",
         ),
-        Outcome.NOT_GRPC: (f"whoever listens at {address} does not speak gRPC", "is it the right port?"),
+        DialOutcome.NOT_GRPC: (f"whoever listens at {address} does not speak gRPC", "is it the right port?"),
     }
     return sentences[outcome]
 
 
-def _another_cluster(addresses: Addresses, address: str, cluster_id: str) -> Finding:
+def _another_cluster(addresses: Addresses, address: str, cluster_id: str) -> CheckupFinding:
     return problem(
         "another-cluster",
         address,
@@ -183,7 +183,7 @@ def _another_cluster(addresses: Addresses, address: str, cluster_id: str) -> Fin
     )
 
 
-def _judge_clocks(addresses: Addresses) -> list[Finding]:
+def _judge_clocks(addresses: Addresses) -> list[CheckupFinding]:
     findings, told = [], set()
     for dialled in addresses.dialled.values():
         if dialled.answer is None or dialled.clock_ms is None or dialled.answer.answered_by in told:

@@ -17,7 +17,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.words import noun
 
 from odradek.cli.checkup import replicas
-from odradek.cli.checkup.finding import Finding, note, problem
+from odradek.cli.checkup.finding import CheckupFinding, note, problem
 from odradek.cli.terminal.screen import first_of
 
 ADMIN = "/odradek.v1.Admin/"
@@ -101,7 +101,7 @@ async def _describe_configs(
     return () if answer is None else answer.entries
 
 
-def judge(facts: ClusterFacts) -> list[Finding]:
+def judge(facts: ClusterFacts) -> list[CheckupFinding]:
     """Findings about full disks and the quorum, then topic by topic."""
     findings = [  # first, since all the rest may follow from it
         problem("disk-full", f"broker {broker}", replicas.says_full(broker, count), replicas.FULL_REMEDY)
@@ -116,7 +116,7 @@ def judge(facts: ClusterFacts) -> list[Finding]:
     return findings
 
 
-def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
+def _judge_quorum(facts: ClusterFacts) -> list[CheckupFinding]:
     quorum = facts.quorum
     if quorum is None or quorum.leader_id < 0:
         why = "it is busy, an election goes on, or a majority of the voters is down"
@@ -143,7 +143,7 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
     return [problem("voter-silent", ",".join(map(str, silent)), says, "start them, or look into their logs")]
 
 
-def _judge_damage(topic: pb.TopicMetadata, damaged: replicas.Damaged) -> list[Finding]:
+def _judge_damage(topic: pb.TopicMetadata, damaged: replicas.Damaged) -> list[CheckupFinding]:
     """Copies with a batch that failed its check; none of the others is to blame for what waits for it."""
     leaders = {TopicPartition(topic.topic, each.partition): each.leader_id for each in topic.partitions}
     return [
@@ -166,7 +166,7 @@ def _holding_up(topic: pb.TopicMetadata, facts: ClusterFacts) -> replicas.Unusab
     return held
 
 
-def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> list[Finding]:
+def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> list[CheckupFinding]:
     """Brokers that run and cannot use a replica: neither a start nor time would help."""
     numbers: dict[tuple[int, bool], list[int]] = {}
     for each in topic.partitions:
@@ -183,7 +183,7 @@ def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> lis
 
 def _judge_topic(
     topic: pb.TopicMetadata, entries: Sequence[admin_messages.ConfigEntry], unusable: replicas.Unusable
-) -> list[Finding]:
+) -> list[CheckupFinding]:
     findings = []
     leaderless = [each.partition for each in topic.partitions if each.leader_id < 0]
     if leaderless:
@@ -209,7 +209,7 @@ def _min_isr(entries: Sequence[admin_messages.ConfigEntry]) -> int:
     return next((int(entry.value) for entry in entries if entry.name == MIN_ISR and entry.value.isdecimal()), 0)
 
 
-def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Unusable) -> list[Finding]:
+def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Unusable) -> list[CheckupFinding]:
     findings = []
     factor = min((len(each.replicas) for each in topic.partitions), default=0)
     if topic.partitions and factor < min_isr:

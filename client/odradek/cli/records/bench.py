@@ -12,7 +12,7 @@ from odradek_proto.command_line import FAILED, FINE, INTERRUPTED
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.current import bootstrap_servers
-from odradek.cli.records.produce import SENDER, Partition, Sender, partitions_of, send
+from odradek.cli.records.produce import SENDER, Partition, ProduceOptions, partitions_of, send
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen
 from odradek.cli.terminal.options import Bootstrap, seconds
 from odradek.cli.terminal.parsing import check_topic_name, parse_size
@@ -45,7 +45,7 @@ def produce(
     for_seconds: Seconds = None,
     size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the values.")] = "100",
     partition: Partition = None,
-    sender: Sender = SENDER,
+    sender: ProduceOptions = SENDER,
     bootstrap: Bootstrap = None,
     screen: QuietScreen = SCREEN,
 ) -> None:
@@ -110,7 +110,7 @@ async def _read(
     import asyncio
 
     from odradek import Consumer
-    from odradek.cli.records.measures import Received, tell
+    from odradek.cli.records.measures import ReceiveStatistics, tell
     from odradek.cli.terminal.stopping import told_to_stop
 
     stopped = asyncio.Event()
@@ -118,7 +118,7 @@ async def _read(
     async with Consumer[bytes | None, bytes | None].from_config(settings) as consumer:
         await partitions_of(servers, topic, consumer.partitions_for)
         consumer.subscribe(topic)
-        got = Received(stamped=live)
+        got = ReceiveStatistics(stamped=live)
         news = asyncio.create_task(tell(screen, topic, count or 0, lambda: (got.records, "read"), got.pace))
         batches = consumer.batches(max_records=READ_AT_ONCE, max_wait=LOOK_EVERY_S, until=None if live else "end")
         try:

@@ -12,7 +12,7 @@ from odradek_proto.command_line import USAGE, CommandFailed
 from odradek.cli.clusters.current import bootstrap_servers
 from odradek.cli.terminal.grouping import CommandGroup
 from odradek.cli.terminal.options import LARGEST_INT32, Bootstrap, Quiet, seconds
-from odradek.cli.terminal.parsing import Span, Start, check_group, parse_span
+from odradek.cli.terminal.parsing import ReadSpan, Start, check_group, parse_span
 from odradek.cli.terminal.running import run
 from odradek.cli.terminal.screen import Screen
 
@@ -83,13 +83,13 @@ def consume(
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
     from odradek.cli.records.format import compile_format, json_line
-    from odradek.cli.records.reading import Member, Reading
+    from odradek.cli.records.reading import ConsumeRun, GroupReader
 
     for topic in topics:
         _check(topic)
     if group is not None:
         check_group(group)
-    span = Span(Start("beginning")) if from_beginning else parse_span(offset)
+    span = ReadSpan(Start("beginning")) if from_beginning else parse_span(offset)
     ends_by_itself = exit_at_end or span.end is not None
     if span.begin.kind == "end" and ends_by_itself and group is None:
         _refuse_nothing(bootstrap, topics, partitions, f"-o {offset}" if span.end is not None else f"-o {offset} -e")
@@ -97,11 +97,11 @@ def consume(
     screen = Screen(quiet=quiet)
     servers = bootstrap_servers(bootstrap)
     if group is not None:
-        member = Member(servers, group, span, partitions, show)
+        member = GroupReader(servers, group, span, partitions, show)
         if run(member.run(topics, to_end=exit_at_end, count=count, patience=timeout)):
             raise KeyboardInterrupt
         return
-    reading = Reading(servers, span, to_end=exit_at_end, show=show, screen=screen)
+    reading = ConsumeRun(servers, span, to_end=exit_at_end, show=show, screen=screen)
     seen = run(reading.run(topics, partitions, count=count, patience=timeout))
     if not seen and ends_by_itself:
         screen.say("no records there")

@@ -33,7 +33,7 @@ def rates(records: int, size: int, seconds: float) -> str:
     return f"{records / seconds:,.0f}/s, {human_bytes(size / seconds)}/s"
 
 
-class Received:
+class ReceiveStatistics:
     """Records that were read, from the moment on at which this is made. With `stamped`, how late each of them was."""
 
     def __init__(self, *, stamped: bool) -> None:

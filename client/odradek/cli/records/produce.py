@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from odradek.cli.records.outgoing import Portion
-    from odradek.cli.records.sending import Sent
+    from odradek.cli.records.sending import SendStatistics
 
 app = CommandGroup("Write records: lines, files, JSON, or generated ones.", no_args_is_help=False)
 UNKNOWN_TOPIC_MS = 2_000  # before the cluster is asked whether there is such a topic at all
@@ -44,7 +44,7 @@ class Acks(StrEnum):
     NONE = "0"
 
 
-class Compression(StrEnum):
+class CompressionType(StrEnum):
     NONE = "none"
     GZIP = "gzip"
     SNAPPY = "snappy"
@@ -87,12 +87,12 @@ DELIVERY_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class ProduceOptions:
     """Options that say how records are sent."""
 
     acks: Whose = Acks.ALL
     rate: Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")] = 0
-    compression: Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")] = Compression.NONE
+    compression: Annotated[CompressionType, typer.Option("-z", "--compression", help="Codec.")] = CompressionType.NONE
     linger: Annotated[
         float,
         typer.Option(
@@ -119,7 +119,7 @@ class Sender:
         }
 
 
-SENDER = Sender()
+SENDER = ProduceOptions()
 
 
 @app.command()
@@ -135,7 +135,7 @@ def produce(
     size: Size = "100",
     partition: Partition = None,
     create: Create = False,
-    sender: Sender = SENDER,
+    sender: ProduceOptions = SENDER,
     bootstrap: Bootstrap = None,
     screen: QuietScreen = SCREEN,
 ) -> None:
@@ -216,7 +216,7 @@ async def send(
     *,
     rate: float,
     total: int,
-) -> Sent:
+) -> SendStatistics:
     """One producer's life. A bad record ends it early: the summary says what was written until then."""
     import asyncio
 
@@ -295,7 +295,7 @@ def _opened(file: Path) -> BinaryIO:
         raise unreadable("--file", file, error) from error
 
 
-def _sum_up(sent: Sent, screen: Screen) -> None:
+def _sum_up(sent: SendStatistics, screen: Screen) -> None:
     facts = sent.summary()
     if not screen.for_people:
         screen.show(facts, str)

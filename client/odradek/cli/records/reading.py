@@ -20,7 +20,7 @@ from odradek_proto.words import noun
 from odradek import Admin, BrokerError, Consumer, OdradekError, TopicPartition
 from odradek.cli.records.format import Part, Record
 from odradek.cli.records.produce import partitions_of
-from odradek.cli.terminal.parsing import Span, Start
+from odradek.cli.terminal.parsing import ReadSpan, Start
 from odradek.cli.terminal.screen import Screen, first_of
 from odradek.cli.terminal.stopping import told_to_stop
 from odradek.core.fetch_state import EARLIEST, LATEST
@@ -35,15 +35,15 @@ Reader = Consumer[bytes | None, bytes | None]
 Troubles = Mapping[TopicPartition, OdradekError]
 
 
-class Reading:
+class ConsumeRun:
     """One run of `odradek consume`. With `to_end`, or a span that has an end, it ends by itself."""
 
-    def __init__(self, servers: str, span: Span, *, to_end: bool, show: Part, screen: Screen) -> None:
+    def __init__(self, servers: str, span: ReadSpan, *, to_end: bool, show: Part, screen: Screen) -> None:
         self._servers = servers
         self._span = span
         self._to_end = to_end
         self._show = show
-        self._news = News(screen)
+        self._news = WaitNotices(screen)
         self._ends: dict[TopicPartition, int] = {}  # up to where the partitions are read that are not done yet
         self._unplaced: dict[TopicPartition, OdradekError | None] = {}  # where no leader has said yet where, and why
 
@@ -219,7 +219,7 @@ async def topics_meant(servers: str, words: list[str]) -> list[str]:
     return list(dict.fromkeys(topic for found in meant.values() for topic in found))
 
 
-class News:
+class WaitNotices:
     """What is said of partitions that are waited for."""
 
     def __init__(self, screen: Screen) -> None:
@@ -267,13 +267,13 @@ def _remedy(troubles: Troubles) -> str:
     return "; ".join([*hints, REMEDY])
 
 
-class Member:
+class GroupReader:
     """`odradek consume -G`: reads as a member of a group. What was printed is committed, and nothing else.
 
     `span` says where to begin what the group has not committed yet. Raises `CommandFailed` for any other place.
     """
 
-    def __init__(self, servers: str, group: str, span: Span, partitions: list[int] | None, show: Part) -> None:
+    def __init__(self, servers: str, group: str, span: ReadSpan, partitions: list[int] | None, show: Part) -> None:
         if partitions or span.end is not None or span.begin.kind not in ("beginning", "end"):
             raise CommandFailed(
                 "-G: the group says what is read, and from where on",

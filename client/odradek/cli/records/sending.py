@@ -18,8 +18,8 @@ from odradek.cli.records.measures import percentiles_ms, rates, tell
 from odradek.cli.records.outgoing import Outgoing, Portion
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
-from odradek.core.batches import Batch
-from odradek.producing.delivery import Pause, batch_of
+from odradek.core.batches import ProducerBatch
+from odradek.producing.delivery import LoopYield, batch_of
 from odradek.producing.producer import appending
 
 FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
@@ -31,7 +31,7 @@ TOO_LARGE = (
 
 
 @dataclass
-class Sent:
+class SendStatistics:
     """The count of one run. Latencies are milliseconds from handing a record over to its acknowledgement.
 
     `ended_by` is the error that ended it before its source did; the record that it is about was not taken.
@@ -76,7 +76,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class OnTheWay:
+class InFlightBatch:
     """Records of one batch: one of their deliveries, when each was handed over (seconds), and the bytes of all."""
 
     delivery: Delivery
@@ -96,7 +96,7 @@ class Sending:
         self._topic = topic
         self._screen = screen
         self._rate = rate
-        self._on_way: dict[Batch, OnTheWay] = {}
+        self._on_way: dict[ProducerBatch, InFlightBatch] = {}
         self._more = asyncio.Event()
         self._ended = False
         self._working: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class Sending:
         self._given_up = False
         self._acknowledged_at = 0.0
         self._hopeless: DeliveryTimeout | None = None
-        self.sent = Sent()
+        self.sent = SendStatistics()
 
     async def run(self, source: AsyncIterator[Portion], total: int = 0) -> None:
         """Send everything, or what was taken when it was told to stop: then `sent.interrupted` is true.
@@ -152,7 +152,7 @@ class Sending:
         self._between_records = True
         async for portion in source:
             await self._take_portion(portion)
-            await Pause()
+            await LoopYield()
             if not self._goes_on():
                 return
         self._between_records = False
@@ -169,7 +169,7 @@ class Sending:
             self._rate,
             time.perf_counter,
         )
-        last: Batch | None = None
+        last: ProducerBatch | None = None
         for record in portion:
             key, value, headers, partition, timestamp = record
             if rate:
@@ -194,7 +194,7 @@ class Sending:
             )
         return not self.sent.interrupted
 
-    async def _enqueue(self, record: Outgoing) -> Batch:
+    async def _enqueue(self, record: Outgoing) -> ProducerBatch:
         """Hand over a record that cannot be taken at once: there is no room, or an error to be told."""
         key, value, headers, partition, timestamp = record
         self._between_records = False
@@ -208,11 +208,11 @@ class Sending:
         self._between_records = True
         return batch_of(delivery)
 
-    def _on_its_way(self, batch: Batch) -> OnTheWay:
+    def _on_its_way(self, batch: ProducerBatch) -> InFlightBatch:
         """The records of a batch, of which this is perhaps the first."""
         those = self._on_way.get(batch)
         if those is None:
-            those = self._on_way[batch] = OnTheWay(Delivery(batch, 0))
+            those = self._on_way[batch] = InFlightBatch(Delivery(batch, 0))
             self._more.set()
         return those
 
@@ -236,7 +236,7 @@ class Sending:
         await self._producer.flush(patience_s)
         await following
 
-    def _count(self, those: OnTheWay) -> None:
+    def _count(self, those: InFlightBatch) -> None:
         """They are acknowledged, or have failed."""
         sent, error = self.sent, those.delivery.exception()
         if error is not None:

@@ -29,7 +29,7 @@ Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="A co
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class AclOptions:
     """Options that say what ACLs are to be made, or removed."""
 
     principal: Principal = None
@@ -54,7 +54,7 @@ class Pattern:
         return Permission.DENY if self.deny else Permission.ALLOW
 
 
-PATTERN = Pattern()
+PATTERN = AclOptions()
 
 
 @app.command("list")
@@ -72,7 +72,7 @@ def list_acls(principal: Principal = None, topic: Topic = None, group: Group = N
 
 
 @app.command("add")
-def add(wanted: Pattern = PATTERN, screen: QuietAsking = ASKING) -> None:
+def add(wanted: AclOptions = PATTERN, screen: QuietAsking = ASKING) -> None:
     """Let a principal do something with a resource, or forbid it."""
     resource, principal = wanted.resource(), wanted.principal
     if principal is None:
@@ -91,7 +91,7 @@ def add(wanted: Pattern = PATTERN, screen: QuietAsking = ASKING) -> None:
 
 
 @app.command("remove")
-def remove(wanted: Pattern = PATTERN, screen: ToAsking = ASKING) -> None:
+def remove(wanted: AclOptions = PATTERN, screen: ToAsking = ASKING) -> None:
     """Remove what allows it, or with --deny what forbids it; prints what was removed."""
     from odradek.administration.acls import AclFilter
 

@@ -21,7 +21,7 @@ app = CommandGroup("Quotas of users and client ids: list, set and remove them.")
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class QuotaTarget:
     """Options that say of whom a quota is."""
 
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user, without `User:`.")] = None
@@ -56,11 +56,11 @@ class Whose:
         return entity
 
 
-ANYBODY = Whose()
+ANYBODY = QuotaTarget()
 
 
 @app.command("list")
-def list_quotas(whose: Whose = ANYBODY, screen: ToAsking = ASKING) -> None:
+def list_quotas(whose: QuotaTarget = ANYBODY, screen: ToAsking = ASKING) -> None:
     """List quotas: all, or those of a user or a client id."""
     entity = whose.entity()
     found = screen.ask(lambda admin: admin.describe_client_quotas(entity))
@@ -77,7 +77,7 @@ def set_quotas(
     quotas: Annotated[
         list[str], typer.Argument(metavar="QUOTA=VALUE...", help=f"{', '.join(KEYS)}: bytes a second, or percent.")
     ],
-    whose: Whose = ANYBODY,
+    whose: QuotaTarget = ANYBODY,
     screen: QuietAsking = ASKING,
 ) -> None:
     """Say how much all clients of a user, of a client id, or of both together may take, from each broker."""
@@ -90,7 +90,7 @@ def set_quotas(
 @app.command("remove")
 def remove(
     quotas: Annotated[list[str] | None, typer.Argument(metavar="[QUOTA]...", help="Default: all.")] = None,
-    whose: Whose = ANYBODY,
+    whose: QuotaTarget = ANYBODY,
     screen: QuietAsking = ASKING,
 ) -> None:
     """Remove quotas; what remains is that of the defaults, if there are any."""

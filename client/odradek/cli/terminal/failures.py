@@ -31,7 +31,7 @@ GRPC_PORT: Final = (
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
 
 
-class Explained(NamedTuple):
+class Explanation(NamedTuple):
     """An error for people."""
 
     message: str
@@ -39,7 +39,7 @@ class Explained(NamedTuple):
     exit_code: int
 
 
-def explain(error: BaseException) -> Explained:
+def explain(error: BaseException) -> Explanation:
     """Say in a sentence what went wrong, what to try, and how the command ends."""
     if isinstance(error, BaseExceptionGroup):
         first = explain(error.exceptions[0])
@@ -47,30 +47,30 @@ def explain(error: BaseException) -> Explained:
         return first._replace(message=f"{first.message} (and {more} more)") if more else first
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
-        return Explained(str(error), str(getattr(error, "hint", "")), code)
+        return Explanation(str(error), str(getattr(error, "hint", "")), code)
     if isinstance(error, OSError) and error.filename is not None:
         hint = "name a place that is there, and that you may use"
-        return Explained(f"{error.filename}: {error.strerror}", hint, FAILED)
+        return Explanation(f"{error.filename}: {error.strerror}", hint, FAILED)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = "standard output goes to a full disk: write it elsewhere"
-        return Explained(f"cannot write: {error.strerror}", hint, FAILED)
+        return Explanation(f"cannot write: {error.strerror}", hint, FAILED)
     if type(error).__module__.startswith("odradek"):
         return _explain_client(error)
     if isinstance(error, TimeoutError):
-        return Explained(str(error) or "no answer in time", "give it more time with --timeout", TIMED_OUT)
-    return Explained(
+        return Explanation(str(error) or "no answer in time", "give it more time with --timeout", TIMED_OUT)
+    return Explanation(
         f"unexpected error: {type(error).__name__}: {error}", f"{DEBUG_VARIABLE}=1 shows where it came from", FAILED
     )
 
 
-def _explain_client(error: BaseException) -> Explained:
+def _explain_client(error: BaseException) -> Explanation:
     """Errors of `odradek` carry message and hint; which of the exit codes follows from their class."""
     from odradek.shared import errors
 
     message, hint = str(getattr(error, "message", error)), str(getattr(error, "hint", ""))
     code = FAILED
     if isinstance(error, errors.BootstrapError) and (kafka := _speaks_kafka(error.causes)):
-        return Explained(
+        return Explanation(
             f"{kafka} speaks Kafka's protocol, and this command odradek's own, on gRPC", GRPC_PORT, UNREACHABLE
         )
     if isinstance(error, errors.BootstrapError | errors.BrokerUnreachable):
@@ -80,7 +80,7 @@ def _explain_client(error: BaseException) -> Explained:
         code = TIMED_OUT
     elif isinstance(error, errors.ConfigError):
         code = USAGE
-    return Explained(message, hint, code)
+    return Explanation(message, hint, code)
 
 
 def _speaks_kafka(causes: Mapping[str, str]) -> str:

@@ -129,20 +129,20 @@ class Start(NamedTuple):
     number: int = 0
 
 
-class Span(NamedTuple):
+class ReadSpan(NamedTuple):
     """What is to be read: from a place on, and up to another one, whose record is not read; None: without an end."""
 
     begin: Start
     end: Start | None = None
 
 
-def parse_span(text: str) -> Span:
+def parse_span(text: str) -> ReadSpan:
     """A place, or two with a colon between: `5:10`, `:end`, `@2026-01-31T12:00:@2026-01-31T13:00`.
 
     Times have colons, too: the first one counts that leaves a place on both sides.
     """
     try:
-        return Span(parse_start(text))
+        return ReadSpan(parse_start(text))
     except CommandFailed as refused:
         for at in (index for index, letter in enumerate(text) if letter == ":"):
             try:
@@ -150,7 +150,7 @@ def parse_span(text: str) -> Span:
             except CommandFailed:
                 continue
             if begin.kind != "time" or end.kind in ("time", "end"):  # else it is a time that cannot be
-                return Span(begin, _not_before(begin, end, text))
+                return ReadSpan(begin, _not_before(begin, end, text))
         hint = f"{PLACES}; or two of them as FROM:TO" if refused.hint == PLACES else refused.hint
         raise CommandFailed(str(refused), hint=hint, exit_code=USAGE) from None
 

@@ -231,14 +231,14 @@ SAY_EVERY_S = 2.0
 HEADINGS = {"partition": "PARTITION", "replicas": "REPLICAS", "target": "TARGET", "state": "STATE"}
 
 
-class Look:
+class PlanProgress:
     """The partitions of a plan at one moment: replicas, what is on its way, and how many records are to be copied."""
 
     def __init__(self, replicas: Plan, ongoing: set[TopicPartition], left: dict[TopicPartition, int]) -> None:
         self.replicas, self.ongoing, self.left = replicas, ongoing, left
 
 
-async def look(admin: Admin, plan: Plan, accepted: Plan | None = None) -> Look:
+async def look(admin: Admin, plan: Plan, accepted: Plan | None = None) -> PlanProgress:
     """How far a plan is. What was just accepted is either on its way or done; the broker that is asked may be a moment
     behind the controller, so it is asked again for a while."""
     import asyncio
@@ -252,7 +252,7 @@ async def look(admin: Admin, plan: Plan, accepted: Plan | None = None) -> Look:
     return moment
 
 
-async def _look_once(admin: Admin, plan: Plan) -> Look:
+async def _look_once(admin: Admin, plan: Plan) -> PlanProgress:
     topics = sorted({partition.topic for partition in plan})
     current = current_plan(await admin.describe_topics(topics))
     ongoing = await admin.list_partition_reassignments(plan)
@@ -267,7 +267,7 @@ async def _look_once(admin: Admin, plan: Plan) -> Look:
                     leader.log_end_offset - max(ends.get(replica, -1), leader.log_start_offset)
                     for replica in moving.adding_replicas
                 )
-    return Look({partition: current.get(partition, ()) for partition in plan}, set(ongoing), left)
+    return PlanProgress({partition: current.get(partition, ()) for partition in plan}, set(ongoing), left)
 
 
 async def follow(admin: Admin, screen: Screen, plan: Plan) -> None:
@@ -288,7 +288,7 @@ async def follow(admin: Admin, screen: Screen, plan: Plan) -> None:
 
 
 def row(
-    partition: TopicPartition, plan: Plan, refused: dict[TopicPartition, BrokerError], moment: Look
+    partition: TopicPartition, plan: Plan, refused: dict[TopicPartition, BrokerError], moment: PlanProgress
 ) -> dict[str, Any]:
     replicas, error, state = moment.replicas[partition], refused.get(partition), "different"
     if error is not None:

@@ -28,7 +28,7 @@ TELLS = f"import sys; from {__name__} import tell; tell(int(sys.argv[1]), sys.ar
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """What one process said of its run. `virtual_ms` is the length of the run in virtual time."""
 
     hash_seed: int
@@ -43,8 +43,8 @@ class Pair(NamedTuple):
     """One seed, run twice."""
 
     seed: int
-    first: Outcome
-    second: Outcome
+    first: RunOutcome
+    second: RunOutcome
 
     @property
     def is_equal(self) -> bool:
@@ -135,17 +135,17 @@ async def _run_pair(seed: int, options: Options, load: int) -> Pair:
         return Pair(seed, alone, await _run(seed, options, second))
 
 
-async def _run(seed: int, options: Options, hash_seed: int) -> Outcome:
+async def _run(seed: int, options: Options, hash_seed: int) -> RunOutcome:
     program = ("-c", TELLS, str(seed), json.dumps(asdict(options)))
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     async with _process(*program, env=environment, stdout=asyncio.subprocess.PIPE) as process:
         said, complaint = await process.communicate()
     try:
         told = json.loads(said)
-        return Outcome(hash_seed, told["trace_hash"], told["events"], told["virtual_ms"], tuple(told["findings"]))
+        return RunOutcome(hash_seed, told["trace_hash"], told["events"], told["virtual_ms"], tuple(told["findings"]))
     except (ValueError, KeyError, TypeError):
         last = (complaint.decode(errors="replace").strip() or "no word").splitlines()[-1]
-        return Outcome(hash_seed, error=f"ended with {process.returncode}: {last}")
+        return RunOutcome(hash_seed, error=f"ended with {process.returncode}: {last}")
 
 
 def tell(seed: int, options: str) -> None:

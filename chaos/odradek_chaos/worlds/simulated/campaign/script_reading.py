@@ -8,10 +8,10 @@ from typing import Any
 
 from odradek_chaos.worlds.simulated.cluster.cluster import SHAPES
 from odradek_chaos.worlds.simulated.faults.catalogue import what_is_wrong
-from odradek_chaos.worlds.simulated.faults.choices import Cast, is_int
+from odradek_chaos.worlds.simulated.faults.choices import Participants, is_int
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Script, Send
+from odradek_chaos.worlds.simulated.plan.script import Script, ScriptedRecord
 from odradek_chaos.worlds.simulated.run.evidence import REACH_END_MS
 from odradek_chaos.worlds.simulated.run.expansion import check, expand
 from odradek_chaos.worlds.simulated.run.liveness import LIVENESS_MS
@@ -30,7 +30,7 @@ def read_script(text: str) -> tuple[Script, Options]:
     """A script and the options of its run. Raises `ValueError` with what is wrong, where, and what is known."""
     script, given = Script.load(text)
     options = options_of_script(given)
-    cast = Cast(options.partitions, options.writers, SHAPES[_shape(script, options)].nodes)
+    cast = Participants(options.partitions, options.writers, SHAPES[_shape(script, options)].nodes)
     for number, injection in enumerate(script.injections, 1):
         wrong = what_is_wrong(injection, cast)
         if wrong:
@@ -51,7 +51,7 @@ def _shape(script: Script, options: Options) -> str:
     return "combined" if script.seed is None else expand(SimLoop(script.seed).fork_rng("plan"), options).shape
 
 
-def _what_is_wrong_with(send: Send, cast: Cast, latest_us: int) -> str:
+def _what_is_wrong_with(send: ScriptedRecord, cast: Participants, latest_us: int) -> str:
     if not 1 <= send.writer <= cast.writers:
         return f"writers are 1 to {cast.writers}, not {send.writer}"
     if not 0 <= send.partition < cast.partitions:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.options import Options
-from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, ScriptedRecord
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
@@ -26,7 +26,7 @@ MARGIN_MS = 100
 
 
 @dataclass(slots=True)
-class Shrunk:
+class ShrinkResult:
     """The smallest run found, and how many runs it took."""
 
     result: SeedResult
@@ -55,7 +55,7 @@ class Shrinker:
         self._check = ""
         self._runs = 0
 
-    def run(self) -> Shrunk | None:
+    def run(self) -> ShrinkResult | None:
         """None when the seed finds nothing wrong. What no script shows again is said so, and comes back as it was."""
         first = run_seed(self._seed, self._options)
         self._runs += 1
@@ -75,9 +75,9 @@ class Shrinker:
 
     # --- steps
 
-    def _plain(self, script: Script, first: SeedResult) -> Shrunk:
+    def _plain(self, script: Script, first: SeedResult) -> ShrinkResult:
         """Without chance points and without a core phase, and no longer than needed, if it still fails."""
-        best = Shrunk(first, replace(script, salt=0), self._runs)
+        best = ShrinkResult(first, replace(script, salt=0), self._runs)
         quiet = replace(self._options, core="never")
         for simpler in (replace(quiet, chance="none"), quiet, self._options):
             options, self._options = self._options, simpler
@@ -88,7 +88,7 @@ class Shrinker:
             self._options = options
         return self._sooner(best)
 
-    def _sooner(self, best: Shrunk) -> Shrunk:
+    def _sooner(self, best: ShrinkResult) -> ShrinkResult:
         """End the faults right after the finding, or, when that came afterwards, right after the last of them."""
         begun_us, end_us = best.result.faults_began_us, best.result.findings[0].time_us
         if end_us > begun_us + self._options.faults_ms * 1000:
@@ -104,15 +104,15 @@ class Shrinker:
             self._options = options
         return best
 
-    def _fewer_injections(self, best: Shrunk) -> Shrunk:
-        def attempt(injections: Sequence[Injection]) -> Shrunk | None:
+    def _fewer_injections(self, best: ShrinkResult) -> ShrinkResult:
+        def attempt(injections: Sequence[Injection]) -> ShrinkResult | None:
             return self._try(replace(best.script, injections=tuple(injections)))
 
         smaller = minimize(list(best.script.injections), best, attempt)
         self._say(f"faults: {smaller.line()}")
         return self._sooner(smaller)
 
-    def _with_sends(self, best: Shrunk) -> Shrunk | None:
+    def _with_sends(self, best: ShrinkResult) -> ShrinkResult | None:
         """The same with the records in the script: those of one partition, or else all."""
         partition = best.result.findings[0].partition.rpartition("-")[2]
         end_us = best.result.findings[0].time_us
@@ -123,26 +123,26 @@ class Shrinker:
                 return found
         return None
 
-    def _fewer_sends(self, best: Shrunk) -> Shrunk:
-        def attempt(sends: Sequence[Send]) -> Shrunk | None:
+    def _fewer_sends(self, best: ShrinkResult) -> ShrinkResult:
+        def attempt(sends: Sequence[ScriptedRecord]) -> ShrinkResult | None:
             return self._try(replace(best.script, sends=tuple(sends)))
 
         smaller = minimize(list(best.script.sends or ()), best, attempt)
         self._say(f"records: {smaller.line()}")
         return self._sooner(smaller)
 
-    def _try(self, script: Script, salts: int = SALTS) -> Shrunk | None:
+    def _try(self, script: Script, salts: int = SALTS) -> ShrinkResult | None:
         """The first salt, beginning with the script's own, under which the same check finds something."""
         for salt in range(script.salt, script.salt + salts):
             salted = replace(script, salt=salt)
             result = run_seed(self._seed, self._options, script=salted)
             self._runs += 1
             if any(finding.check == self._check for finding in result.findings):
-                return Shrunk(result, salted, self._runs)
+                return ShrinkResult(result, salted, self._runs)
         return None
 
 
-def minimize(items: list[T], best: Shrunk, attempt: Callable[[Sequence[T]], Shrunk | None]) -> Shrunk:
+def minimize(items: list[T], best: ShrinkResult, attempt: Callable[[Sequence[T]], ShrinkResult | None]) -> ShrinkResult:
     """Leave out as many items as possible, large pieces first (delta debugging)."""
     pieces = 2
     while items:

@@ -13,11 +13,11 @@ from operator import attrgetter
 
 from odradek_broker.core.groups import consumer_records
 from odradek_broker.core.groups.consumer_records import CurrentAssignment
-from odradek_broker.core.groups.fields import Reader
+from odradek_broker.core.groups.fields import FieldReader
 from odradek_broker.core.groups.records import GroupRecord, OffsetRecord, decode, key_type, partition_for
 from odradek_proto.records import CorruptBatch, Record, check_batch, decode_records
 
-from odradek_chaos.worlds.simulated.checks.history import Batch, LogView
+from odradek_chaos.worlds.simulated.checks.history import BatchSummary, LogView
 from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
 OFFSETS = "__consumer_offsets"
@@ -60,7 +60,7 @@ class CommittedGroup:
                 self._read_from(view, end, history.is_committed)
         return self._read_to >= end
 
-    def _read_from(self, view: LogView, end: int, is_committed: Callable[[Batch], bool]) -> None:
+    def _read_from(self, view: LogView, end: int, is_committed: Callable[[BatchSummary], bool]) -> None:
         with suppress(CorruptBatch):  # another copy may have it
             for batch, records in records_after(view, self._read_to, end):
                 if not is_committed(batch):  # of a leader that died: another one stands at that offset
@@ -72,7 +72,7 @@ class CommittedGroup:
         """The records of one batch."""
         assigned = False
         for record in records:
-            if record.key is None or Reader(record.key[2:]).string() != self._group_id:
+            if record.key is None or FieldReader(record.key[2:]).string() != self._group_id:
                 continue
             if key_type(record.key) in consumer_records.KEY_TYPES:
                 found = consumer_records.decode(record.key, record.value)
@@ -105,7 +105,7 @@ def _owned_by(current: CurrentAssignment | None) -> Owned:
     return frozenset((topic_id, partition) for topic_id, partitions in both for partition in partitions)
 
 
-def records_after(view: LogView, offset: int, end: int) -> Iterator[tuple[Batch, list[Record]]]:
+def records_after(view: LogView, offset: int, end: int) -> Iterator[tuple[BatchSummary, list[Record]]]:
     """The batches between the two offsets, with their records. Raises `CorruptBatch` for damaged bytes."""
     batches = view.batches
     for number in range(bisect_left(batches, offset, key=_BASE_OFFSET), len(batches)):
@@ -115,7 +115,7 @@ def records_after(view: LogView, offset: int, end: int) -> Iterator[tuple[Batch,
         yield batch, _records(batch, before)
 
 
-def _records(batch: Batch, before: Batch | None) -> list[Record]:
+def _records(batch: BatchSummary, before: BatchSummary | None) -> list[Record]:
     """Raises `CorruptBatch` for damaged bytes."""
     assert batch.segment is not None, batch
     start = before.end_position if before is not None and before.segment is batch.segment else 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from odradek_broker.core.groups.classic import ClassicGroup, State
+from odradek_broker.core.groups.classic import ClassicGroup, GroupState
 from odradek_broker.core.groups.consumer_records import CurrentAssignment, MemberState
 from odradek_broker.core.groups.consumer_state import ReplayedGroup
 from odradek_broker.core.groups.messages import (
@@ -17,13 +17,13 @@ from odradek_broker.core.groups.messages import (
     ConsumerGroupHeartbeat,
     DeleteGroup,
     Effect,
+    GroupReply,
     GroupSettings,
     Heartbeat,
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
     OffsetCommit,
-    Reply,
     Request,
     SyncGroup,
 )
@@ -121,7 +121,7 @@ class CoordinatorCheck:
             if who not in self._members and not _removes(request, who, member):
                 self._judge_removal(who, member)
         for effect in effects:
-            if isinstance(effect, Reply):
+            if isinstance(effect, GroupReply):
                 self._answered(effect)
         self._judge_timer()
 
@@ -135,7 +135,7 @@ class CoordinatorCheck:
             if sessions and (due_ms is None or due_ms > self._now_ms + min(sessions)):
                 self._report(WAIT, f"the next timer of {what} groups is due at {due_ms}, at {self._now_ms}")
 
-    def _answered(self, reply: Reply) -> None:
+    def _answered(self, reply: GroupReply) -> None:
         call, answer = self._calls.pop(reply.token, None), reply.answer
         if call is None:
             self._report(WAIT, f"a second answer to a request: {answer}")
@@ -151,9 +151,9 @@ class CoordinatorCheck:
         """A member's request was answered without an error."""
         if isinstance(answer, JoinGroupAnswer):
             who = who[0], answer.member_id
-            if self._state(who[0]) is State.COMPLETING:
+            if self._state(who[0]) is GroupState.COMPLETING:
                 self._unsynced[who] = _Unsynced(answer.generation_id)
-        if isinstance(call.request, OffsetCommit) and self._state(who[0]) is not State.STABLE:
+        if isinstance(call.request, OffsetCommit) and self._state(who[0]) is not GroupState.STABLE:
             return  # whoever does not join again in time is removed, commits or not
         if isinstance(call.request, Heartbeat) and who in self._unsynced:
             return  # and so is who does not sync
@@ -193,7 +193,7 @@ class CoordinatorCheck:
         member = None if consumers is None else consumers.members.get(commit.member_id)
         return member is not None and generation_id != member.current.epoch
 
-    def _state(self, group_id: str) -> State | None:
+    def _state(self, group_id: str) -> GroupState | None:
         group = self.shard.groups.get(group_id)
         return None if group is None else group.state
 
@@ -248,7 +248,9 @@ class CoordinatorCheck:
                 self._report(WAIT, f"{member_id} of {group_id} is a member still: {member}")
         for who, unsynced in tuple(self._unsynced.items()):
             group = self.shard.groups.get(who[0])
-            is_over = group is None or group.state is State.PREPARING or group.generation_id != unsynced.generation_id
+            is_over = (
+                group is None or group.state is GroupState.PREPARING or group.generation_id != unsynced.generation_id
+            )
             if is_over or who not in self._members:
                 del self._unsynced[who]
                 continue
@@ -276,7 +278,7 @@ class CoordinatorCheck:
                 return
         for group_id, group in known.groups.items():
             now, then = _stored(group), _stored(logged.groups[group_id])
-            is_written = group.state in (State.STABLE, State.EMPTY)
+            is_written = group.state in (GroupState.STABLE, GroupState.EMPTY)
             if then.generation_id > now.generation_id or (is_written and now != then):
                 self._report(MEMORY, f"{group_id} in memory: {now}, in the log: {then}")
                 return

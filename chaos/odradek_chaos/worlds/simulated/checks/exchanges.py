@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek_proto.values import Value
 
 
-class Answered(Value, frozen=True):
+class AnsweredRequest(Value, frozen=True):
     """One answer that was due to a sender's epoch, or to its incarnation. -1 is an epoch that nobody named or knows.
 
     `known` is what the broker knew when it took the request, `known_then` when it answered: an epoch never falls, so
@@ -24,7 +24,7 @@ class Answered(Value, frozen=True):
     newest_epoch: int = -1  # and of the newest one that the broker knew when it took the request
 
 
-class EndTold(Value, frozen=True):
+class EndOffsetSent(Value, frozen=True):
     """An end offset that a leader told to a client. `epoch_start` is where its leadership began."""
 
     broker_id: int
@@ -35,7 +35,7 @@ class EndTold(Value, frozen=True):
     by_fetch: bool  # the high watermark in an answer to a fetch
 
 
-class EndHeard(Value, frozen=True):
+class EndOffsetReceived(Value, frozen=True):
     """An end offset that arrived at a client. `floor` is the largest that had arrived there when it asked."""
 
     client: str

@@ -27,7 +27,7 @@ SEQUENCES = 1 << 31
 NEAR = 3  # batches from the end that are looked at before a log is searched
 
 
-class Batch(NamedTuple):
+class BatchSummary(NamedTuple):
     """What matters of one batch. The last two say where it ends in the replica's own files."""
 
     base_offset: int
@@ -41,10 +41,10 @@ class Batch(NamedTuple):
     end_position: int = 0
 
 
-_new_batch = partial(tuple.__new__, Batch)  # no Python in between
+_new_batch = partial(tuple.__new__, BatchSummary)  # no Python in between
 
 
-class Reading:
+class SegmentReading:
     """What was read of one segment: its file, the bytes from its first one on, and the index of its first batch."""
 
     __slots__ = ("base", "content", "file", "first", "name")
@@ -65,11 +65,11 @@ class LogView:
     """The batches of one replica, in order. `producers`: producer id to (epoch, last sequence) at the end."""
 
     def __init__(self, directory: str) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[BatchSummary] = []
         self.producers: dict[int, tuple[int, int]] = {}
         self.committed = 0  # how many of the batches were held against the first-commit table
         self._directory = directory
-        self._readings: list[Reading] = []
+        self._readings: list[SegmentReading] = []
         self._position = 0  # in the last of them
 
     @property
@@ -108,12 +108,12 @@ class LogView:
             first = readings[standing].first if readings else 0
             self.cut(self.batches[first - 1].next_offset if first else -1)
 
-    def read(self, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> list[Batch] | str:
+    def read(self, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> list[BatchSummary] | str:
         """The batches that came since, up to the replica's log end; or what is wrong with them.
 
         With `ahead` the log end may be ahead of what was written.
         """
-        batches, new = self.batches, list[Batch]()
+        batches, new = self.batches, list[BatchSummary]()
         if batches and log_end_offset < batches[-1].next_offset:
             self.cut(log_end_offset)
         if batches and not self._stands(disk):
@@ -144,7 +144,7 @@ class LogView:
         self._keep()
         return new
 
-    def at(self, offset: int) -> Batch | None:
+    def at(self, offset: int) -> BatchSummary | None:
         """The batch that contains an offset: most often one of the last."""
         batches = self.batches
         for near in batches[: -NEAR - 1 : -1]:
@@ -179,7 +179,7 @@ class LogView:
             reading = self._readings[-1]
             reading.content += memoryview(reading.file.data)[len(reading.content) : self._position]
 
-    def _remember(self, batch: Batch) -> None:
+    def _remember(self, batch: BatchSummary) -> None:
         if batch.producer_id >= 0:
             self.producers[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 
@@ -200,16 +200,16 @@ class LogView:
         if not isinstance(found, Inode) or len(found.data) < HEADER.size:
             return None
         self._keep()  # of the file before
-        self._readings.append(Reading(base, found, len(self.batches)))
+        self._readings.append(SegmentReading(base, found, len(self.batches)))
         self._position = 0
         return found.data
 
 
-def _base_offset(batch: Batch) -> int:
+def _base_offset(batch: BatchSummary) -> int:
     return batch.base_offset
 
 
-class PartitionHistory:
+class ReplicasHistory:
     """Everything that the replicas of one partition ever held. Methods return what is wrong, None for nothing."""
 
     def __init__(self, directory: str) -> None:
@@ -264,7 +264,7 @@ class PartitionHistory:
             return f"nothing at offset {view.end_offset}, below its high watermark {high_watermark}"
         return None
 
-    def is_committed(self, batch: Batch) -> bool:
+    def is_committed(self, batch: BatchSummary) -> bool:
         """Whether this is the batch that was committed at its offset."""
         return self._committed.get(batch.base_offset) == batch[:4]
 
@@ -275,7 +275,7 @@ class PartitionHistory:
                 return epoch
         return None
 
-    def _enter(self, batch: Batch) -> str | None:
+    def _enter(self, batch: BatchSummary) -> str | None:
         known = self._committed.get(batch.base_offset)
         if known is None:
             if batch.base_offset < self.committed_end:

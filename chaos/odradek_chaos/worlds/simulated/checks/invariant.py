@@ -8,7 +8,13 @@ from typing import ClassVar
 
 from odradek_broker.core.metadata.image import MetadataImage
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
+from odradek_chaos.worlds.simulated.checks.exchanges import (
+    AnsweredRequest,
+    EndOffsetReceived,
+    EndOffsetSent,
+    PartitionAltered,
+    VoteGranted,
+)
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
@@ -16,7 +22,7 @@ Violation = tuple[int, str, str]  # broker id, partition, sentence
 Violations = Iterator[Violation]
 
 
-class Change(IntFlag):
+class ReplicaChange(IntFlag):
     """What is different about a replica, and whether it leads. A first look is all of it."""
 
     LOG_END = 1
@@ -28,12 +34,12 @@ class Change(IntFlag):
     ANYTHING = 63
 
 
-LOG_END, HIGH_WATERMARK, TERM, ISR, REMOTES, LEADS = (each.value for each in Change)  # plain numbers are faster
+LOG_END, HIGH_WATERMARK, TERM, ISR, REMOTES, LEADS = (each.value for each in ReplicaChange)  # plain numbers are faster
 FIRST_LOOK = LOG_END | HIGH_WATERMARK | TERM | ISR | REMOTES
 
 
 def changes_of(seen: ReplicaState, before: ReplicaState | None) -> int:
-    """The set of `Change` between two looks at a replica, as a number."""
+    """The set of `ReplicaChange` between two looks at a replica, as a number."""
     found = LEADS if seen.is_leader else 0
     if before is None:
         return found | FIRST_LOOK
@@ -70,12 +76,14 @@ class Invariant:
     name: ClassVar[str]
     rules: ClassVar[str] = ""  # N-numbers and the invariants of the specification
     leaders_only: ClassVar[bool] = False  # `on_replica` has nothing to say of followers
-    looks_at: ClassVar[Change] = Change.ANYTHING  # and nothing when none of this has changed
+    looks_at: ClassVar[ReplicaChange] = ReplicaChange.ANYTHING  # and nothing when none of this has changed
     flushed_only: ClassVar[bool] = False  # it holds with odradek.fsync=before-ack alone
 
-    def is_asked(self, changes: Change) -> bool:
+    def is_asked(self, changes: ReplicaChange) -> bool:
         """Whether `on_replica` has anything to say when these have changed."""
-        return bool(changes & self.looks_at & ~Change.LEADS) and (Change.LEADS in changes or not self.leaders_only)
+        return bool(changes & self.looks_at & ~ReplicaChange.LEADS) and (
+            ReplicaChange.LEADS in changes or not self.leaders_only
+        )
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         """A replica changed, in what this invariant looks at; `before` is None when it has just got its first role in
@@ -102,7 +110,7 @@ class Invariant:
         """A reader was given a record."""
         yield from ()
 
-    def on_answered(self, now: ClusterState, answered: Answered) -> Violations:
+    def on_answered(self, now: ClusterState, answered: AnsweredRequest) -> Violations:
         """A broker answered a request that named an epoch or came from an incarnation of a broker."""
         yield from ()
 
@@ -114,10 +122,10 @@ class Invariant:
         """A voter is about to say that a candidate has its vote."""
         yield from ()
 
-    def on_end_told(self, now: ClusterState, told: EndTold) -> Violations:
+    def on_end_told(self, now: ClusterState, told: EndOffsetSent) -> Violations:
         """A leader tells a client where a log ends."""
         yield from ()
 
-    def on_end_heard(self, now: ClusterState, heard: EndHeard) -> Violations:
+    def on_end_heard(self, now: ClusterState, heard: EndOffsetReceived) -> Violations:
         """A client hears where a log ends."""
         yield from ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violations
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
 
 
@@ -111,7 +111,7 @@ class MaximalIsrSuperset(Invariant):
 
     name = "maximal-isr-superset"
     rules = "N4, W-5, R-4, R-46"
-    looks_at = Change.ISR | Change.TERM
+    looks_at = ReplicaChange.ISR | ReplicaChange.TERM
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
@@ -154,7 +154,7 @@ class CandidateCompleteness(Invariant):
 
     name = "candidate-completeness"
     rules = "S-1, S-2"
-    looks_at = Change.HIGH_WATERMARK | Change.LOG_END
+    looks_at = ReplicaChange.HIGH_WATERMARK | ReplicaChange.LOG_END
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if before is None or seen.log_end_offset < before.log_end_offset:
@@ -196,7 +196,7 @@ class StrongIsr(Invariant):
 
     name = "strong-isr"
     rules = "W-2, G2"
-    looks_at = Change.HIGH_WATERMARK
+    looks_at = ReplicaChange.HIGH_WATERMARK
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:

@@ -6,7 +6,7 @@ import json
 from typing import NamedTuple
 
 from odradek_chaos.worlds.simulated.checks.exchanges import VoteGranted
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violations
 from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
@@ -17,7 +17,7 @@ class OneLeaderPerEpoch(Invariant):
 
     name = "one-leader-per-epoch"
     rules = "N1, N11, S-8, M-2, G1"
-    looks_at = Change.TERM
+    looks_at = ReplicaChange.TERM
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[str, int], int] = {}
@@ -45,7 +45,7 @@ class EpochsNeverFall(Invariant):
 
     name = "epochs-never-fall"
     rules = "N9, M-1"
-    looks_at = Change.TERM
+    looks_at = ReplicaChange.TERM
 
     def __init__(self) -> None:
         self._on_disk: dict[int, int] = {}
@@ -120,7 +120,7 @@ class LeaderCompleteness(Invariant):
 
     name = "leader-completeness"
     rules = "N2, S-2"
-    looks_at = Change.TERM
+    looks_at = ReplicaChange.TERM
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
@@ -144,7 +144,7 @@ class OlderEpochNeverAccepted(Invariant):
 
     name = "older-epoch-never-accepted"
     rules = "N12, R-110, R-35"
-    looks_at = Change.TERM | Change.REMOTES
+    looks_at = ReplicaChange.TERM | ReplicaChange.REMOTES
 
     def __init__(self) -> None:
         self._followed: dict[tuple[str, int, int], None] = {}  # (partition, broker, leader epoch)
@@ -176,7 +176,7 @@ class StaleIncarnationNeverCounts(Invariant):
 
     name = "stale-incarnation-never-counts"
     rules = "N15, R-38, KIP-903"
-    looks_at = Change.REMOTES
+    looks_at = ReplicaChange.REMOTES
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:

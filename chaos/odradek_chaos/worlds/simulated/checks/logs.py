@@ -8,7 +8,7 @@ from itertools import takewhile
 from odradek_broker.core.partition.producers import ProducerStates
 
 from odradek_chaos.worlds.simulated.checks.history import LogView
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violations
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
@@ -18,7 +18,7 @@ class LogMatching(Invariant):
 
     name = "log-matching"
     rules = "N6, I-2, I-3, S-8, G4"
-    looks_at = Change.LOG_END
+    looks_at = ReplicaChange.LOG_END
 
     def on_event(self, now: ClusterState, moment: TimelineEvent) -> Violations:
         if moment.event in ("truncated", "log_restarted") and moment.partition:
@@ -40,7 +40,7 @@ class CommittedPrefixImmutable(Invariant):
 
     name = "committed-prefix-immutable"
     rules = "N3, W-1, S-3"
-    looks_at = Change.HIGH_WATERMARK
+    looks_at = ReplicaChange.HIGH_WATERMARK
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         problem = now.history(seen.partition).commit(seen.broker_id, seen.high_watermark)
@@ -53,7 +53,7 @@ class ProducerTableEqualsLog(Invariant):
 
     name = "producer-table-equals-log"
     rules = "N13, R-243, R-247"
-    looks_at = Change.LOG_END
+    looks_at = ReplicaChange.LOG_END
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         view = now.history(seen.partition).view(seen.broker_id)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered
+from odradek_chaos.worlds.simulated.checks.exchanges import (
+    AnsweredRequest,
+    EndOffsetReceived,
+    EndOffsetSent,
+    PartitionAltered,
+)
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
@@ -16,7 +21,7 @@ class OtherEpochsRefused(Invariant):
     name = "other-epochs-refused"
     rules = "N12, R-110, R-111, R-213, R-54"
 
-    def on_answered(self, now: ClusterState, answered: Answered) -> Violations:
+    def on_answered(self, now: ClusterState, answered: AnsweredRequest) -> Violations:
         asked = answered.asked
         if asked < 0 or answered.is_refused:
             return
@@ -36,7 +41,7 @@ class StaleIncarnationRefused(Invariant):
     name = "stale-incarnation-refused"
     rules = "N15, R-38, R-54, KIP-903"
 
-    def on_answered(self, now: ClusterState, answered: Answered) -> Violations:
+    def on_answered(self, now: ClusterState, answered: AnsweredRequest) -> Violations:
         if 0 <= answered.sender_epoch < answered.newest_epoch and not answered.is_refused:
             sentence = (
                 f"accepted a {answered.request} of broker {answered.sender_id} with broker epoch "
@@ -76,7 +81,7 @@ class EndOffsetsNeverFall(Invariant):
         self._largest: dict[str, int] = {}
         self._by_epoch: dict[str, dict[int, int]] = {}  # of each partition: leader epoch to the largest end
 
-    def on_end_told(self, now: ClusterState, told: EndTold) -> Violations:
+    def on_end_told(self, now: ClusterState, told: EndOffsetSent) -> Violations:
         partition, epoch, end = told.partition, told.leader_epoch, told.end
         by_epoch = self._by_epoch.setdefault(partition, {})
         if end >= self._largest.get(partition, 0):
@@ -91,7 +96,7 @@ class EndOffsetsNeverFall(Invariant):
             sentence = f"tells {end} {how} in leader epoch {epoch}, which began at {told.epoch_start}"
             yield told.broker_id, partition, f"{sentence}; {before} was told before"
 
-    def on_end_heard(self, now: ClusterState, heard: EndHeard) -> Violations:
+    def on_end_heard(self, now: ClusterState, heard: EndOffsetReceived) -> Violations:
         if heard.end < heard.floor and not (heard.by_fetch and heard.end < heard.epoch_start):
             sentence = f"{heard.client} is told the end {heard.end} by the leader of epoch {heard.leader_epoch}"
             yield 0, heard.partition, f"{sentence}; it knew of {heard.floor} when it asked"

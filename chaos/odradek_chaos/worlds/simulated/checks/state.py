@@ -14,7 +14,7 @@ from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistrat
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_proto.values import Value
 
-from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
+from odradek_chaos.worlds.simulated.checks.history import ReplicasHistory
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 
 METADATA = "__cluster_metadata-0"
@@ -77,7 +77,7 @@ class ClusterState:
     voter_ends: dict[int, int] = field(default_factory=dict)  # last known log end of each voter, dead ones included
     image: MetadataImage = field(default_factory=MetadataImage)
     images: dict[int, MetadataImage] = field(default_factory=dict)  # what each running broker has read of the metadata
-    histories: dict[str, PartitionHistory] = field(default_factory=dict)
+    histories: dict[str, ReplicasHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     ended_uncleanly: dict[bytes, None] = field(default_factory=dict)  # ids of brokers' incarnations
     coordinators: dict[tuple[str, int], int] = field(default_factory=dict)  # by offsets partition and leader epoch
@@ -89,10 +89,10 @@ class ClusterState:
     holds_under_min_isr: bool = True  # the old protocol does not (L-4)
     root: str = "/data"
 
-    def history(self, partition: str) -> PartitionHistory:
+    def history(self, partition: str) -> ReplicasHistory:
         found = self.histories.get(partition)
         if found is None:
-            found = self.histories[partition] = PartitionHistory(f"{self.root}/{partition}")
+            found = self.histories[partition] = ReplicasHistory(f"{self.root}/{partition}")
         return found
 
     def committed_end(self, partition: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violations
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
@@ -12,7 +12,7 @@ class HighWatermarkNeverFalls(Invariant):
 
     name = "high-watermark-never-falls"
     rules = "N5, S-6, S-9, R-22"
-    looks_at = Change.HIGH_WATERMARK | Change.LOG_END
+    looks_at = ReplicaChange.HIGH_WATERMARK | ReplicaChange.LOG_END
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if seen.high_watermark > seen.log_end_offset:
@@ -33,7 +33,7 @@ class HighWatermarkHeldUnderMinIsr(Invariant):
 
     name = "high-watermark-held-under-min-isr"
     rules = "R-21"
-    looks_at = Change.HIGH_WATERMARK
+    looks_at = ReplicaChange.HIGH_WATERMARK
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
@@ -56,7 +56,7 @@ class FollowerHighWatermarkBound(Invariant):
 
     name = "follower-high-watermark-bound"
     rules = "S-9, R-27"
-    looks_at = Change.HIGH_WATERMARK | Change.TERM
+    looks_at = ReplicaChange.HIGH_WATERMARK | ReplicaChange.TERM
 
     def __init__(self) -> None:
         self._largest: dict[str, int] = {}
@@ -82,7 +82,7 @@ class HighWatermarkOnEveryIsrMember(Invariant):
 
     name = "high-watermark-on-every-isr-member"
     rules = "N4, W-4, R-20"
-    looks_at = Change.HIGH_WATERMARK | Change.ISR
+    looks_at = ReplicaChange.HIGH_WATERMARK | ReplicaChange.ISR
     leaders_only = True
 
     def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
@@ -131,7 +131,7 @@ class DurableOnEveryIsrMember(Invariant):
 
     name = "durable-on-every-isr-member"
     rules = "N10, R-238"
-    looks_at = Change.HIGH_WATERMARK
+    looks_at = ReplicaChange.HIGH_WATERMARK
     leaders_only = True
     flushed_only = True
 

@@ -12,7 +12,7 @@ MOST_WAITING = 1_000  # produces or fetches that wait at one replica
 MOST_BYTES = 8 * 1024 * 1024  # in all streams of one process, sent and not taken; a run writes less in all its time
 
 
-class Waiting(NamedTuple):
+class ReplicaWaits(NamedTuple):
     """What waits at one replica."""
 
     partition: object
@@ -20,14 +20,14 @@ class Waiting(NamedTuple):
     fetches: int
 
 
-def waiting_at(node: Node) -> Iterator[Waiting]:
+def waiting_at(node: Node) -> Iterator[ReplicaWaits]:
     """At each replica of a broker; nothing before it has opened them."""
     if node.broker is not None:
         for tp, hosted in node.broker.replicas.replicas.items():
-            yield Waiting(tp, hosted.waiting_produces, hosted.waiting_fetches)
+            yield ReplicaWaits(tp, hosted.waiting_produces, hosted.waiting_fetches)
 
 
-def queues_beyond_bounds(tasks: int, untaken_bytes: int, queues: Iterable[Waiting]) -> str:
+def queues_beyond_bounds(tasks: int, untaken_bytes: int, queues: Iterable[ReplicaWaits]) -> str:
     """What has grown beyond all measure, as a sentence; empty when nothing has."""
     if tasks > MOST_TASKS:
         return f"{tasks} tasks"

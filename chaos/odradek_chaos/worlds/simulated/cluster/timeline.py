@@ -43,7 +43,7 @@ def _brief(value: object) -> str:
 
 
 @dataclass(slots=True)
-class Tail:
+class EventTail:
     """How far a broker's event file was read."""
 
     inode: Inode
@@ -57,7 +57,7 @@ class Timeline:
         self.moments: list[TimelineEvent] = []
         self.hidden: dict[int, None] = {}  # brokers that are on a disk of somebody else
         self._cluster = cluster
-        self.tails: dict[int, Tail] = {}
+        self.tails: dict[int, EventTail] = {}
         self._incarnations: dict[int, int] = {}
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Timeline:
             if not isinstance(found, Inode):
                 return []
             if tail is None or found is not tail.inode:
-                tail = self.tails[broker_id] = Tail(found)  # the first file, or another one: the disk is new
+                tail = self.tails[broker_id] = EventTail(found)  # the first file, or another one: the disk is new
             elif len(found.data) < tail.read:
                 tail.read = len(found.data)  # a power loss took the end
             self._incarnations[broker_id] = machine.incarnation

@@ -28,7 +28,7 @@ from odradek_chaos.worlds.simulated.crash.durability import (
     Batches,
     DurabilityModel,
     Newest,
-    Owed,
+    OwedLogs,
     Written,
     end_of,
     newest_of,
@@ -56,7 +56,7 @@ class Bench:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedDirectory:
     """A log directory with all its logs open."""
 
     directory: LogDirectory
@@ -64,7 +64,7 @@ class Opened:
     quorum: OpenedQuorumLog | None
 
 
-def open_everything(files: Files, bench: Bench) -> Opened:
+def open_everything(files: Files, bench: Bench) -> OpenedDirectory:
     """Open a directory as a broker does when it starts. Raises what that raises."""
     directory = LogDirectory.open(
         files, bench.root, node_id=bench.node_id, cluster_id=None, wall_ms=WALL_MS, rng=random.Random(1)
@@ -77,14 +77,14 @@ def open_everything(files: Files, bench: Bench) -> Opened:
         str(partition): directory.open_log(partition, topic_id, bench.settings, wall_ms=WALL_MS)
         for partition, topic_id in directory.partitions().items()
     }
-    return Opened(directory, logs, quorum)
+    return OpenedDirectory(directory, logs, quorum)
 
 
 def _load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
     return list(records)
 
 
-def judge(state: CrashState, promises: DurabilityModel, owed: Owed, now: int, bench: Bench) -> list[str]:
+def judge(state: CrashState, promises: DurabilityModel, owed: OwedLogs, now: int, bench: Bench) -> list[str]:
     """What is wrong with a state at operation `now`; nothing, if all is well."""
     found = list(_whole_files(state, promises, owed, now))
     disk = state.disk()
@@ -102,7 +102,7 @@ def written_by_name(state: CrashState, promises: DurabilityModel) -> dict[str, W
     return {path.rpartition("/")[2]: promises.written.get(number, {}) for path, number in state.paths()}
 
 
-def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed: Owed) -> Found:
+def _check_all(disk: SimDisk, opened: OpenedDirectory, written: dict[str, Written], owed: OwedLogs) -> Found:
     logs, covered = _all_logs(opened), 0
     if opened.quorum is not None:
         covered = opened.quorum.kept[-1].id.end_offset if opened.quorum.kept else 0
@@ -125,7 +125,7 @@ def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed:
             yield f"{name}: is gone with {len(batches)} batches that were promised"
 
 
-def _whole_files(state: CrashState, promises: DurabilityModel, owed: Owed, now: int) -> Found:
+def _whole_files(state: CrashState, promises: DurabilityModel, owed: OwedLogs, now: int) -> Found:
     for (directory, name), versions in promises.versions.items():
         entries = state.entries(directory)
         if entries is None:
@@ -255,7 +255,7 @@ def _check_quorum(opened: OpenedQuorumLog) -> Found:
         yield f"the log starts at {start} without a snapshot"
 
 
-def _again(disk: SimDisk, files: SimFiles, first: Opened, bench: Bench) -> Found:
+def _again(disk: SimDisk, files: SimFiles, first: OpenedDirectory, bench: Bench) -> Found:
     """A kill right after the start, and another start: everything is as it was."""
     before = {name: _view(log) for name, log in _all_logs(first).items()}
     recovered = not first.directory.clean
@@ -277,7 +277,7 @@ def _again(disk: SimDisk, files: SimFiles, first: Opened, bench: Bench) -> Found
             yield f"{path} is changed by a second recovery: {was!r:.200} becomes {now!r:.200}"
 
 
-def _all_logs(opened: Opened) -> dict[str, Log]:
+def _all_logs(opened: OpenedDirectory) -> dict[str, Log]:
     return opened.logs if opened.quorum is None else {**opened.logs, METADATA: _inner(opened.quorum)}
 
 

@@ -13,11 +13,11 @@ from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.messages import AppendRecords, QuorumState, SnapshotId, TruncateLog
 from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
-from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.cleaning.round import CleanedSegment, CleaningRound
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
-from odradek_broker.storage.segments import Replacement
+from odradek_broker.storage.segments import SegmentReplacement
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import encode_batch, read_header
 from odradek_proto.topics import TopicPartition
@@ -28,7 +28,7 @@ from odradek_chaos.worlds.simulated.crash.checks import LOOP, METADATA, WALL_MS,
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import Directory, Entry
-from odradek_chaos.worlds.simulated.disk.recording import LogPromise, Mark, Operation, Recorder
+from odradek_chaos.worlds.simulated.disk.recording import DurabilityMark, LogPromise, Operation, Recorder
 
 ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = bytes(range(16))
@@ -102,7 +102,7 @@ class LogDriver(Driver):
     def mark(self, word: str, *, gone: bool = False) -> None:
         log = self.log
         promise = LogPromise(log.recovery_point, log.log_start_offset, self.life)
-        self.recorder.mark(Mark({} if gone else {str(ORDERS): promise}, (str(ORDERS),) if gone else (), word))
+        self.recorder.mark(DurabilityMark({} if gone else {str(ORDERS): promise}, (str(ORDERS),) if gone else (), word))
 
     def append(self, count: int, epoch: int, *, records: int = 1, size: int = 30, keys: int = 0) -> None:
         """Batches of an idempotent producer, with a new epoch noted first (R-60); with one of so many keys, or none."""
@@ -182,7 +182,7 @@ class LogDriver(Driver):
         self.log.purge(WALL_MS + 100_000)
         self.mark("purge")
 
-    def clean(self, *, until: str = "") -> Replacement | None:
+    def clean(self, *, until: str = "") -> SegmentReplacement | None:
         """What the cleaner does, all of it or until the first `begin` or `exchange` of a segment."""
         log = self.log
         log.use(replace(self.settings, compaction=CompactionSettings()))
@@ -195,7 +195,7 @@ class LogDriver(Driver):
             map_bytes=1 << 20,
         )
         for step in work.steps():
-            if not isinstance(step, Written):
+            if not isinstance(step, CleanedSegment):
                 continue
             self.directory.write_cleaned(log, work.end_offset)
             replacement = log.replace(step.old, step.new)
@@ -212,7 +212,7 @@ class LogDriver(Driver):
         self.mark("stop")
 
     def delete(self) -> None:
-        self.recorder.mark(Mark({}, (str(ORDERS),), "begin to delete"))
+        self.recorder.mark(DurabilityMark({}, (str(ORDERS),), "begin to delete"))
         self.directory.delete_log(self.log, WALL_MS)
         self.directory.flush_names()
         for path in self.directory.due(WALL_MS + 100_000):
@@ -236,7 +236,7 @@ class QuorumDriver(Driver):
 
     def mark(self, word: str) -> None:
         promise = LogPromise(self.flushed, self.log.state.log_start_offset, self.life)
-        self.recorder.mark(Mark({METADATA: promise}, word=word))
+        self.recorder.mark(DurabilityMark({METADATA: promise}, word=word))
 
     def vote(self, epoch: int, candidate: int) -> None:
         self.vote_state = QuorumState(epoch, -1, candidate)

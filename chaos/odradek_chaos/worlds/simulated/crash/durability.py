@@ -35,11 +35,11 @@ from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.disk.recording import (
     ABSENT,
     Begin,
-    Change,
+    DirectoryChange,
+    DurabilityMark,
+    FileTruncation,
     LogPromise,
-    Mark,
     Operation,
-    Truncate,
     Write,
 )
 
@@ -64,7 +64,7 @@ Written = dict[bytes, set[bytes]]  # batches, each with those that it was writte
 NONE_BEFORE = b""  # stands before a batch that began a log
 
 
-class Versions:
+class ContentVersions:
     """Every content that one name ever stood for, with the index of the operation that gave it; None is no file."""
 
     __slots__ = ("_contents", "_indexes", "removal_lasts")
@@ -93,7 +93,7 @@ class Versions:
         return f"is older than promised: {content[:80]!r}"
 
 
-class Owed:
+class OwedLogs:
     """What each log owes at one mark, by directory name."""
 
     __slots__ = ("index", "logs", "newest", "starts")
@@ -107,7 +107,7 @@ class Owed:
         self.newest = newest or {}  # of each key the last record, also where its batch became another one
 
 
-NOTHING = Owed(-1, {}, {})
+NOTHING = OwedLogs(-1, {}, {})
 _index_of = attrgetter("index")
 
 
@@ -116,8 +116,8 @@ class DurabilityModel:
 
     def __init__(self, operations: Sequence[Operation], root: str) -> None:
         self.written: dict[int, Written] = {}  # by number of the directory
-        self.versions: dict[Place, Versions] = {}
-        self.marks: list[Owed] = []
+        self.versions: dict[Place, ContentVersions] = {}
+        self.marks: list[OwedLogs] = []
         self._root = root
         self._model = DiskModel()
         self._lives: dict[str, int] = {}
@@ -127,7 +127,7 @@ class DurabilityModel:
         for index, operation in enumerate(operations):
             self._model.apply(operation)
             match operation:
-                case Change():
+                case DirectoryChange():
                     self._note_names(index, operation.directory, (step.name for step in operation.steps))
                 case Begin():
                     self._segments.clear()
@@ -135,7 +135,7 @@ class DurabilityModel:
                     for number, directory in self._model.directories.items():
                         gone = {name for (holder, name) in self.versions if holder == number}
                         self._note_names(index, number, sorted(gone.union(directory.current)))
-                case Truncate():
+                case FileTruncation():
                     if operation.size < self._segments.get(operation.file, (0, {}))[0]:
                         self._segments.pop(operation.file, None)
                 case Write():
@@ -143,7 +143,7 @@ class DurabilityModel:
                         self._segments.pop(operation.file, None)
                     if operation.file in self._holders:
                         self._note_batches(operation.file, operation.offset, operation.data)
-                case Mark():
+                case DurabilityMark():
                     self._mark(index, operation)
                 case _:
                     pass
@@ -160,7 +160,7 @@ class DurabilityModel:
                 continue
             versions = self.versions.get((directory, name))
             if versions is None:
-                versions = self.versions[directory, name] = Versions(removal_lasts=not is_snapshot)
+                versions = self.versions[directory, name] = ContentVersions(removal_lasts=not is_snapshot)
             versions.add(index, None if node == ABSENT else bytes(self._model.files[node].current))
 
     def _note_batches(self, node: int, start: int, data: bytes | bytearray) -> None:
@@ -193,7 +193,7 @@ class DurabilityModel:
         batches = whole_batches(self._model.files[node].current)
         return next((batch for start, batch in batches if start + len(batch) == position), NONE_BEFORE)
 
-    def _mark(self, index: int, mark: Mark) -> None:
+    def _mark(self, index: int, mark: DurabilityMark) -> None:
         before = self.marks[-1] if self.marks else NOTHING
         logs, starts = dict(before.logs), dict(before.starts)
         for name in mark.gone:
@@ -204,7 +204,7 @@ class DurabilityModel:
             logs[name] = self._owed(name, promise, logs.get(name, {}), there)
             starts[name] = promise.start
             self._lives[name] = promise.life
-        self.marks.append(Owed(index, logs, starts))
+        self.marks.append(OwedLogs(index, logs, starts))
 
     def _owed(self, name: str, promise: LogPromise, before: Mapping[int, bytes], there: Mapping[int, bytes]) -> Batches:
         """What was owed and was not cut, and what the log has below its recovery point now.
@@ -236,9 +236,9 @@ class DurabilityModel:
             self._segments[node] = (read, batches)
         return batches
 
-    def go_on(self, owed: Owed, written: Mapping[str, Written]) -> None:
+    def go_on(self, owed: OwedLogs, written: Mapping[str, Written]) -> None:
         """What was owed and written before this recording began, by the names of the partitions' directories."""
-        self.marks.insert(0, Owed(0, owed.logs, owed.starts))
+        self.marks.insert(0, OwedLogs(0, owed.logs, owed.starts))
         for name, batches in written.items():
             number = self._model.find(f"{self._root}/{name}")
             if number != ABSENT:
@@ -246,7 +246,7 @@ class DurabilityModel:
                 for batch, before in batches.items():
                     mine.setdefault(batch, set()).update(before)
 
-    def owed_at(self, index: int) -> Owed:
+    def owed_at(self, index: int) -> OwedLogs:
         """What is owed after an operation: what was at the last mark, unless the next one says that it was cut."""
         place = bisect_right(self.marks, index, key=_index_of) - 1
         before = self.marks[place] if place >= 0 else NOTHING
@@ -260,7 +260,7 @@ class DurabilityModel:
         for name, batches in before.logs.items():
             end = max((end_of(*each) for each in after.logs.get(name, {}).items()), default=0)  # lower after a cut
             newest[name] = {key: each for key, each in newest_of(batches.values()).items() if each.offset < end}
-        return Owed(before.index, logs, after.starts, newest)
+        return OwedLogs(before.index, logs, after.starts, newest)
 
 
 def newest_of(batches: Iterable[bytes]) -> Newest:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from odradek_chaos.worlds.simulated.crash.checks import LOOP, Bench, judge, open_everything, written_by_name
-from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, Owed
+from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, OwedLogs
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.crash.states import CrashState, crash_states
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.disk.recording import Change, Mark, Operation, Recorder, Write
+from odradek_chaos.worlds.simulated.disk.recording import DirectoryChange, DurabilityMark, Operation, Recorder, Write
 
 FINDINGS_KEPT = 20
 INSIDE_PER_POINT = 8
@@ -90,7 +90,7 @@ class Explorer:
         model, result, seen, last_mark = DiskModel(), self.result, set[int](), "before any mark"
         for index, operation in enumerate(operations):
             model.apply(operation)
-            if isinstance(operation, Mark):
+            if isinstance(operation, DurabilityMark):
                 last_mark = f"after {operation.word}"
             if index not in points:
                 continue
@@ -114,7 +114,7 @@ class Explorer:
         wanted = self.wanted
         return wanted is not None and any(wanted in finding.sentence for finding in self.result.findings)
 
-    def _recover_and_crash(self, state: CrashState, promises: DurabilityModel, owed: Owed) -> None:
+    def _recover_and_crash(self, state: CrashState, promises: DurabilityModel, owed: OwedLogs) -> None:
         """The power goes once more while everything is opened."""
         disk = state.disk()
         disk.recorder = Recorder(disk.root)
@@ -129,7 +129,7 @@ class Explorer:
 def _describe(operation: Operation) -> str:
     if isinstance(operation, Write):
         return f"write of {len(operation.data)} bytes at {operation.offset} of file {operation.file}"
-    if isinstance(operation, Change):
+    if isinstance(operation, DirectoryChange):
         steps = ", ".join(f"{step.name} -> {step.node}" for step in operation.steps)
         return f"directory {operation.directory}: {steps}"
     return repr(operation) if len(repr(operation)) < 100 else type(operation).__name__

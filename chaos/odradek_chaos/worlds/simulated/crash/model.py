@@ -18,12 +18,12 @@ from odradek_chaos.worlds.simulated.disk.recording import (
     ABSENT,
     ROOT,
     Begin,
-    Change,
+    DirectoryChange,
+    DurabilityMark,
+    FileTruncation,
     Fsync,
     FsyncDir,
-    Mark,
     Operation,
-    Truncate,
     Write,
 )
 
@@ -42,10 +42,10 @@ class FileModel:
     def __init__(self, content: bytes = b"") -> None:
         self.current = bytearray(content)
         self.durable = content
-        self.pending: list[Write | Truncate] = []
+        self.pending: list[Write | FileTruncation] = []
         self._contents: list[tuple[str, bytes]] | None = None
 
-    def apply(self, operation: Write | Truncate) -> None:
+    def apply(self, operation: Write | FileTruncation) -> None:
         self.pending.append(operation)
         self._contents = None
         put(self.current, operation)
@@ -91,9 +91,9 @@ class FileModel:
         yield PRESENT, newest
 
 
-def put(content: bytearray, operation: Write | Truncate) -> None:
+def put(content: bytearray, operation: Write | FileTruncation) -> None:
     """Carry out an operation as a whole."""
-    if isinstance(operation, Truncate):
+    if isinstance(operation, FileTruncation):
         del content[operation.size :]
         content.extend(bytes(operation.size - len(content)))
         return
@@ -103,15 +103,15 @@ def put(content: bytearray, operation: Write | Truncate) -> None:
     content[offset : offset + len(data)] = data
 
 
-def choices_of(operation: Write | Truncate) -> str:
+def choices_of(operation: Write | FileTruncation) -> str:
     """The fates that an operation may have; of a write within one sector nothing is left when it is torn."""
-    if isinstance(operation, Truncate):
+    if isinstance(operation, FileTruncation):
         return PRESENT + LOST
     torn = operation.offset // SECTOR != (operation.offset + len(operation.data) - 1) // SECTOR
     return PRESENT + LOST + EMPTY + ("".join(TORN) if torn else GARBAGE)
 
 
-def fates_of(operations: Sequence[Write | Truncate], rng: random.Random) -> Iterator[Fates]:
+def fates_of(operations: Sequence[Write | FileTruncation], rng: random.Random) -> Iterator[Fates]:
     """All combinations while they are few, else the extremes, each one missing alone, and a sample."""
     choices = [choices_of(operation) for operation in operations]
     combinations = 1
@@ -135,13 +135,13 @@ def fates_of(operations: Sequence[Write | Truncate], rng: random.Random) -> Iter
         )
 
 
-def leave(durable: bytes, operations: Sequence[Write | Truncate], fates: Fates, rng: random.Random) -> bytes:
+def leave(durable: bytes, operations: Sequence[Write | FileTruncation], fates: Fates, rng: random.Random) -> bytes:
     """The content when each operation had this fate."""
     content = bytearray(durable)
     stuck: set[int] = set()  # sectors that a lost write keeps from getting anything newer
     new_from = -(-len(durable) // SECTOR)
     for operation, fate in zip(operations, fates, strict=True):
-        if isinstance(operation, Truncate):
+        if isinstance(operation, FileTruncation):
             if fate == PRESENT:
                 put(content, operation)
                 stuck = {sector for sector in stuck if sector * SECTOR < operation.size}
@@ -178,10 +178,10 @@ class DirectoryModel:
     def __init__(self, entries: dict[str, int] | None = None) -> None:
         self.current = dict(entries or {})
         self.durable = dict(self.current)
-        self.pending: list[Change] = []
+        self.pending: list[DirectoryChange] = []
         self._listings: list[tuple[str, dict[str, int]]] | None = None
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: DirectoryChange) -> None:
         self.pending.append(change)
         self._listings = None
         rearrange(self.current, change)
@@ -229,7 +229,7 @@ class DirectoryModel:
             yield [rng.random() < share for _ in range(count)]
 
 
-def rearrange(entries: dict[str, int], change: Change) -> None:
+def rearrange(entries: dict[str, int], change: DirectoryChange) -> None:
     for step in change.steps:
         if step.node == ABSENT:
             entries.pop(step.name, None)
@@ -246,11 +246,11 @@ class DiskModel:
 
     def apply(self, operation: Operation) -> None:
         match operation:
-            case Write() | Truncate():
+            case Write() | FileTruncation():
                 self.files[operation.file].apply(operation)
             case Fsync():
                 self.files[operation.file].fsync()
-            case Change():
+            case DirectoryChange():
                 for step in operation.steps:
                     if step.is_directory:
                         self.directories.setdefault(step.node, DirectoryModel())
@@ -266,7 +266,7 @@ class DiskModel:
                 self.directories = {
                     node.number: DirectoryModel(node.entries) for node in operation.nodes if node.content is None
                 }
-            case Mark():
+            case DurabilityMark():
                 pass
 
     def reachable(self) -> tuple[list[int], list[int]]:

@@ -10,7 +10,7 @@ from odradek_broker.storage.settings import LogSettings
 
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.crash.checks import METADATA, Bench
-from odradek_chaos.worlds.simulated.disk.recording import FsyncDir, LogPromise, Mark, Operation, Recorder
+from odradek_chaos.worlds.simulated.disk.recording import DurabilityMark, FsyncDir, LogPromise, Operation, Recorder
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import World
@@ -53,7 +53,7 @@ class Observer:
         replaced = any(isinstance(each, FsyncDir) for each in operations[self._looked_at :])  # a vote or a checkpoint
         if changed or replaced:
             self._told |= changed
-            self.recorder.mark(Mark(changed, word=f"incarnation {self._machine.incarnation}"))
+            self.recorder.mark(DurabilityMark(changed, word=f"incarnation {self._machine.incarnation}"))
         self._looked_at = len(operations)
 
     def _life(self, name: str, log: Log) -> int:

@@ -42,7 +42,7 @@ def error(code: int, path: str) -> OSError:
 
 
 @dataclass
-class Injection:
+class InjectedError:
     """An error of the next `times` operations of a kind, on paths that contain `path`. The first one is told of."""
 
     operation: Operation
@@ -62,7 +62,7 @@ class SimDisk:
         self.slow_ms = 0.0  # added to all that is offloaded
         self.used = 0
         self.fsyncs = 0
-        self.injections: list[Injection] = []
+        self.injections: list[InjectedError] = []
         self.locks: dict[str, object] = {}  # path to the open file that holds the lock
         self.root = Directory()
         self.recorder: Recorder | None = None  # told of all that processes do; faults that change bytes are not
@@ -75,7 +75,7 @@ class SimDisk:
         code: int = errno.EIO,
         on_first: Callable[[], None] | None = None,
     ) -> None:
-        self.injections.append(Injection(operation, path, times, code, on_first))
+        self.injections.append(InjectedError(operation, path, times, code, on_first))
 
     def heal(self) -> None:
         """It has room, is fast, tells the truth and fails no operation. What it has forgotten stays forgotten."""

@@ -21,7 +21,7 @@ ROOT = 0
 ABSENT = -1
 
 
-class Node(Value, frozen=True, tag=True):
+class RecordedInode(Value, frozen=True, tag=True):
     """A file or directory as it was when the recording began or the machine came back, durable as a whole."""
 
     number: int
@@ -32,7 +32,7 @@ class Node(Value, frozen=True, tag=True):
 class Begin(Value, frozen=True, tag=True):
     """The disk is this from here on, and all of it is durable: the beginning, and after every power loss."""
 
-    nodes: list[Node]
+    nodes: list[RecordedInode]
 
 
 class Write(Value, frozen=True, tag=True):
@@ -43,7 +43,7 @@ class Write(Value, frozen=True, tag=True):
     data: bytes
 
 
-class Truncate(Value, frozen=True, tag=True):
+class FileTruncation(Value, frozen=True, tag=True):
     """A file gets another size, in the page cache."""
 
     file: int
@@ -56,7 +56,7 @@ class Fsync(Value, frozen=True, tag=True):
     file: int
 
 
-class Step(Value, frozen=True):
+class EntryChange(Value, frozen=True):
     """One name of a directory stands for another file or directory now, or for none (`ABSENT`)."""
 
     name: str
@@ -64,11 +64,11 @@ class Step(Value, frozen=True):
     is_directory: bool = False
 
 
-class Change(Value, frozen=True, tag=True):
+class DirectoryChange(Value, frozen=True, tag=True):
     """Steps in one directory that happen as one: a create, a remove, a rename."""
 
     directory: int
-    steps: list[Step]
+    steps: list[EntryChange]
 
 
 class FsyncDir(Value, frozen=True, tag=True):
@@ -88,7 +88,7 @@ class LogPromise(Value, frozen=True):
     life: int
 
 
-class Mark(Value, frozen=True, tag=True):
+class DurabilityMark(Value, frozen=True, tag=True):
     """What was promised at this moment: by directory name of the partition. `gone` were deleted on purpose.
 
     A partition that is not named, since its broker is just starting, has promised what it had promised before.
@@ -99,7 +99,7 @@ class Mark(Value, frozen=True, tag=True):
     word: str = ""  # for people
 
 
-Operation = Begin | Write | Truncate | Fsync | Change | FsyncDir | Mark
+Operation = Begin | Write | FileTruncation | Fsync | DirectoryChange | FsyncDir | DurabilityMark
 
 
 class Recorder:
@@ -113,17 +113,17 @@ class Recorder:
 
     def begin(self, root: Directory) -> None:
         """The disk is as `root` says, all of it durable."""
-        nodes: list[Node] = []
+        nodes: list[RecordedInode] = []
         self._gather(root, nodes)
         self.operations.append(Begin(nodes))
 
-    def _gather(self, entry: Entry, nodes: list[Node]) -> None:
+    def _gather(self, entry: Entry, nodes: list[RecordedInode]) -> None:
         number = self._number(entry)  # before those of its entries: the root is 0
         if isinstance(entry, Inode):
-            nodes.append(Node(number, bytes(entry.data), {}))
+            nodes.append(RecordedInode(number, bytes(entry.data), {}))
             return
         entries = {name: self._number(child) for name, child in entry.entries.items()}
-        nodes.append(Node(number, None, entries))
+        nodes.append(RecordedInode(number, None, entries))
         for child in entry.entries.values():
             self._gather(child, nodes)
 
@@ -139,22 +139,22 @@ class Recorder:
             self.operations.append(Write(self._number(file), offset, data))
 
     def truncate(self, file: Inode, size: int) -> None:
-        self.operations.append(Truncate(self._number(file), size))
+        self.operations.append(FileTruncation(self._number(file), size))
 
     def fsync(self, file: Inode) -> None:
         self.operations.append(Fsync(self._number(file)))
 
     def change(self, directory: Directory, steps: Iterable[tuple[str, Entry | None]]) -> None:
         made = [
-            Step(name, ABSENT if entry is None else self._number(entry), isinstance(entry, Directory))
+            EntryChange(name, ABSENT if entry is None else self._number(entry), isinstance(entry, Directory))
             for name, entry in steps
         ]
-        self.operations.append(Change(self._number(directory), made))
+        self.operations.append(DirectoryChange(self._number(directory), made))
 
     def fsync_dir(self, directory: Directory) -> None:
         self.operations.append(FsyncDir(self._number(directory)))
 
-    def mark(self, mark: Mark) -> None:
+    def mark(self, mark: DurabilityMark) -> None:
         self.operations.append(mark)
 
 

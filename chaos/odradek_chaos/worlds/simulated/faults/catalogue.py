@@ -14,8 +14,8 @@ from odradek_chaos.worlds.simulated.faults import (
     processes,
     strangers,
 )
-from odradek_chaos.worlds.simulated.faults.choices import Cast
-from odradek_chaos.worlds.simulated.faults.nemesis import Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.choices import Participants
+from odradek_chaos.worlds.simulated.faults.nemesis import Guarantee, Nemesis
 from odradek_chaos.worlds.simulated.plan.named import named_classes
 from odradek_chaos.worlds.simulated.plan.script import Injection, by_name
 from odradek_chaos.worlds.simulated.world.world import World
@@ -38,7 +38,7 @@ _LAST = (
 CLASSES = {name: _FOUND[name] for name in (*(name for name in _FOUND if name not in _LAST), *_LAST)}
 TABLE = tuple(CLASSES.values())  # the draw of a seed goes by this order
 BESIDE = tuple(each.name for each in TABLE if each.beside)
-SAFE_NEMESES = tuple(each.name for each in TABLE if each.drawn and each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
+SAFE_NEMESES = tuple(each.name for each in TABLE if each.drawn and each.owed in (Guarantee.ALWAYS, Guarantee.QUIESCENT))
 
 
 def family_of(kind: type[Nemesis]) -> str:
@@ -53,7 +53,7 @@ def kind_of(name: str) -> type[Nemesis]:
     return CLASSES[name]
 
 
-def what_is_wrong(injection: Injection, cast: Cast) -> str:
+def what_is_wrong(injection: Injection, cast: Participants) -> str:
     """Why an injection cannot be carried out; empty when it can."""
     try:
         takes = kind_of(injection.name).takes

@@ -15,7 +15,7 @@ OPERATIONS = ("read", "write", "fsync")
 TOPIC_OPERATIONS = ("make", "fill", "grow", "empty", "alter", "retain", "delete")  # of topics
 
 
-class Cast(NamedTuple):
+class Participants(NamedTuple):
     """Whom an injection may name. Clients are w1, w2, ... who write, r1 who reads, and those who make topics."""
 
     partitions: int
@@ -38,8 +38,8 @@ class Cast(NamedTuple):
 class Argument(NamedTuple):
     """One choice: what it has to be, in words, and whether a JSON value is that."""
 
-    says: Callable[[Cast], str]
-    fits: Callable[[Any, Cast], bool]
+    says: Callable[[Participants], str]
+    fits: Callable[[Any, Participants], bool]
 
 
 def arguments(**named: Argument) -> Mapping[str, Argument]:
@@ -58,11 +58,11 @@ def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(fits, value))
 
 
-def _is_broker(value: Any, cast: Cast) -> bool:
+def _is_broker(value: Any, cast: Participants) -> bool:
     return is_int(value) and value in cast.brokers
 
 
-def _are_brokers(value: Any, cast: Cast) -> bool:
+def _are_brokers(value: Any, cast: Participants) -> bool:
     return _is_list(value, lambda each: _is_broker(each, cast)) and len(set(value)) == len(value)
 
 
@@ -78,17 +78,17 @@ def _is_place(value: Any) -> bool:
     return is_number(value) and 0 <= value < 1
 
 
-def _is_way(value: Any, cast: Cast) -> bool:
+def _is_way(value: Any, cast: Participants) -> bool:
     return _is_list(value, lambda each: each in cast.machines) and len(value) == 2
 
 
-def _are_times(value: Any, cast: Cast) -> bool:
+def _are_times(value: Any, cast: Participants) -> bool:
     """Of brokers by id; the keys of JSON are texts."""
     ids = [str(each) for each in cast.brokers]
     return isinstance(value, Mapping) and all(each in ids and _is_time(time) for each, time in value.items())
 
 
-def _is_message(value: Any, cast: Cast) -> bool:
+def _is_message(value: Any, cast: Participants) -> bool:
     if not isinstance(value, list | tuple) or len(value) != 3:
         return False
     broker, method, request = value
@@ -98,7 +98,7 @@ def _is_message(value: Any, cast: Cast) -> bool:
         return False
 
 
-def _ids(cast: Cast) -> str:
+def _ids(cast: Participants) -> str:
     return ", ".join(map(str, cast.brokers))
 
 
@@ -106,7 +106,7 @@ def _plain(says: str, fits: Callable[[Any], bool]) -> Argument:
     return Argument(lambda cast: says, lambda value, cast: fits(value))
 
 
-def _names(says: str, among: Callable[[Cast], tuple[str, ...]]) -> Argument:
+def _names(says: str, among: Callable[[Participants], tuple[str, ...]]) -> Argument:
     return Argument(
         lambda cast: f"{says} ({', '.join(among(cast))})",
         lambda value, cast: isinstance(value, str) and value in among(cast),

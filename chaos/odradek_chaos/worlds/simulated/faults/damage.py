@@ -15,7 +15,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.inodes import Directory
 from odradek_chaos.worlds.simulated.faults.choices import DAMAGE, DOWN, MS, arguments
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Guarantee, Nemesis
 from odradek_chaos.worlds.simulated.world.copies import has_caught_up
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
@@ -72,7 +72,7 @@ class TornTail(Damage):
     """The last segment ends inside of a batch, as when a crash interrupts a write; only what was not flushed is cut."""
 
     name = "torn-tail"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "kills a broker and cuts an unflushed tail within a batch"
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
@@ -95,7 +95,7 @@ class StaleCheckpoint(Damage):
     """The checkpoints of a while ago come back, all of one moment."""
 
     name = "stale-checkpoint"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "kills a broker and restores older checkpoints"
     takes = arguments(**DOWN, age_ms=MS)
 
@@ -129,7 +129,7 @@ class FlipIndex(Damage):
     """Whoever reads through a damaged index must notice; nobody looks for damage where he does not read."""
 
     name = "flip-index"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "flips bits in indexes of a broker that is down"
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
@@ -146,7 +146,7 @@ class FlipLog(Damage):
     """One copy of one partition is damaged under a running broker; later an operator replaces the copy."""
 
     name = "flip-log"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "flips bits in one copy of a log; an operator replaces the copy later"
     copies = True
 
@@ -210,7 +210,7 @@ class Wipe(Damage):
     """
 
     name = "wipe"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "deletes all partition directories of one broker while it is down"
     copies = True
 
@@ -232,7 +232,7 @@ class FlipAny(Damage):
     """A bit of any file. Whatever happens: no two leaders of an epoch, nothing damaged served or replicated."""
 
     name = "flip-any"
-    owed = Owed.SAFETY
+    owed = Guarantee.SAFETY
     does = "flips bits in any file of any broker, running or not"
     copies = True
 
@@ -298,7 +298,7 @@ class NewDisk(Damage):
     """
 
     name = "new-disk"
-    owed = Owed.SAFETY
+    owed = Guarantee.SAFETY
     does = "gives a broker an empty disk, without its votes, while the other voters have everything"
     copies = True
 

@@ -9,7 +9,7 @@ from odradek_chaos.worlds.simulated.faults.choices import BROKER, COUNT, MS, OPE
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
-class DiskFull(Nemesis):
+class FullDisk(Nemesis):
     """Few bytes are left for a while. Appends fail and nothing of them counts; only a start may end for it."""
 
     name = "disk-full"

@@ -26,7 +26,7 @@ GHOST = 99  # a broker that there is not
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ClusterKnowledge:
     """What anybody can find out about a cluster who may ask it."""
 
     cluster_id: str
@@ -37,7 +37,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Forged:
+class ForgedRequest:
     """One request, or the first message on a stream, for the CONTROLLER listener of a node."""
 
     node: int
@@ -51,8 +51,8 @@ class Forger:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    def message(self, known: Known) -> Forged:
-        kinds: tuple[Callable[[Known], tuple[str, Request]], ...] = (
+    def message(self, known: ClusterKnowledge) -> ForgedRequest:
+        kinds: tuple[Callable[[ClusterKnowledge], tuple[str, Request]], ...] = (
             self._vote,
             self._begin,
             self._end,
@@ -68,7 +68,7 @@ class Forger:
         request = message.SerializeToString()
         if self._rng.random() < 0.1:  # no message at all, or a part of one
             request = self._rng.choice((self._rng.randbytes(40), request[: len(request) // 2]))
-        return Forged(self._rng.choice(known.nodes), method, request)
+        return ForgedRequest(self._rng.choice(known.nodes), method, request)
 
     # --- numbers
 
@@ -83,12 +83,12 @@ class Forger:
     def _often(self, right: int) -> int:
         return right if self._rng.random() < 0.8 else self._long(right)
 
-    def _node(self, known: Known) -> int:
+    def _node(self, known: ClusterKnowledge) -> int:
         return self._rng.choice((*known.nodes, *known.nodes, GHOST, -1, INT_MAX))
 
     # --- the quorum
 
-    def _vote(self, known: Known) -> tuple[str, Request]:
+    def _vote(self, known: ClusterKnowledge) -> tuple[str, Request]:
         return QUORUM + "Vote", quorum_pb2.VoteRequest(
             cluster_id=known.cluster_id,
             candidate_epoch=self._int(known.epoch),
@@ -98,12 +98,12 @@ class Forger:
             pre_vote=self._rng.random() < 0.3,
         )
 
-    def _begin(self, known: Known) -> tuple[str, Request]:
+    def _begin(self, known: ClusterKnowledge) -> tuple[str, Request]:
         return QUORUM + "BeginQuorumEpoch", quorum_pb2.BeginQuorumEpochRequest(
             cluster_id=known.cluster_id, leader_id=self._node(known), leader_epoch=self._int(known.epoch)
         )
 
-    def _end(self, known: Known) -> tuple[str, Request]:
+    def _end(self, known: ClusterKnowledge) -> tuple[str, Request]:
         return QUORUM + "EndQuorumEpoch", quorum_pb2.EndQuorumEpochRequest(
             cluster_id=known.cluster_id,
             leader_id=self._node(known),
@@ -111,7 +111,7 @@ class Forger:
             preferred_successors=[self._node(known) for _ in range(self._rng.choice((0, 2, 3, 1_000)))],
         )
 
-    def _fetch(self, known: Known) -> tuple[str, Request]:
+    def _fetch(self, known: ClusterKnowledge) -> tuple[str, Request]:
         """As an observer; or as a voter that acknowledges nothing: it may have lost its disk, or names an epoch or an
         offset that there is not."""
         epoch, offset = self._int(known.epoch), self._long(known.end_offset)
@@ -131,7 +131,7 @@ class Forger:
             voted_for_leader=not (catching_up and replica in known.nodes) and self._rng.random() < 0.2,
         )
 
-    def _fetch_snapshot(self, known: Known) -> tuple[str, Request]:
+    def _fetch_snapshot(self, known: ClusterKnowledge) -> tuple[str, Request]:
         """As a voter only if it counts for nothing yet."""
         catching_up = self._rng.random() < 0.5
         return QUORUM + "FetchSnapshot", quorum_pb2.FetchSnapshotRequest(
@@ -146,7 +146,7 @@ class Forger:
 
     # --- the controller
 
-    def _register(self, known: Known) -> tuple[str, Request]:
+    def _register(self, known: ClusterKnowledge) -> tuple[str, Request]:
         address = self._rng.choice(("stranger:9092", "stranger", "\x1b[31m:1", "", "a" * 5_000 + ":1"))
         return CONTROLLER + "RegisterBroker", controller_messages.RegisterBrokerRequest(
             broker_id=self._rng.choice((GHOST, -1, INT_MAX)),
@@ -156,7 +156,7 @@ class Forger:
             previous_broker_epoch=self._long(known.end_offset),
         )
 
-    def _alter_partition(self, known: Known) -> tuple[str, Request]:
+    def _alter_partition(self, known: ClusterKnowledge) -> tuple[str, Request]:
         """Never with both epochs right."""
         topics = [(topic, number) for topic in known.image.topics.values() for number in sorted(topic.partitions)]
         broker = self._node(known)
@@ -184,7 +184,7 @@ class Forger:
             broker_id=broker, broker_epoch=broker_epoch, partitions=items
         )
 
-    def _allocate(self, known: Known) -> tuple[str, Request]:
+    def _allocate(self, known: ClusterKnowledge) -> tuple[str, Request]:
         broker = self._node(known)
         registration = known.image.brokers.get(broker)
         epoch = self._long(-1 if registration is None else registration.broker_epoch)
@@ -192,7 +192,7 @@ class Forger:
             broker_id=broker, broker_epoch=epoch
         )
 
-    def _session(self, known: Known) -> tuple[str, Request]:
+    def _session(self, known: ClusterKnowledge) -> tuple[str, Request]:
         """A heartbeat in a broker's name. It has the right leader epoch only of damaged copies that have a leader."""
         broker, copies = self._node(known), []
         registration = known.image.brokers.get(broker)
@@ -223,7 +223,7 @@ class Forger:
             unreachable=[self._node(known) for _ in range(self._rng.choice((0, 1, 3)))],
         )
 
-    def _forward(self, known: Known) -> tuple[str, Request]:
+    def _forward(self, known: ClusterKnowledge) -> tuple[str, Request]:
         method = self._rng.choice(("CreateTopics", "AlterConfigs", "DescribeQuorum", "Nothing", "", "\x00"))
         return CONTROLLER + "ForwardAdmin", controller_messages.ForwardedRequest(
             method=f"/odradek.v1.Admin/{method}", request=self._rng.randbytes(self._rng.choice((1, 30, 1_000)))

@@ -23,7 +23,7 @@ Choice = dict[str, Any]  # JSON values by name
 QUIESCENCE_LOOKS, QUIESCENCE_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment
 
 
-class Owed(Enum):
+class Guarantee(Enum):
     """What acks=all with min.insync.replicas=2 is owed under a kind of fault (docs/guarantees.md)."""
 
     ALWAYS = "always"  # no loss, and all is well again in time
@@ -36,7 +36,7 @@ class Nemesis:
     """Strikes at random times while the world is faulty. What it is stands in its attributes."""
 
     name: ClassVar[str]
-    owed: ClassVar[Owed] = Owed.ALWAYS
+    owed: ClassVar[Guarantee] = Guarantee.ALWAYS
     does: ClassVar[str]  # in a few words, for people
     takes: ClassVar[Mapping[str, Argument]]  # what an injection has to be told
     deadly: ClassVar[bool] = False  # it ends processes, so it makes elections
@@ -72,7 +72,7 @@ class Nemesis:
         quiescence = self.world.quiescence
         if quiescence.is_reserved:
             return
-        if self.owed is Owed.QUIESCENT and not await self._wait_for_quiescence():
+        if self.owed is Guarantee.QUIESCENT and not await self._wait_for_quiescence():
             return
         choice = self.choose()
         if choice is None:

@@ -6,12 +6,12 @@ from functools import partial
 
 from odradek_chaos.worlds.simulated.faults.choices import ALL_MS, BROKER, DARK, MS, arguments
 from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_LOST_METADATA, OF_THE_VOTER
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Guarantee, Nemesis
 
 
 class Power(Nemesis):
     name = "power"
-    owed = Owed.FLUSHED
+    owed = Guarantee.FLUSHED
     does = "cuts a machine's power: its disk loses unflushed data"
     deadly = True
     takes = DARK
@@ -27,7 +27,7 @@ class PowerOne(Power):
     """The same, while all other machines are well and in every ISR: nothing may be lost, flushed or not."""
 
     name = "power-one"
-    owed = Owed.QUIESCENT
+    owed = Guarantee.QUIESCENT
     does = "cuts one machine's power while all others are healthy"
 
 
@@ -35,7 +35,7 @@ class Blackout(Nemesis):
     """All machines lose their power within 300 ms; who would lose it when the faults are over keeps it."""
 
     name = "blackout"
-    owed = Owed.FLUSHED
+    owed = Guarantee.FLUSHED
     does = "cuts the power of all machines within 300 ms"
     deadly = True
     takes = arguments(off_ms=ALL_MS, on_ms=ALL_MS)
@@ -67,7 +67,7 @@ class LyingFsync(Nemesis):
     """
 
     name = "lying-fsync"
-    owed = Owed.SAFETY
+    owed = Guarantee.SAFETY
     does = "fsyncs that do nothing, then power losses"
     deadly = True
     takes = arguments(broker=BROKER, lies_ms=MS, dark_ms=MS)

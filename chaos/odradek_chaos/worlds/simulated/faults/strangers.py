@@ -7,7 +7,7 @@ from random import Random
 
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, SimCluster
 from odradek_chaos.worlds.simulated.faults.choices import MESSAGES, arguments
-from odradek_chaos.worlds.simulated.faults.forgery import SESSION, Forger, Known
+from odradek_chaos.worlds.simulated.faults.forgery import SESSION, ClusterKnowledge, Forger
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -46,11 +46,11 @@ class ForgedPeer(Nemesis):
             await asyncio.sleep(0.001)
 
 
-def known_of(cluster: SimCluster) -> Known:
+def known_of(cluster: SimCluster) -> ClusterKnowledge:
     """The newest that any node would tell."""
     quorums = [node.quorum for _, node in cluster.running() if node.quorum is not None]
     image = cluster.newest_image()
-    return Known(
+    return ClusterKnowledge(
         cluster_id=cluster.cluster_id,
         nodes=cluster.shape.voters,
         epoch=max((quorum.epoch for quorum in quorums), default=0),

@@ -19,7 +19,7 @@ from odradek_chaos.worlds.simulated.kernel.process import Process
 MAX_EVENTS_OF_THE_DYING = 100_000  # a task that ignores its cancellation is dropped after so many
 
 
-class Deaths:
+class KilledProcesses:
     """Those that were killed and have not ended yet, and the tasks that never will. Tells `report` what they raise."""
 
     def __init__(self, report: Callable[[Callable[..., object], BaseException], None]) -> None:

@@ -28,7 +28,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
-from odradek_chaos.worlds.simulated.kernel.deaths import Deaths, forget
+from odradek_chaos.worlds.simulated.kernel.deaths import KilledProcesses, forget
 from odradek_chaos.worlds.simulated.kernel.housekeeping import INTERVAL_EVENTS, MAX_EVENTS_AT_ONE_INSTANT, Housekeeping
 from odradek_chaos.worlds.simulated.kernel.process import (
     PROCESS,
@@ -79,7 +79,7 @@ class SimLoop(EventLoop):
         self._ready: list[Process] = []
         self._task_number = 0
         self._world_context = contextvars.Context()
-        self._deaths = Deaths(self._report)
+        self._deaths = KilledProcesses(self._report)
         self._trace = Trace()
         self._steps = self._trace.steps
         self._limit_us: int | None = None

@@ -30,7 +30,9 @@ class Listener(Protocol):
     @property
     def handlers(self) -> Handlers: ...
 
-    def answer(self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply) -> None: ...
+    def answer(
+        self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: CallReply
+    ) -> None: ...
 
     def accept(
         self, method: str, handler: StreamHandler, stream: SimStream, call: CallContext, accepted: Callable[[], None]
@@ -169,7 +171,7 @@ class SimFabric:
             server = self.listeners.get(peer)
             handler = server.handlers.unary.get(method) if server is not None else None
             if server is not None and handler is not None:
-                reply = Reply(self, machine, source, nobody)
+                reply = CallReply(self, machine, source, nobody)
                 server.answer(method, handler, request, CallContext(source, timeout_ms), reply)
 
         self.send(source, machine, arrive)
@@ -208,7 +210,7 @@ class SimFabric:
         return near
 
 
-class Reply:
+class CallReply:
     """Carries the outcome of one call back to its caller, at most once."""
 
     def __init__(self, fabric: SimFabric, server: str, client: str, outcome: asyncio.Future[Any]) -> None:

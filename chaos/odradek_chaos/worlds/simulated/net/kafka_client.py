@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, definition, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import MessageReader, MessageWriter
 from odradek_proto.transport.ports import Network, Stream
 
 from odradek_chaos.worlds.simulated.net.bytes import BYTES
@@ -14,7 +14,7 @@ from odradek_chaos.worlds.simulated.net.bytes import BYTES
 _HEADER = struct.Struct(">hhi")
 
 
-class KafkaConnection:
+class KafkaClientConnection:
     """Raises what the network raises, and TimeoutError; then it is closed. An answer that is none is a mistake."""
 
     def __init__(self, stream: Stream, client_id: str) -> None:
@@ -24,7 +24,7 @@ class KafkaConnection:
         self._received = bytearray()
 
     @classmethod
-    async def open(cls, network: Network, address: str, client_id: str, timeout_ms: float) -> KafkaConnection:
+    async def open(cls, network: Network, address: str, client_id: str, timeout_ms: float) -> KafkaClientConnection:
         return cls(await network.open(address, BYTES, timeout_ms), client_id)
 
     def close(self) -> None:
@@ -33,10 +33,10 @@ class KafkaConnection:
     async def ask(self, key: int, version: int, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request; whoever limits the time closes the connection behind it."""
         flexible = version >= definition(key).flexible_from
-        writer = Writer()
+        writer = MessageWriter()
         writer_of(key, REQUEST, version)(writer, request)
         number = await self.send(key, version, b"".join(writer.buffers()), flexible=flexible)
-        return reader_of(key, RESPONSE, version)(Reader(await self.receive(number), 1 if flexible else 0))
+        return reader_of(key, RESPONSE, version)(MessageReader(await self.receive(number), 1 if flexible else 0))
 
     async def send(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> int:
         """Ask without waiting for the answer, which `receive` with the number that this returns reads."""

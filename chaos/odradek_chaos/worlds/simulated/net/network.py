@@ -25,7 +25,7 @@ from odradek_proto.transport.ports import (
 )
 
 from odradek_chaos.worlds.simulated.net.bytes import BYTES, serve_bytes
-from odradek_chaos.worlds.simulated.net.fabric import Listener, Reply, SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import CallReply, Listener, SimFabric
 from odradek_chaos.worlds.simulated.net.servers import SimServer
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
 
@@ -43,7 +43,7 @@ class SimNetwork:
         self._servers: list[SimServer] = []
         self._streams: dict[SimStream, None] = {}
         self._streams_limit = 64
-        self._calls: dict[Reply, None] = {}
+        self._calls: dict[CallReply, None] = {}
         self._dead = False
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
@@ -169,14 +169,14 @@ class SimNetwork:
         for stream in self._streams:
             stream.vanished()
 
-    def _prepare(self, peer: str) -> tuple[str, asyncio.Future[bytes], Reply]:
+    def _prepare(self, peer: str) -> tuple[str, asyncio.Future[bytes], CallReply]:
         if self._dead:
             raise PeerUnavailable(f"{peer}: process is dead")
         machine = self.fabric.machine_of(peer)
         outcome: asyncio.Future[bytes] = self.fabric.loop.create_future()
-        return machine, outcome, Reply(self.fabric, machine, self.node, outcome)
+        return machine, outcome, CallReply(self.fabric, machine, self.node, outcome)
 
-    def _listener(self, peer: str, machine: str, reply: Reply) -> Listener | None:
+    def _listener(self, peer: str, machine: str, reply: CallReply) -> Listener | None:
         """Who answers at `peer` now. Nobody: the machine refuses, unless it is off."""
         server = self.fabric.listeners.get(peer)
         if server is None and not self.fabric.is_off(machine):
@@ -184,7 +184,7 @@ class SimNetwork:
         return server
 
     async def _wait(
-        self, outcome: asyncio.Future[bytes], reply: Reply, what: str, machine: str, timeout_ms: float
+        self, outcome: asyncio.Future[bytes], reply: CallReply, what: str, machine: str, timeout_ms: float
     ) -> bytes:
         """The outcome of a call. A peer that cannot be reached fails the connection or the deadline, by chance."""
         limit_ms = timeout_ms

@@ -19,7 +19,7 @@ from odradek_proto.transport.ports import (
 )
 from odradek_proto.transport.refusals import refusal_of
 
-from odradek_chaos.worlds.simulated.net.fabric import Reply, SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import CallReply, SimFabric
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
 
 
@@ -34,7 +34,7 @@ class SimServer:
         self._adopt = adopt
         self._context = contextvars.copy_context()
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._callers: dict[Reply, None] = {}
+        self._callers: dict[CallReply, None] = {}
         self._streams: dict[SimStream, None] = {}
         self._handlers = handlers
         self.serving = True
@@ -67,7 +67,7 @@ class SimServer:
 
     # --- for the world
 
-    def answer(self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply) -> None:
+    def answer(self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: CallReply) -> None:
         """A request arrived: run its handler as a task of the node."""
         self._callers[reply] = None
         task = self._spawn(self._answer(method, handler, request, call, reply), method)
@@ -96,7 +96,7 @@ class SimServer:
         return task
 
     async def _answer(
-        self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply
+        self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: CallReply
     ) -> None:
         try:
             answer = await handler(request, call)

@@ -18,7 +18,13 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2, controller_messages, quorum_pb2
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
+from odradek_chaos.worlds.simulated.checks.exchanges import (
+    AnsweredRequest,
+    EndOffsetReceived,
+    EndOffsetSent,
+    PartitionAltered,
+    VoteGranted,
+)
 from odradek_chaos.worlds.simulated.checks.state import METADATA
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.observe.watcher import Watcher
@@ -76,7 +82,7 @@ class BrokerTaps:
         if isinstance(role, LeaderPartition):
             partition, epoch, start = f"{key[0]}-{key[1]}", role.leader_epoch, role.epoch_start_offset
             self.epoch_starts[partition, epoch] = start
-            self.watcher.end_told(EndTold(self.broker_id, partition, epoch, end, start, by_fetch))
+            self.watcher.end_told(EndOffsetSent(self.broker_id, partition, epoch, end, start, by_fetch))
 
 
 class FetchTap:
@@ -131,7 +137,7 @@ class FetchTap:
         if item.diverging:
             sender = epoch = NONE  # such an answer acknowledges nothing
         taps.watcher.answered(
-            Answered(
+            AnsweredRequest(
                 taps.broker_id, partition, "FetchStream", asked, known, then, is_refused, sender, epoch, self._newest
             )
         )
@@ -164,7 +170,7 @@ class OffsetsTap:
             role, partition = self._taps.role(key), f"{key[0]}-{key[1]}"
             then, is_refused = NONE if role is None else role.leader_epoch, bool(item.error_code)
             self._taps.watcher.answered(
-                Answered(self._taps.broker_id, partition, self._request, asked, known, then, is_refused)
+                AnsweredRequest(self._taps.broker_id, partition, self._request, asked, known, then, is_refused)
             )
             if key in self._latest and not is_refused:
                 self._taps.told(key, role, item.offset, by_fetch=False)
@@ -191,7 +197,7 @@ class QuorumTap:
         then = max(self._known, taps.quorum_epoch) if epoch == "current_leader_epoch" else self._asked
         is_refused = bool(answer.error_code)
         taps.watcher.answered(
-            Answered(taps.broker_id, METADATA, self._request, self._asked, self._known, then, is_refused)
+            AnsweredRequest(taps.broker_id, METADATA, self._request, self._asked, self._known, then, is_refused)
         )
 
 
@@ -259,10 +265,14 @@ class ControllerTap:
         request, newest, items = self._waiting.popleft()
         sender, epoch, is_refused = request.broker_id, request.broker_epoch, bool(answer.error_code)
         told = taps.watcher.answered
-        told(Answered(taps.broker_id, METADATA, self._request, NONE, NONE, NONE, is_refused, sender, epoch, newest))
+        told(
+            AnsweredRequest(
+                taps.broker_id, METADATA, self._request, NONE, NONE, NONE, is_refused, sender, epoch, newest
+            )
+        )
         for item in answer.partitions if items else ():
             name, asked, known, epoch = items.get((item.topic_id, item.partition), _Proposal("", NONE, NONE, NONE))
-            told(Answered(taps.broker_id, name, self._request, asked, known, asked, bool(item.error_code)))
+            told(AnsweredRequest(taps.broker_id, name, self._request, asked, known, asked, bool(item.error_code)))
             if name and not item.error_code:
                 taps.watcher.partition_altered(PartitionAltered(taps.broker_id, name, epoch, item.partition_epoch))
 
@@ -312,7 +322,7 @@ class ClientTaps:
     def heard(self, key: tuple[str, int], epoch: int, end: int, floor: int, *, by_fetch: bool) -> None:
         partition = f"{key[0]}-{key[1]}"
         start = self._epoch_starts.get((partition, epoch), 0)
-        self._watcher.end_heard(EndHeard(self.client, partition, epoch, end, floor, start, by_fetch))
+        self._watcher.end_heard(EndOffsetReceived(self.client, partition, epoch, end, floor, start, by_fetch))
         if end > self._ends.get(key, 0):
             self._ends[key] = end
 

@@ -20,8 +20,14 @@ from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, Violations, changes_of
+from odradek_chaos.worlds.simulated.checks.exchanges import (
+    AnsweredRequest,
+    EndOffsetReceived,
+    EndOffsetSent,
+    PartitionAltered,
+    VoteGranted,
+)
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, ReplicaChange, Violation, Violations, changes_of
 from odradek_chaos.worlds.simulated.checks.state import (
     METADATA,
     ClusterState,
@@ -29,7 +35,7 @@ from odradek_chaos.worlds.simulated.checks.state import (
     RemoteState,
     ReplicaState,
 )
-from odradek_chaos.worlds.simulated.cluster.timeline import Tail, TimelineEvent
+from odradek_chaos.worlds.simulated.cluster.timeline import EventTail, TimelineEvent
 from odradek_chaos.worlds.simulated.observe.coordinators import CoordinatorWatch
 from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
 from odradek_chaos.worlds.simulated.world.administered import is_administered
@@ -90,7 +96,7 @@ class BrokerCursor:
         self.incarnation = incarnation
         self.image = MetadataImage()
         self.quorum_status: QuorumStatus | None = None  # of its quorum node
-        self.tail: Tail | None = None  # of its event file
+        self.tail: EventTail | None = None  # of its event file
         self.hosted: list[Replica] = []
         self.slots: list[ReplicaCursor] = []
 
@@ -107,7 +113,9 @@ class Watcher:
         told = _overriding(self.invariants, "on_replica")
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
         # who is asked of each set of changes
-        self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
+        self._asked = [
+            [each for each in told if each.is_asked(ReplicaChange(bits))] for bits in range(ReplicaChange.ANYTHING + 1)
+        ]
         self._hooks = {
             hook: [(each, getattr(each, hook)) for each in _overriding(self.invariants, hook)] for hook in HOOKS
         }
@@ -294,7 +302,7 @@ class Watcher:
 
     # --- what goes over the wire
 
-    def answered(self, answered: Answered) -> None:
+    def answered(self, answered: AnsweredRequest) -> None:
         self._ask(Invariant.on_answered, answered)
 
     def vote_granted(self, granted: VoteGranted) -> None:
@@ -303,12 +311,12 @@ class Watcher:
     def partition_altered(self, altered: PartitionAltered) -> None:
         self._ask(Invariant.on_partition_altered, altered)
 
-    def end_told(self, told: EndTold) -> None:
+    def end_told(self, told: EndOffsetSent) -> None:
         if self.now.damaged and self._is_damaged(told.partition):
             return
         self._ask(Invariant.on_end_told, told)
 
-    def end_heard(self, heard: EndHeard) -> None:
+    def end_heard(self, heard: EndOffsetReceived) -> None:
         if self.now.damaged and self._is_damaged(heard.partition):
             return
         self._ask(Invariant.on_end_heard, heard)

@@ -24,7 +24,7 @@ class Injection(NamedTuple):
         return f"{self.at_us / 1e6:11.6f}  {self.name:<18} {chosen}".rstrip()
 
 
-class Send(NamedTuple):
+class ScriptedRecord(NamedTuple):
     """One record that a writer hands to its producer."""
 
     at_us: int
@@ -43,7 +43,7 @@ class Script:
     """
 
     injections: tuple[Injection, ...]
-    sends: tuple[Send, ...] | None = None
+    sends: tuple[ScriptedRecord, ...] | None = None
     salt: int = 0
     seed: int | None = None
 
@@ -71,7 +71,9 @@ class Script:
                     Injection(int(at), str(name), _object(f"what {name} chooses", choice))
                     for at, name, choice in data["injections"]
                 ),
-                None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
+                None
+                if sends is None
+                else tuple(ScriptedRecord(int(at), int(who), int(where)) for at, who, where in sends),
                 int(data["salt"]),
                 None if seed is None else int(seed),
             )

@@ -16,7 +16,7 @@ from odradek_chaos.worlds.simulated.checks.committed_groups import OFFSETS
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.observe.views import ClusterDisk
 from odradek_chaos.worlds.simulated.run.kafka_writer import KAFKA_WRITER
-from odradek_chaos.worlds.simulated.run.load import Load, Record
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad, Record
 from odradek_chaos.worlds.simulated.run.members import GROUP
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.world.administered import wrong_in
@@ -26,7 +26,7 @@ from odradek_chaos.worlds.simulated.world.world import World
 REACH_END_MS = 30_000  # L5
 
 
-async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
+async def gather_evidence(world: World, load: ClusterLoad, result: SeedResult) -> None:
     """A fresh client reads everything; then ledger, read, replicas and disks are judged."""
     await within(world, load.stop_writers(), REACH_END_MS, "the writers did not end")
     records: list[Record] = []
@@ -57,7 +57,7 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     _judge_disks(world, load, result)
 
 
-def _judge_read(world: World, load: Load, records: list[Record]) -> None:
+def _judge_read(world: World, load: ClusterLoad, records: list[Record]) -> None:
     verdict = verify(load.ledger.events, _in_order(load, records))
     for anomaly, found in sorted(verdict.anomalies.items()):
         if anomaly != "phantom" and world.plan.options.acks != "all":
@@ -70,7 +70,7 @@ def _judge_read(world: World, load: Load, records: list[Record]) -> None:
             world.findings.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
 
 
-def _in_order(load: Load, records: list[Record]) -> list[Record]:
+def _in_order(load: ClusterLoad, records: list[Record]) -> list[Record]:
     """Without those to which Kafka's writer got no answer: it is not idempotent, so that a request that lay on a link
     is carried out whenever it arrives, behind later ones that another leader took meanwhile."""
     told = {(each.topic, each.partition, each.value) for each in load.ledger.events if each.type == ACK}
@@ -78,7 +78,7 @@ def _in_order(load: Load, records: list[Record]) -> list[Record]:
     return [each for each in records if not each[3].startswith(name) or (each[0], each[1], each[3]) in told]
 
 
-async def _judge_administered(world: World, load: Load) -> None:
+async def _judge_administered(world: World, load: ClusterLoad) -> None:
     """What administrators were told of the topics that they made, against a full read of those that begins afterwards.
 
     A producer of theirs may still wait for the last acknowledgements of faults that are over.
@@ -127,7 +127,7 @@ def _differing_ends(world: World) -> str:
     return ""
 
 
-def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
+def _judge_disks(world: World, load: ClusterLoad, result: SeedResult) -> None:
     """The audit over the simulated disks, through the same code that reads real directories."""
     disk = ClusterDisk({machine.name: machine.disk for machine in world.cluster.machines.values()})
     replicas = {name: f"/{name}{LOG_DIRECTORY}" for name in disk.machines}

@@ -14,7 +14,7 @@ from odradek_proto.values import replace
 
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.faults.catalogue import BESIDE, CLASSES, SAFE_NEMESES, TABLE, kind_of
-from odradek_chaos.worlds.simulated.faults.nemesis import Owed
+from odradek_chaos.worlds.simulated.faults.nemesis import Guarantee
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.plan import Expectations, Plan
 from odradek_chaos.worlds.simulated.run.members import settings_for_members
@@ -49,10 +49,12 @@ def expectations_of(options: Options) -> Expectations:
     kinds = [CLASSES[name].owed for name in options.nemeses]
     if options.strict:
         return Expectations()
-    if Owed.SAFETY in kinds:
+    if Guarantee.SAFETY in kinds:
         return Expectations(keeps_records=False, recovers=False)
     unflushed = options.fsync != "before-ack"
-    loses = unflushed and (Owed.FLUSHED in kinds or (options.min_insync_replicas < 2 and Owed.QUIESCENT in kinds))
+    loses = unflushed and (
+        Guarantee.FLUSHED in kinds or (options.min_insync_replicas < 2 and Guarantee.QUIESCENT in kinds)
+    )
     return Expectations(keeps_records=not loses)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 
-from odradek_broker.kafka.messages.primitives import Reader
+from odradek_broker.kafka.messages.primitives import MessageReader
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -20,7 +20,7 @@ from odradek_proto.values import Value
 
 from odradek_chaos.harness.workload import Acks, Ledger
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.net.kafka_client import KafkaConnection
+from odradek_chaos.worlds.simulated.net.kafka_client import KafkaClientConnection
 
 KAFKA_WRITER = "p1"  # the name of its machine, with which its clients' names and its values begin
 PRODUCE, METADATA = 0, 3
@@ -44,7 +44,7 @@ _UNKNOWN = frozenset(  # as in Kafka, the first two also end the wait for replic
 )
 
 
-class Outcome(Value, frozen=True):
+class WriteOutcome(Value, frozen=True):
     """Of one record. Without an error `offset` is where it was written."""
 
     error: ErrorCode
@@ -76,7 +76,7 @@ class KafkaWriter:
         self._acks: Acks = acks
         self._pause_ms = pause_ms
         self._on_send = on_send
-        self._connections: dict[TopicPartition, KafkaConnection] = {}
+        self._connections: dict[TopicPartition, KafkaClientConnection] = {}
         self._numbers: dict[TopicPartition, int] = {}
         self._stopping = False
 
@@ -110,9 +110,9 @@ class KafkaWriter:
         self._ledger.send(*tp, value, self.name, self._acks)
         return value
 
-    async def _offer(self, tp: TopicPartition, values: Sequence[bytes]) -> list[Outcome]:
+    async def _offer(self, tp: TopicPartition, values: Sequence[bytes]) -> list[WriteOutcome]:
         """One outcome for each, in their order."""
-        outcomes: list[Outcome] = []
+        outcomes: list[WriteOutcome] = []
         unknown = ErrorCode.LEADER_NOT_AVAILABLE  # as long as nothing was sent
         try:
             async with asyncio.timeout(ANSWER_MS / 1000):
@@ -125,7 +125,7 @@ class KafkaWriter:
                     outcomes.append(_read(await connection.receive(number)))
         except (NetworkError, TimeoutError):
             self._disconnect(tp)
-        outcomes += [Outcome(unknown)] * (len(values) - len(outcomes))
+        outcomes += [WriteOutcome(unknown)] * (len(values) - len(outcomes))
         if any(each.error is not ErrorCode.NONE for each in outcomes):
             self._disconnect(tp)
         return outcomes
@@ -144,7 +144,7 @@ class KafkaWriter:
         if connection is not None:
             connection.close()
 
-    async def _open_leader(self, tp: TopicPartition) -> KafkaConnection:
+    async def _open_leader(self, tp: TopicPartition) -> KafkaClientConnection:
         """A connection to whoever leads. Raises what the network raises, and TimeoutError while nobody does."""
         asked = await self._open(self._ports.clock.rng.choice(self._brokers))
         try:
@@ -159,15 +159,15 @@ class KafkaWriter:
                 return await self._open(addresses[row["leader_id"]])
         raise TimeoutError(f"nobody leads {tp}")
 
-    async def _open(self, address: str) -> KafkaConnection:
-        return await KafkaConnection.open(self._ports.network, address, self._ports.node, ANSWER_MS)
+    async def _open(self, address: str) -> KafkaClientConnection:
+        return await KafkaClientConnection.open(self._ports.network, address, self._ports.node, ANSWER_MS)
 
 
-def _read(body: memoryview) -> Outcome:
+def _read(body: memoryview) -> WriteOutcome:
     """The answer for one topic and one partition."""
-    reader = Reader(body)
+    reader = MessageReader(body)
     topics, _name, partitions, _index = reader.int32(), reader.string(flexible=False), reader.int32(), reader.int32()
     assert (topics, partitions) == (1, 1), bytes(body)
-    outcome = Outcome(ErrorCode(reader.int16()), reader.int64())
+    outcome = WriteOutcome(ErrorCode(reader.int16()), reader.int64())
     assert outcome.error in (ErrorCode.NONE, *_REFUSED, *_UNKNOWN), f"a Produce is told {outcome.error.name}"
     return outcome

@@ -8,7 +8,7 @@ from odradek_audit.inputs.history import ERROR
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_proto.topics import TopicPartition
 
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.world.quiescence import undecided
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -46,12 +46,12 @@ def not_in_sync(world: World, besides: int = 0, unowed: Collection[TopicPartitio
     return ""
 
 
-def acknowledged_since(world: World, load: Load, since_ms: int, unowed: Collection[TopicPartition] = ()) -> bool:
+def acknowledged_since(world: World, load: ClusterLoad, since_ms: int, unowed: Collection[TopicPartition] = ()) -> bool:
     """Whether every partition has acknowledged a record since then; of a script, those that wait for an answer."""
     return all(_acknowledged(load, (tp.topic, tp.partition), since_ms) for tp in world.partitions if tp not in unowed)
 
 
-def _acknowledged(load: Load, partition: tuple[str, int], since_ms: int) -> bool:
+def _acknowledged(load: ClusterLoad, partition: tuple[str, int], since_ms: int) -> bool:
     if load.script is not None and not load.ledger.in_flight.get(partition):
         return True
     known = load.ledger.progress.get(partition)
@@ -185,7 +185,7 @@ class LivenessCheck:
     that was damaged is replaced. Nothing is judged where no recovery is owed.
     """
 
-    def __init__(self, world: World, load: Load) -> None:
+    def __init__(self, world: World, load: ClusterLoad) -> None:
         self.began_ms = self._copied_ms = world.now_ms
         self._world = world
         self._load = load

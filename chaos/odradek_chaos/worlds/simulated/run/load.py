@@ -19,19 +19,19 @@ from odradek.shared.errors import BootstrapError, BrokerError, CorruptRecords, O
 from odradek_audit.inputs.history import READ_UNCOMMITTED
 from odradek_proto.topics import TopicPartition
 
-from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.harness.workload import Ledger, WorkloadWriter
 from odradek_chaos.worlds.simulated.checks.committed_groups import CommittedGroup
 from odradek_chaos.worlds.simulated.checks.groups import ONE_OWNER, GroupHistory
 from odradek_chaos.worlds.simulated.cluster.cluster import KAFKA_PORT
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
-from odradek_chaos.worlds.simulated.plan.script import Send
+from odradek_chaos.worlds.simulated.plan.script import ScriptedRecord
 from odradek_chaos.worlds.simulated.run.compacted import CompactedStates
 from odradek_chaos.worlds.simulated.run.consumers import GROUP as OF_CONSUMERS
 from odradek_chaos.worlds.simulated.run.consumers import GroupConsumer
 from odradek_chaos.worlds.simulated.run.kafka_writer import KAFKA_WRITER, KafkaWriter
-from odradek_chaos.worlds.simulated.run.members import GROUP, Member
+from odradek_chaos.worlds.simulated.run.members import GROUP, MemberProcess
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 RETRY_MS = 50
@@ -42,7 +42,7 @@ Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
 Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
 
 
-class Load:
+class ClusterLoad:
     """Everybody who uses the cluster of one world."""
 
     def __init__(self, world: World, observers: Observers) -> None:
@@ -50,14 +50,14 @@ class Load:
         self.observers = observers
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
         self.ledger.on_ack = self._acknowledged
-        self.writers: list[Writer | KafkaWriter] = []
+        self.writers: list[WorkloadWriter | KafkaWriter] = []
         self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
-        self.script: tuple[Send, ...] | None = None
-        self.sends: list[Send] = []  # as they were handed to a producer
+        self.script: tuple[ScriptedRecord, ...] | None = None
+        self.sends: list[ScriptedRecord] = []  # as they were handed to a producer
         self.ended = False  # the writers are told to stop: nobody begins anew
         self._machines: dict[str, SimNode] = {}
         self._programs: dict[str, Program] = {}  # of machines
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, MemberProcess] = {}
         self._consumers: dict[str, GroupConsumer] = {}
         self.group, self.consumers = (_history_of(world, group_id) for group_id in (GROUP, OF_CONSUMERS))
         self._lives: Counter[str] = Counter()  # of clients that were crashed
@@ -78,7 +78,7 @@ class Load:
 
         await self._run("admin", program)
 
-    def start_writers(self, script: tuple[Send, ...] | None = None) -> None:
+    def start_writers(self, script: tuple[ScriptedRecord, ...] | None = None) -> None:
         """Writers that write as the plan says, or exactly the records of a script."""
         self.script = script
         for number in range(1, self.world.plan.options.writers + 1):
@@ -192,7 +192,7 @@ class Load:
             delivery_timeout_ms=60_000,
             max_in_flight_requests_per_connection=5,
         ) as producer:
-            writer = Writer(
+            writer = WorkloadWriter(
                 producer,
                 self.ledger,
                 ports.clock,
@@ -230,7 +230,7 @@ class Load:
         return [f"{cluster.machines[broker_id].name}:{KAFKA_PORT}" for broker_id in cluster.shape.brokers]
 
     async def _take_part(self, ports: NodePorts) -> None:
-        member = self._members[ports.node] = Member(
+        member = self._members[ports.node] = MemberProcess(
             ports, self.group, self.world.partitions, self._kafka_addresses(), lambda: self.world.faults.faulty
         )
         await member.run()
@@ -251,7 +251,7 @@ class Load:
 
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])
-        self.sends.append(Send(self.world.loop.now_us, number, partition))
+        self.sends.append(ScriptedRecord(self.world.loop.now_us, number, partition))
         self._note_wait(TopicPartition(TOPIC, partition))
 
     def _note_wait(self, tp: TopicPartition) -> None:
@@ -263,7 +263,7 @@ class Load:
         if isinstance(error, BrokerError) and error.code in SEQUENCE_GAP_ERRORS:
             self.world.findings.report("forgotten-producer", str(error))
 
-    async def _follow_script(self, writer: Writer) -> None:
+    async def _follow_script(self, writer: WorkloadWriter) -> None:
         """The records of the script that are this writer's and not in the past, each at its time.
 
         A partition waits for no other one, as when the writer writes by itself.
@@ -282,7 +282,7 @@ class Load:
             await writer.clock.sleep(SCRIPT_POLL_MS)
         await writer.settle()
 
-    async def _write_at_their_times(self, writer: Writer, sends: Sequence[Send]) -> None:
+    async def _write_at_their_times(self, writer: WorkloadWriter, sends: Sequence[ScriptedRecord]) -> None:
         for send in sends:
             await writer.clock.sleep(max(0, send.at_us - self.world.loop.now_us) / 1000)
             await writer.write_one(send.partition)

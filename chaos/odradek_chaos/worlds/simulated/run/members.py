@@ -21,7 +21,7 @@ from odradek_proto.values import Value, replace
 
 from odradek_chaos.worlds.simulated.checks.groups import GroupHistory
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.net.kafka_client import KafkaConnection
+from odradek_chaos.worlds.simulated.net.kafka_client import KafkaClientConnection
 
 GROUP = "g"
 SESSION_MS, REBALANCE_MS, HEARTBEAT_MS, RETRY_MS = 1_500, 1_500, 100, 50
@@ -61,7 +61,7 @@ def settings_for_members(settings: BrokerSettings) -> BrokerSettings:
     )
 
 
-class Told(Exception):
+class CoordinatorError(Exception):
     """A coordinator's error."""
 
     def __init__(self, error: ErrorCode) -> None:
@@ -76,7 +76,7 @@ class Identity(Value, frozen=True):
     generation_id: int = -1
 
 
-class Member:
+class MemberProcess:
     """One process. Another process on the same machine is another member."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Member:
         self._brokers = brokers
         self._is_restless = is_restless  # whether members leave and stall
         self._coordinator = ""
-        self._connection: KafkaConnection | None = None
+        self._connection: KafkaClientConnection | None = None
         self._instance_id = ports.node if ports.node == STATIC else None
         self._identity = Identity()
         self._before = Identity()  # who it was in the generation before this one
@@ -109,7 +109,7 @@ class Member:
                 await self._take_part()
             except (NetworkError, TimeoutError, ValueError):
                 self._disconnect()
-            except Told as told:
+            except CoordinatorError as told:
                 self._on_error(told.error)
             self.owned = None
             await self._ports.clock.sleep(RETRY_MS)
@@ -180,7 +180,7 @@ class Member:
         }
         try:
             answer = await self._ask(JOIN, request)
-        except Told as told:
+        except CoordinatorError as told:
             if told.error is not ErrorCode.MEMBER_ID_REQUIRED:
                 raise
             self._identity = Identity(self._refused["member_id"])
@@ -232,7 +232,7 @@ class Member:
         error = await self._ask_to_commit(self._before, partition, offset)
         self._history.on_late_commit(self._before.member_id, error)
         if error in _ELSEWHERE:
-            raise Told(error)
+            raise CoordinatorError(error)
 
     async def _ask_to_commit(self, identity: Identity, partition: int, offset: int) -> ErrorCode:
         row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
@@ -254,7 +254,7 @@ class Member:
         return {**named, "group_instance_id": self._instance_id, **more}
 
     async def _ask(self, key: int, request: dict[str, Any]) -> dict[str, Any]:
-        """The coordinator's answer. Raises `Told` for an error of the whole request, whose answer is `_refused`."""
+        """The coordinator's answer. Raises `CoordinatorError` if all of it is refused; that answer is `_refused`."""
         limit_ms = ANSWER_OF_GROUP_MS if key in (JOIN, SYNC) else ANSWER_MS
         async with asyncio.timeout(limit_ms / 1000):
             if self._connection is None:
@@ -274,10 +274,10 @@ class Member:
         _check(answer["error_code"])
         self._coordinator = f"{answer['host']}:{answer['port']}"
 
-    async def _open(self, address: str) -> KafkaConnection:
-        return await KafkaConnection.open(self._ports.network, address, self._ports.node, ANSWER_MS)
+    async def _open(self, address: str) -> KafkaClientConnection:
+        return await KafkaClientConnection.open(self._ports.network, address, self._ports.node, ANSWER_MS)
 
 
 def _check(error_code: int) -> None:
     if error_code:
-        raise Told(ErrorCode(error_code))
+        raise CoordinatorError(ErrorCode(error_code))

@@ -9,9 +9,9 @@ from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.plan.plan import Plan
-from odradek_chaos.worlds.simulated.plan.script import Injection, Script, Send
+from odradek_chaos.worlds.simulated.plan.script import Injection, Script, ScriptedRecord
 from odradek_chaos.worlds.simulated.world.board import Board
-from odradek_chaos.worlds.simulated.world.findings import Finding
+from odradek_chaos.worlds.simulated.world.findings import Violation
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class SeedResult:
     faults_began_us: int = 0
     unavailable_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed, or that do not count
     chances: tuple[str, ...] = ()  # chance points that may strike under this seed
     points: dict[str, int] = field(default_factory=dict)  # and how often each did
     branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken
     script: Script | None = None  # what replaced the draw of faults and records
     injections: tuple[Injection, ...] = ()
-    sends: tuple[Send, ...] = ()
+    sends: tuple[ScriptedRecord, ...] = ()
 
     @property
     def command(self) -> str:

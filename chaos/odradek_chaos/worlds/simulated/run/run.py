@@ -38,7 +38,7 @@ from odradek_chaos.worlds.simulated.run.liveness import (
     elected_unheard,
     unhealthy_without,
 )
-from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.load import ClusterLoad
 from odradek_chaos.worlds.simulated.run.members import STABLE_MS
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.world.waiting import Stopped, until, within
@@ -108,7 +108,7 @@ def _run(
     if prepare is not None:
         prepare(world)
     result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings.found, script=script)
-    load = Load(world, observers)
+    load = ClusterLoad(world, observers)
     with _listening(world), decided_by(world.buggify):
         try:
             with _interrupts(loop):
@@ -144,7 +144,7 @@ def _run(
     return result
 
 
-def _forget(world: World, load: Load) -> None:
+def _forget(world: World, load: ClusterLoad) -> None:
     world.loop.close()
     world.forget()
     load.ledger.events.clear()
@@ -202,7 +202,7 @@ def _end(world: World) -> None:
 # --- the story ---------------------------------------------------------------------------------------------------
 
 
-async def _story(world: World, load: Load, result: SeedResult, script: Script | None) -> None:
+async def _story(world: World, load: ClusterLoad, result: SeedResult, script: Script | None) -> None:
     world.cluster.start_all()
     world.watch()
     world.operator.look()
@@ -243,7 +243,7 @@ async def _faults(world: World, script: Script | None) -> None:
             raise outcome
 
 
-async def _core(world: World, load: Load) -> None:
+async def _core(world: World, load: ClusterLoad) -> None:
     """Liveness, L3: one machine stays broken for ever, the other two and what they have must be enough."""
     broken = break_one_for_ever(world)
     if broken == 0:
@@ -265,7 +265,7 @@ async def _core(world: World, load: Load) -> None:
                 raise Stopped from None
 
 
-async def _recovery_of_groups(world: World, load: Load) -> None:
+async def _recovery_of_groups(world: World, load: ClusterLoad) -> None:
     """Without faults a group is stable after a few of its timeouts."""
     limit_ms = STABLE_MS
     try:
@@ -278,7 +278,7 @@ async def _recovery_of_groups(world: World, load: Load) -> None:
     load.stop_members()
 
 
-async def _recovery(world: World, load: Load, result: SeedResult) -> LivenessCheck:
+async def _recovery(world: World, load: ClusterLoad, result: SeedResult) -> LivenessCheck:
     """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
     liveness, storm = LivenessCheck(world, load), ElectionStorm(world)
     limit_ms = (

@@ -26,7 +26,7 @@ _TIMED = re.compile(r" *\d+\.\d{6}  ")
 Fields = tuple[int, int, int, bool, int, int, tuple[int, ...]]  # of a State, made by the thousand
 
 
-class State(NamedTuple):
+class BoardEntry(NamedTuple):
     """One replica from a moment on; `leader_epoch` -1: it is gone."""
 
     time_us: int
@@ -67,12 +67,12 @@ class Board:
         for states in self._states.values():
             last = next((state for state in reversed(states) if state[1] == broker_id), None)
             if last is not None and last[2] >= 0:
-                states.append(State(time_us, broker_id))
+                states.append(BoardEntry(time_us, broker_id))
 
     def screen(self, timeline: Timeline, partition: str, time_us: int, brokers: list[int]) -> list[str]:
         """What led to a finding about a partition at a time, and a little of what came after; at most `ROWS` lines."""
-        states = [State._make(fields) for fields in self._states.get(partition, [])]
-        entries: list[tuple[int, int, State | TimelineEvent]] = [
+        states = [BoardEntry._make(fields) for fields in self._states.get(partition, [])]
+        entries: list[tuple[int, int, BoardEntry | TimelineEvent]] = [
             (state.time_us, 1, state) for state in _telling(states, time_us)
         ]
         entries += [
@@ -89,10 +89,10 @@ class Board:
         ]
 
 
-def _telling(states: list[State], until_us: int) -> list[State]:
+def _telling(states: list[BoardEntry], until_us: int) -> list[BoardEntry]:
     """The states in which more changed than a log grew, and for each broker the last one before `until_us`."""
-    last: dict[int, State] = {}
-    kept: list[State] = []
+    last: dict[int, BoardEntry] = {}
+    kept: list[BoardEntry] = []
     for state in states:
         before = last.get(state.broker_id)
         same_part = before is not None and before[2:4] == state[2:4] and before.isr == state.isr
@@ -112,9 +112,9 @@ def _is_telling(moment: TimelineEvent) -> bool:
     return moment.event[0] in "!?" or moment.event in shown
 
 
-def _line(entry: State | TimelineEvent, brokers: list[int]) -> str:
+def _line(entry: BoardEntry | TimelineEvent, brokers: list[int]) -> str:
     time = f"{entry.time_us / 1e6:11.6f}  "
-    if isinstance(entry, State):
+    if isinstance(entry, BoardEntry):
         return (time + "".ljust(WIDTH * brokers.index(entry.broker_id)) + entry.text()).rstrip()
     facts = " ".join(f"{name}={value}" for name, value in entry.facts.items())
     who = f"b{entry.broker_id} " if entry.broker_id else ""

@@ -15,7 +15,7 @@ def has_caught_up(disk: SimDisk) -> bool:
     return disk.find(QUORUM_STATE) is not None and b'"catchingUp"' not in disk.read(QUORUM_STATE)
 
 
-class Copies:
+class DirectoryCopies:
     """Of one run, by the names of their directories."""
 
     def __init__(self, cluster: SimCluster) -> None:

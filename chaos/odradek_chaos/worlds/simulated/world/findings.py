@@ -14,7 +14,7 @@ MOST_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     """One broken promise. `check` is kebab-case; `broker_id` is 0 when it is nobody's in particular."""
 
     check: str
@@ -32,7 +32,7 @@ class Findings:
     """Of one run. A run ends at its first finding unless `go_on`."""
 
     def __init__(self, plan: Plan, exemptions: Exemptions, timeline: Timeline) -> None:
-        self.found: list[Finding] = []
+        self.found: list[Violation] = []
         self.costs: Counter[str] = Counter()  # checks that found what is not owed, or that do not count here
         self.go_on = False
         self._counted = plan.options.checks
@@ -61,5 +61,5 @@ class Findings:
             self.costs[check] += 1
             note(f"?{check}", broker_id, partition, not_owed=sentence)
         else:
-            self.found.append(Finding(check, sentence, self._timeline.now_us, broker_id, partition))
+            self.found.append(Violation(check, sentence, self._timeline.now_us, broker_id, partition))
             note(f"?{check}", broker_id, partition, sentence=sentence)

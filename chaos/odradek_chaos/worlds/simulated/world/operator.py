@@ -19,7 +19,7 @@ RESTARTS_AFTER_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
+class BrokerReplacement:
     broker_id: int
     partition: str
     down_ms: int
@@ -33,7 +33,7 @@ class Operator:
         self._faults = faults
         self._exemptions = exemptions
         self._timeline = timeline
-        self._replacements: list[Replacement] = []
+        self._replacements: list[BrokerReplacement] = []
         self._restarts: Counter[int] = Counter()  # by broker, of those that ran and did not serve
         self._patient_until_ms: dict[int, int] = {}
 
@@ -44,7 +44,7 @@ class Operator:
     def replace_copy(self, broker_id: int, partition: str, down_ms: int) -> None:
         """The copy of this broker is damaged: nothing is held against it until it is replaced."""
         self._exemptions.damaged_bytes(broker_id, partition)
-        self._replacements.append(Replacement(broker_id, partition, down_ms))
+        self._replacements.append(BrokerReplacement(broker_id, partition, down_ms))
 
     def look(self) -> None:
         """Called by the world; arms itself again."""
@@ -60,7 +60,7 @@ class Operator:
         """A broker ended by itself, as it may when its disk refuses."""
         self._faults.later(RESTARTS_AFTER_MS, lambda: self._faults.start(broker_id))
 
-    def _others_have_everything(self, waiting: Replacement) -> bool:
+    def _others_have_everything(self, waiting: BrokerReplacement) -> bool:
         cluster = self._cluster
         topic, _, number = waiting.partition.rpartition("-")
         if number == "delete":
@@ -72,7 +72,7 @@ class Operator:
         others = [each for each in registration.replicas if each != waiting.broker_id]
         return all(each in registration.isr and cluster.machines[each].is_running for each in others)
 
-    def _replace(self, waiting: Replacement) -> None:
+    def _replace(self, waiting: BrokerReplacement) -> None:
         broker_id = waiting.broker_id
         machine = self._cluster.machines[broker_id]
         self._timeline.note("!replace-copy", broker_id, waiting.partition)

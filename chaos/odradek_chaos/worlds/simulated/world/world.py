@@ -16,7 +16,7 @@ from odradek_chaos.worlds.simulated.plan.buggify import Buggify
 from odradek_chaos.worlds.simulated.plan.plan import Plan
 from odradek_chaos.worlds.simulated.world.administered import AdministeredTopics, partitions_in
 from odradek_chaos.worlds.simulated.world.board import Board
-from odradek_chaos.worlds.simulated.world.copies import Copies
+from odradek_chaos.worlds.simulated.world.copies import DirectoryCopies
 from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
 from odradek_chaos.worlds.simulated.world.faults import Faults
 from odradek_chaos.worlds.simulated.world.findings import Findings
@@ -43,7 +43,7 @@ class World:
         self.board = Board()
         self.buggify = Buggify(loop, plan.options.chance)
         self.exemptions = Exemptions(self.cluster, recovers=self.expectations.recovers)
-        self.copies = Copies(self.cluster)
+        self.copies = DirectoryCopies(self.cluster)
         self.findings = Findings(plan, self.exemptions, self.timeline)
         self.state = ClusterState(
             damaged=self.exemptions.damaged,
@@ -102,7 +102,7 @@ class World:
 class LogWatch(logging.Handler):
     """Errors that the product logs (a handler that failed, an exception that nobody took) are findings too."""
 
-    def __init__(self, exemptions: Exemptions, findings: Findings, copies: Copies) -> None:
+    def __init__(self, exemptions: Exemptions, findings: Findings, copies: DirectoryCopies) -> None:
         super().__init__(logging.ERROR)
         self._exemptions = exemptions
         self._copies = copies
