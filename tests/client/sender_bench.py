@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import ClusterView
-from odradek.core.sender import Effect, Finished, Sender
+from odradek.core.sender import Effect, BatchCompleted, Sender
 from odradek.shared.config import ProducerConfig, build
 from odradek.shared.errors import BrokerUnreachable
 from odradek_proto.errors import ErrorCode
@@ -46,8 +46,8 @@ class Bench:
         self.take(self.sender.on_leaders(self.view, self.now))
 
     def take(self, effects: list[Effect]) -> None:
-        self.finished += [effect.batch for effect in effects if isinstance(effect, Finished)]
-        self.other += [effect for effect in effects if not isinstance(effect, Finished)]
+        self.finished += [effect.batch for effect in effects if isinstance(effect, BatchCompleted)]
+        self.other += [effect for effect in effects if not isinstance(effect, BatchCompleted)]
 
     def put(self, *values: str, full: bool = True) -> ProducerBatch:
         """Records as one batch, which is full unless said otherwise."""

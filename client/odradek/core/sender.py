@@ -58,7 +58,7 @@ MEANS_OTHER_LEADER = frozenset(
 )
 
 
-class Finished(Value, frozen=True):
+class BatchCompleted(Value, frozen=True):
     """A batch is done; its `error` says how."""
 
     batch: ProducerBatch
@@ -76,7 +76,7 @@ class DropStream(Value, frozen=True):
     broker_id: int
 
 
-Effect = Finished | RefreshMetadata | DropStream
+Effect = BatchCompleted | RefreshMetadata | DropStream
 
 
 class Sender:
@@ -355,10 +355,10 @@ class Sender:
             self.sequences.resolve(queue)
         return [self._finish(batch, error)]
 
-    def _finish(self, batch: ProducerBatch, error: OdradekError | None) -> Finished:
+    def _finish(self, batch: ProducerBatch, error: OdradekError | None) -> BatchCompleted:
         self.buffered_bytes -= batch.finish(error)
         self.outstanding -= 1
-        return Finished(batch)
+        return BatchCompleted(batch)
 
 
 def too_old(batch: ProducerBatch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:

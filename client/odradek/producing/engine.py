@@ -25,7 +25,7 @@ from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
 from odradek.core.partitioner import StickyChoice
-from odradek.core.sender import STALL_MS, DropStream, Effect, Finished, RefreshMetadata, Sender
+from odradek.core.sender import STALL_MS, DropStream, Effect, BatchCompleted, RefreshMetadata, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
 from odradek.shared.config import ProducerConfig
@@ -205,7 +205,7 @@ class ProduceEngine:
         """Do what the sender says."""
         troubled = False
         for effect in effects:
-            if isinstance(effect, Finished):
+            if isinstance(effect, BatchCompleted):
                 self._tell(effect.batch)
                 if self._outages:
                     self._deadline.arm(self._clock.now_ms() + SOON_MS)
