@@ -9,7 +9,8 @@ from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller import admin
 from odradek_broker.core.controller.decision import AdminCall, Decision
-from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest
+from odradek_broker.requests.fetch import FetchedPartition, FetchRequest
+from odradek_broker.requests.fetch_answers import PendingFetch
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.produce import ProduceAnswer
 from odradek_broker.storage.settings import LogSettings
@@ -31,8 +32,8 @@ PAYMENTS = TopicPartition("payments", 0)
 BATCH = encode_batch([(0, None, b"a", ())])
 
 
-def of(tp: TopicPartition = ORDERS, offset: int = 0, *, max_bytes: int = 1_000_000) -> FetchPartition:
-    return FetchPartition(tp, b"", offset, -1, -1, -1, max_bytes)
+def of(tp: TopicPartition = ORDERS, offset: int = 0, *, max_bytes: int = 1_000_000) -> PendingFetch:
+    return PendingFetch(tp, offset, -1, -1, -1, max_bytes)
 
 
 def size(fetched: FetchedPartition) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import ClusterView
-from odradek.core.sender import Effect, BatchCompleted, Sender
+from odradek.core.sender import BatchCompleted, Effect, Sender
 from odradek.shared.config import ProducerConfig, build
 from odradek.shared.errors import BrokerUnreachable
 from odradek_proto.errors import ErrorCode

@@ -29,9 +29,9 @@ class PartitionFetch(Struct, eq=False):
 
     topic_partition: TopicPartition
     fetch_offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
+    current_leader_epoch: int  # -1: not compared
+    last_fetched_epoch: int  # -1: none
+    log_start_offset: int  # of a follower; -1: a consumer
     max_bytes: int
     max_wait_ms: int = 0
     told_high_watermark: int = -1  # what the reader knows already

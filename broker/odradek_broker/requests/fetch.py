@@ -36,18 +36,8 @@ MAX_LOOKS = 3  # at a partition whose role or segments change while a thread rea
 MAX_WAIT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 
 
-class FetchPartition(Value, frozen=True):
-    topic_partition: TopicPartition
-    topic_id: bytes  # b"": the topic is found by its name alone
-    fetch_offset: int
-    current_leader_epoch: int  # -1: not compared
-    last_fetched_epoch: int  # -1: none
-    log_start_offset: int  # of a follower; -1: a consumer
-    max_bytes: int
-
-
 class FetchRequest(Value, frozen=True):
-    partitions: Sequence[FetchPartition]
+    partitions: Sequence[PendingFetch]  # made for this one fetch, which writes into them
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -126,25 +116,18 @@ class _Fetch:
         self._reader = FetchReader(follower=False, at_followers=request.at_followers)
         self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
         self._minimum = FetchMinimum(request.min_bytes)
-        self._partitions = [self._name(each) for each in request.partitions]
+        self._partitions = request.partitions
+        for each in request.partitions:
+            self._name(each)
 
-    def _name(self, partition: FetchPartition) -> PendingFetch:
-        wanted = PendingFetch(
-            partition.topic_partition,
-            partition.fetch_offset,
-            partition.current_leader_epoch,
-            partition.last_fetched_epoch,
-            partition.log_start_offset,
-            partition.max_bytes,
-        )
-        replica = self._lookup(partition.topic_partition, partition.topic_id)
+    def _name(self, wanted: PendingFetch) -> None:
+        replica = self._lookup(wanted.topic_partition, wanted.topic_id)
         if isinstance(replica, ErrorCode):
             self._requests.counters.gone.fetches += 1
             wanted.decision = FetchDecision(replica, -1, -1, -1)
         else:
             replica.traffic.fetches += 1
             wanted.replica, wanted.role = replica, replica.role
-        return wanted
 
     # --- Waiting ----------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ MAX_READS = 8  # partitions that are read for, or whose bytes wait to be told
 class PendingFetch(PartitionFetch, eq=False):
     """One named partition that has not been answered yet, and the replica that it is about."""
 
+    topic_id: bytes = b""  # b"": the topic is found by its name alone
     replica: Replica | None = None
     role: object = None  # of the replica when it was asked
     reread: bool = False  # the disk has been asked twice

@@ -23,7 +23,7 @@ from odradek_broker.core.delayed import DelayedOperation
 from odradek_broker.core.fetching import FetchMinimum, PartitionFetch, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.context import RequestContext
-from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
+from odradek_broker.requests.fetch import FetchedPartition, FetchRequests
 from odradek_broker.requests.fetch_answers import FetchReader, PartitionAnswers, PendingFetch, count_below, named_leader
 from odradek_broker.runtime.replicas.replica import Replica
 
@@ -90,23 +90,15 @@ class FetchGatherer:
         self._max_wait_ms = max_wait_ms
         self._named_ms = self._clock.now_ms()
 
-    def name(self, partition: FetchPartition) -> None:
+    def name(self, wanted: PendingFetch) -> None:
         """The reader wants this partition from this position on; what it wanted of it before is forgotten."""
-        tp = partition.topic_partition
+        tp = wanted.topic_partition
         self.forget(tp, keep_told=True)
-        wanted = PendingFetch(
-            tp,
-            partition.fetch_offset,
-            partition.current_leader_epoch,
-            partition.last_fetched_epoch,
-            partition.log_start_offset,
-            partition.max_bytes,
-            0 if chance("fetch-wait-ends-early", 0.1) else self._max_wait_ms,
-        )
+        wanted.max_wait_ms = 0 if chance("fetch-wait-ends-early", 0.1) else self._max_wait_ms
         if self._counters.timer is not None:
             wanted.named_at = self._counters.timer()
         self._wanted[tp] = wanted
-        replica = self._lookup(tp, partition.topic_id)
+        replica = self._lookup(tp, wanted.topic_id)
         if isinstance(replica, ErrorCode):
             self._counters.gone.fetches += 1
             wanted.decision = FetchDecision(replica, -1, -1, -1)
@@ -115,7 +107,7 @@ class FetchGatherer:
         wanted.replica = replica
         replica.traffic.fetches += 1
         told = self._told.get(tp)
-        if told is not None and told[2] == partition.current_leader_epoch:  # of an earlier term it took none
+        if told is not None and told[2] == wanted.current_leader_epoch:  # of an earlier term it took none
             wanted.told_high_watermark, wanted.told_log_start = told[:2]
         decision = self.reader.ask(replica, wanted)
         wanted.role = replica.role

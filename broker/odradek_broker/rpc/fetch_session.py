@@ -23,7 +23,8 @@ from odradek_proto.values import Value
 
 from odradek_broker.core.fetching import PartitionFetch
 from odradek_broker.requests.context import RequestContext
-from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequests
+from odradek_broker.requests.fetch import FetchedPartition, FetchRequests
+from odradek_broker.requests.fetch_answers import PendingFetch
 from odradek_broker.requests.fetch_gatherer import FetchGatherer
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 from odradek_broker.rpc.backpressure import Credit, ResponseBudget, SessionQuota
@@ -46,9 +47,7 @@ class SessionLimits(Value, frozen=True):
     unsent_bytes: int = 16_777_216  # of the answers of all sessions together
 
 
-def describe(
-    item: pb.FetchedPartition, asked: FetchPartition | PartitionFetch, fetched: FetchedPartition, size: int
-) -> None:
+def describe(item: pb.FetchedPartition, asked: PartitionFetch, fetched: FetchedPartition, size: int) -> None:
     """Write an answer into its protobuf form. `size` bytes of batches go with it."""
     decision = fetched.decision
     item.topic, item.partition = fetched.topic_partition
@@ -69,16 +68,16 @@ def describe(
         item.diverging_end_offset = decision.diverging.offset
 
 
-def partition_of(tp: TopicPartition, named: pb.FetchPartition) -> FetchPartition:
-    """A named partition as a plain value."""
-    return FetchPartition(
+def partition_of(tp: TopicPartition, named: pb.FetchPartition) -> PendingFetch:
+    """A named partition, to be answered."""
+    return PendingFetch(
         tp,
-        named.topic_id,
         named.fetch_offset,
         named.current_leader_epoch,
         named.last_fetched_epoch,
         named.log_start_offset,
         named.max_bytes or DEFAULT_PARTITION_BYTES,
+        topic_id=named.topic_id,
     )
 
 

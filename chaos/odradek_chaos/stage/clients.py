@@ -13,7 +13,8 @@ from typing import TypeVar, cast
 from odradek_audit.inputs.history import ACK, DELIVER, SEND, Event
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch
-from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch import FetchRequest, FetchRequests
+from odradek_broker.requests.fetch_answers import PendingFetch
 from odradek_broker.requests.offsets import LATEST
 from odradek_broker.requests.records import DeleteRecords, RecordRequests
 from odradek_broker.runtime.replicas.manager import ReplicaManager
@@ -120,7 +121,7 @@ class Clients(Exchange):
 
     def do_read(self, number: str, *, epoch: str = "-1", min: str = "1", wait: str = "0", **named: str) -> None:
         """A consumer's fetch from an offset (`from=2`). Its answer may come later (R-121)."""
-        fetch = FetchPartition(ORDERS, b"", int(named["from"]), int(epoch), -1, -1, 1 << 20)
+        fetch = PendingFetch(ORDERS, int(named["from"]), int(epoch), -1, -1, 1 << 20)
         request = FetchRequest([fetch], int(wait), int(min), 1 << 20)
         self._asked.append(self._loop.create_task(self._read(self.nodes[int(number)], request, fetch.fetch_offset)))
 

@@ -25,7 +25,7 @@ from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.outages import Outages
 from odradek.core.partitioner import StickyChoice
-from odradek.core.sender import STALL_MS, DropStream, Effect, BatchCompleted, RefreshMetadata, Sender
+from odradek.core.sender import STALL_MS, BatchCompleted, DropStream, Effect, RefreshMetadata, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
 from odradek.shared.config import ProducerConfig

@@ -16,7 +16,8 @@ from odradek_broker.kafka.apis.fetch_sessions import NO_SESSION, FetchSessions
 from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.kafka.messages.endpoints import Endpoints, Topic
 from odradek_broker.kafka.messages.request import Body, KafkaRequest
-from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch import FetchedPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch_answers import PendingFetch
 from odradek_broker.requests.quotas import NO_QUOTAS, Throttle
 
 logger = logging.getLogger(__name__)
@@ -53,14 +54,14 @@ class FetchApi:
         wanted = asked.topics if session is None else session.topics()
         named = [(topic, topic.name or self._topic_name(topic.topic_id)) for topic in wanted]
         partitions = [
-            FetchPartition(
+            PendingFetch(
                 TopicPartition(name, each.index),
-                topic.topic_id,
                 each.fetch_offset,
                 each.current_leader_epoch,
                 each.last_fetched_epoch,
                 -1,
                 max(0, each.max_bytes),
+                topic_id=topic.topic_id,
             )
             for topic, name in named
             if name is not None
