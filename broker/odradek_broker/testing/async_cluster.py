@@ -59,7 +59,7 @@ class AsyncCluster:
     # --- Life -------------------------------------------------------------------------------------------------------
 
     async def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
+        """Start all brokers and wait until they are ready. Raises `ClusterError`, `SettingError`, `OSError`."""
         if self._layout is not None:
             raise ClusterError("the cluster is open already")
         self._layout = ClusterLayout(self._size, self._wanted_directory)

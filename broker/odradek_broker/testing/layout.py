@@ -185,7 +185,7 @@ def as_text(settings: Mapping[str, object]) -> dict[str, str]:
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
     """Kafka's dotted names and their values as text.
 
-    Raises `ConfigError` for what is unknown or malformed, `ClusterError` for what the cluster itself sets and, unlike
+    Raises `SettingError` for what is unknown or malformed, `ClusterError` for what the cluster itself sets and, unlike
     a server, for what only Kafka would use: a test that sets it would test nothing.
     """
     taken = sorted(set(settings) & set(OWN_SETTINGS))
@@ -199,7 +199,7 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def unused_settings(values: Mapping[str, str]) -> Sequence[str]:
-    """Those that only Kafka would use. Raises `ConfigError` for what is unknown or malformed."""
+    """Those that only Kafka would use. Raises `SettingError` for what is unknown or malformed."""
     return _loaded(("node.id=1", *_overrides({**OF_GROUPS, **values}))).unused
 
 
@@ -215,7 +215,7 @@ def _loaded(overrides: tuple[str, ...]) -> LoadedConfig:
 def broker_settings(
     broker: int, layout: ClusterLayout, voters: Sequence[str], listeners: str, settings: Mapping[str, str]
 ) -> BrokerSettings:
-    """One broker's settings: what tests want by default, then what the user said. Raises `ConfigError`."""
+    """One broker's settings: what tests want by default, then what the user said. Raises `SettingError`."""
     values = {
         "default.replication.factor": str(min(3, len(voters))),
         "min.insync.replicas": "2" if len(voters) >= 3 else "1",
