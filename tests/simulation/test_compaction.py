@@ -28,6 +28,15 @@ def test_cleaners_lose_no_newest_value_under_faults(seed: int) -> None:
     assert cleanings(result) > 50
 
 
+@pytest.mark.slow
+def test_a_replica_that_was_behind_for_longer_than_the_tombstones_stay_may_have_missed_one() -> None:
+    """As in Kafka: its disk failed, and the leader's cleaner removed a tombstone that it had not fetched."""
+    result = run_seed(32_134, Options())
+    assert not result.findings, result.report()
+    assert cleanings(result) > 10
+    assert result.compared
+
+
 def test_a_cleaner_that_drops_newest_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By whoever reads at the end: it is what the check is for."""
 

@@ -16,6 +16,8 @@ from typing import Any
 from odradek import Admin, Consumer, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek.shared.errors import OdradekError
+from odradek_audit.catalogue import COMPACTION_MISMATCH
+from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.world.world import STATES, World
@@ -24,12 +26,13 @@ KEYS = 9
 TOMBSTONES = 0.15  # of the records
 PAUSE_MS = 12
 RETRY_MS = 50
+DELETE_RETENTION_MS = 1_500
 CONFIGS = {
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": "0",
     "min.cleanable.dirty.ratio": "0.05",
     "internal.segment.bytes": "900",
-    "delete.retention.ms": "1500",
+    "delete.retention.ms": f"{DELETE_RETENTION_MS}",
     "file.delete.delay.ms": "200",
 }
 Start = Callable[[str, Callable[[NodePorts], Coroutine[Any, Any, None]]], SimNode]
@@ -46,6 +49,7 @@ class CompactedStates:
         self._rng = Random()
         self._acknowledged: dict[bytes, tuple[int, bytes | None]] = {}  # of each key the newest: offset and value
         self._unheard: dict[bytes, list[bytes | None]] = {}  # sent since, with no answer or an error
+        self._in_sync_ms: dict[int, int] = {}  # when each replica was last seen in the ISR
         self.found = 0  # records of the last read
 
     def start(self) -> None:
@@ -74,6 +78,7 @@ class CompactedStates:
                 key = b"key %d" % self._rng.randrange(KEYS)
                 value = None if self._rng.random() < TOMBSTONES else b"%b is %d" % (key, number)
                 await self._write_one(producer, key, value)
+                self._look_at_isr(ports.clock.now_ms())
                 await ports.clock.sleep(PAUSE_MS)
 
     async def _create(self, admin: Admin, ports: NodePorts) -> None:
@@ -96,6 +101,17 @@ class CompactedStates:
             return
         self._acknowledged[key] = (told.offset, value)
         self._unheard[key].clear()
+
+    def _look_at_isr(self, now_ms: int) -> None:
+        """A replica that is behind for longer than `delete.retention.ms` may miss a tombstone, as in Kafka (K-91)."""
+        registration = self._world.cluster.newest_image().partition(TopicPartition(STATES, 0))
+        if registration is None:
+            return
+        for broker_id in registration.replicas:
+            if broker_id in registration.isr:
+                self._in_sync_ms[broker_id] = now_ms
+            elif now_ms - self._in_sync_ms.setdefault(broker_id, now_ms) >= DELETE_RETENTION_MS:
+                self._world.exemptions.tolerate(f"audit-{COMPACTION_MISMATCH.name}", broker_id)
 
     async def judge(self) -> None:
         """Read everything, and report `compact-last-value` where a key has not what it should."""
