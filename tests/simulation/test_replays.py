@@ -151,6 +151,19 @@ def test_a_strike_that_cannot_be_carried_out_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("options", "machines"),
+    [({"members": 2}, ["g1", "c1", "g2", "c2", "p1"]), ({"compaction": True}, ["k1"])],
+)
+def test_machines_that_an_option_adds_may_be_named_with_it(options: dict[str, object], machines: list[str]) -> None:
+    """Members of groups and what writes beside them, and the writer of the compacted topic."""
+    stalls = [[9, "stall", {"source": "b1", "target": name, "stall_ms": 5}] for name in machines]
+    text = {"options": options, "salt": 0, "injections": stalls, "sends": None}
+    assert len(read_script(json.dumps(text))[0].injections) == len(machines)
+    with pytest.raises(ValueError, match=f"not '{machines[0]}'"):
+        read_script(json.dumps(text | {"options": {}}))
+
+
+@pytest.mark.parametrize(
     ("options", "wrong"),
     [
         ({"truncation": "fetch"}, "'truncation' is none; there are faults_ms, partitions"),

@@ -30,7 +30,7 @@ def read_script(text: str) -> tuple[Script, Options]:
     """A script and the options of its run. Raises `ValueError` with what is wrong, where, and what is known."""
     script, given = Script.load(text)
     options = options_of_script(given)
-    cast = Participants(options.partitions, options.writers, SHAPES[_shape(script, options)].nodes)
+    cast = participants_of(options, script.seed)
     for number, injection in enumerate(script.injections, 1):
         wrong = what_is_wrong(injection, cast)
         if wrong:
@@ -46,9 +46,14 @@ def read_script(text: str) -> tuple[Script, Options]:
     return script, options
 
 
-def _shape(script: Script, options: Options) -> str:
-    """Of the cluster: each has the nodes of three combined ones, which is all that is known without a seed."""
-    return "combined" if script.seed is None else expand(SimLoop(script.seed).fork_rng("plan"), options).shape
+def participants_of(options: Options, seed: int | None) -> Participants:
+    """Whom a script may name. Each cluster has the nodes of three combined ones, which is all that is known without a
+    seed."""
+    shape, compaction = "combined", options.compaction
+    if seed is not None:
+        plan = expand(SimLoop(seed).fork_rng("plan"), options)
+        shape, compaction = plan.shape, plan.compaction
+    return Participants(options.partitions, options.writers, SHAPES[shape].nodes, options.members, compaction)
 
 
 def _what_is_wrong_with(send: ScriptedRecord, cast: Participants, latest_us: int) -> str:

@@ -16,19 +16,28 @@ TOPIC_OPERATIONS = ("make", "fill", "grow", "empty", "alter", "retain", "delete"
 
 
 class Participants(NamedTuple):
-    """Whom an injection may name. Clients are w1, w2, ... who write, r1 who reads, and those who make topics."""
+    """Whom an injection may name. Clients are w1, w2, ... who write, r1 who reads, and those who make topics.
+
+    With members of groups there are g1, g2, ... of the classic one, c1, c2, ... of the other one, and Kafka's writer
+    p1; with a compacted topic k1, who writes it.
+    """
 
     partitions: int
     writers: int
     brokers: tuple[int, ...]  # the ids of all nodes
+    members: int
+    compaction: bool
 
     @property
     def crashing(self) -> tuple[str, ...]:
-        return (*(f"w{number}" for number in range(1, self.writers + 1)), "r1")
+        members = [f"{group}{number}" for number in range(1, self.members + 1) for group in "gc"]
+        if members:
+            members.append("p1")
+        return (*(f"w{number}" for number in range(1, self.writers + 1)), "r1", *members)
 
     @property
     def clients(self) -> tuple[str, ...]:
-        return (*self.crashing, "admin", "op")
+        return (*self.crashing, *(("k1",) if self.compaction else ()), "admin", "op")
 
     @property
     def machines(self) -> tuple[str, ...]:
