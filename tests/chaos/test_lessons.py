@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -15,11 +16,13 @@ from odradek_chaos.lessons.lesson import ExpectedFinding, Lesson, LessonRun, Les
 from odradek_chaos.lessons.pages import pages
 from odradek_chaos.lessons.player import KeyPress, keys_in, turn_pages
 from odradek_chaos.lessons.verdict import LessonVerdict, judge
+from odradek_chaos.lessons.views import ReplicaView
 
 pytestmark = pytest.mark.xdist_group("lessons")  # in one process, so that each is played once
 LESSONS = {name: lesson(name) for name in SHOWN}
+FAILING = {name: each for name, each in LESSONS.items() if any(world.expected for world in each.worlds)}
 GOLDEN = Path(__file__).parent / "lessons"
-LETTER_BY_LETTER = {path.stem for path in GOLDEN.glob("*.txt")}  # three that draw and narrate most of what can be
+LETTER_BY_LETTER = {path.stem for path in GOLDEN.glob("*.txt")}  # those that fail in a world, and that draw most
 DOCS = Path(__file__).parents[2] / "docs" / "lessons.md"
 RULE = pattern(r"[RL]-[0-9]+")
 RULE_WITH_ITS_WORDS = pattern(rf"{RULE.pattern}(?:(?:, | and | to ){RULE.pattern})* \([^)]+\)")
@@ -75,6 +78,13 @@ def test_a_failure_of_today_is_no_good_end() -> None:
     old, today = LESSONS["lost-write"].worlds
     wrong = replace(LESSONS["lost-write"], worlds=(replace(old, name="old", lost=(), expected=()), today))
     assert judge(play(wrong)).unmet == ("old: 3 findings, 2 copies of records compared", "old: lost are m2, not none")
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_is_lost_is_seen_on_the_page(name: str) -> None:
+    """A world of which the auditor says acknowledged-lost shows the record as lost, unless it was never promised."""
+    for frame, setting in zip(told(name)[0].frames[-1].worlds, LESSONS[name].worlds, strict=True):
+        assert tuple(each.value for each in frame.acknowledged if each.gone and each.acks_all) == setting.lost
 
 
 def test_nothing_was_written_down_where_nothing_happened() -> None:
@@ -140,6 +150,27 @@ def test_a_rule_comes_with_what_it_says(lesson: Lesson) -> None:
 def test_names_are_not_broken_at_their_hyphens(lesson: Lesson) -> None:
     """`min-insync-replicas` is one word, as whoever copies it needs it."""
     assert [line for page in drawn(lesson.name, Space()) for line in page if line.endswith("-")] == []
+
+
+@EVERY
+def test_nothing_is_said_by_colour_alone(lesson: Lesson) -> None:
+    """What differs, repeats, is lost or down has a sign or a word in the plain text, for each replica and each mark."""
+    for frame, page in zip(told(lesson.name)[0].frames, drawn(lesson.name, Space())[1:], strict=False):
+        text = "\n".join(page)
+        for world in frame.worlds:
+            assert all(f"{each.value}(LOST)" in text for each in world.acknowledged if each.gone and each.acks_all)
+            for replica in world.replicas:
+                assert all(sign in text for sign in signs_of(replica)), (frame.step.title, replica)
+
+
+def signs_of(replica: ReplicaView) -> Iterable[str]:
+    """What the plain text must hold for a replica."""
+    yield f"broker {replica.broker}  {replica.role if replica.role == 'follower' else replica.role.upper()}"
+    yield "HW" if replica.high_watermark != replica.log_end_offset else "HW=LEO"
+    for record in replica.records:
+        yield f"│{record.value}≠" if record.differs else f"│{record.value} "
+        if record.again:
+            yield f"{record.offset}!"
 
 
 # --- Turning pages ---------------------------------------------------------------------------------------------------
