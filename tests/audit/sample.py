@@ -83,16 +83,14 @@ class SampleLog:
         codec: Codec = Codec.NONE,
         producer_id: int = -1,
         producer_epoch: int = 0,
-        skip_sequences: int = 0,
         transactional: bool = False,
     ) -> SampleLog:
-        """Add one batch at the log's end. A producer's sequence numbers follow by themselves, unless some are
-        skipped."""
+        """Add one batch at the log's end. A producer's sequence numbers follow by themselves."""
         first = self.next_offset
         sequence = -1
         if producer_id >= 0:
             key = (producer_id, producer_epoch)
-            sequence = self.sequences.get(key, 0) + skip_sequences
+            sequence = self.sequences.get(key, 0)
             self.sequences[key] = sequence + len(values)
         data = encode_batch(
             [(FIRST_TIMESTAMP + first + number, b"key-%d" % number, value, ()) for number, value in enumerate(values)],

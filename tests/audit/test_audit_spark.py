@@ -21,6 +21,7 @@ from odradek_proto.compression import Codec
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.corruption import plant
+from tests.audit.corruption.places import flip_bit, places_of
 from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
 from tests.interop.planted import Plantings, plant_all
 
@@ -134,6 +135,14 @@ def test_views_of_the_data_source(session: SparkSession, tmp_path: Path) -> None
         for view in ("batches", "segments", "epochs", "checkpoints")
     }
     assert counts == {"batches": 4, "segments": 2, "epochs": 4, "checkpoints": 2}
+    place, _ = places_of(tmp_path / "1" / "orders-4")
+    flip_bit(place.segment, place.end - 1)
+    damaged = session.read.format("kafka-log")
+    with pytest.raises(Exception, match="CorruptLog"):  # raised in a worker, it fails the job
+        damaged.load(str(tmp_path)).count()
+    damaged = damaged.option("view", "batches")
+    assert damaged.option("onCorrupt", "record").load(str(tmp_path)).where("not crc_ok").count() == 1
+    assert damaged.option("onCorrupt", "stop").load(str(tmp_path)).count() < 4
 
 
 def test_corrupt_log_fails_unless_told_otherwise(tmp_path: Path) -> None:
