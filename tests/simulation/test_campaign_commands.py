@@ -15,11 +15,12 @@ from dataclasses import fields
 
 import pytest
 from odradek.cli.main import main
+from odradek_broker.core.partition.messages import TruncationMode
 from odradek_chaos.cli.campaign_progress import CampaignProgress
 from odradek_chaos.cli.commands import app
 from odradek_chaos.worlds.simulated.campaign.campaign import REPORTS_KEPT, Campaign, SeedSummary
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.options import CHOICES, Options
 from odradek_proto.command_line import USAGE
 from typer.testing import CliRunner
 
@@ -94,6 +95,11 @@ def test_the_values_that_there_are_need_no_other_hint(capsys: Capture, words: tu
     sentence, hint = refused(capsys, "run", *words)
     assert said in sentence
     assert "docs/" not in hint
+
+
+def test_the_truncation_modes_are_those_of_the_broker() -> None:
+    """The command line has a list of its own, since it imports nothing of the product."""
+    assert CHOICES["truncation_mode"] == tuple(mode.value for mode in TruncationMode)
 
 
 def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:
