@@ -10,6 +10,7 @@ from __future__ import annotations
 from odradek_audit import wording
 from odradek_audit.findings import Check, CheckKind, Finding, Severity
 
+# The order in this file is the order of gravity, by which `gravity` sorts: a new check stands at its gravity, not last.
 ACKNOWLEDGED_LOST = Check(
     "acknowledged-lost",
     CheckKind.LOST,

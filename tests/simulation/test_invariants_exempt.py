@@ -180,7 +180,7 @@ def test_a_deposed_leader_may_learn_late_what_its_epoch_had_committed(epoch: int
     ("told", "found"),
     [
         (EndOffsetSent(2, T, 6, 9, 9, by_fetch=False), 0),
-        (EndOffsetSent(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing exemptions it
+        (EndOffsetSent(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing excuses it
         (EndOffsetSent(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
         (EndOffsetSent(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
         (EndOffsetSent(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk

@@ -128,7 +128,7 @@ def _reference(sides: Mapping[str, ReplicaSide], leader: ReplicaSide, group: _Gr
         name
         for name, side in sides.items()
         if name not in different
-        and (name == reference_replica or side.inputs.log_start <= group.begin <= first.end <= side.log_end)
+        and (name == reference_replica or (side.inputs.log_start <= group.begin and first.end <= side.log_end))
     ]
     copies = [AgreeingReplicas(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
     copies.append(AgreeingReplicas(tuple(same), epochs[reference_replica]))

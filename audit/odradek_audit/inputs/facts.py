@@ -65,6 +65,10 @@ class BatchFacts(NamedTuple):
     detail: str = ""
 
 
+_COLUMNS = tuple(name for name in BatchFacts._fields if name not in ("problem", "detail"))
+"""The fields that a `BatchTable` keeps, each in an array of this name."""
+
+
 class SoundRun(NamedTuple):
     """Sound batches that stand one behind the other from a byte of a segment on: the 61 bytes of each header."""
 
@@ -152,7 +156,7 @@ class BatchTable:
 
     def _columns(self) -> list[array[int]]:
         """In the order of a `BatchFacts`."""
-        return [column for column in vars(self).values() if isinstance(column, array)]
+        return [getattr(self, name) for name in _COLUMNS]
 
     def pack(self) -> bytes:
         """The table as bytes, for the way to another process: rows, length of the problems' JSON, that JSON,

@@ -201,7 +201,7 @@ class ConsumerGroup(ReplayedGroup):
             self._steps.clear(member_id)
 
     def _admit(self, request: ConsumerGroupHeartbeat, member_id: str) -> str | None:
-        """Raises Refusal. Returns the id of the static member that this one replaces."""
+        """Raises `GroupRefusal`. Returns the id of the static member that this one replaces."""
         joins = request.member_epoch == JOIN_EPOCH
         self._check_room(member_id)
         instance_id = request.group_instance_id
@@ -288,7 +288,7 @@ class ConsumerGroup(ReplayedGroup):
     # --- Topics and targets ---------------------------------------------------------------------------------------
 
     def _resolve_new(self, regex: str | None, request: ConsumerGroupHeartbeat) -> tuple[str, ...] | None:
-        """The topics of an expression that nobody here has had before. Raises Refusal."""
+        """The topics of an expression that nobody here has had before. Raises `GroupRefusal`."""
         if not regex or regex in self.regexes:
             return None
         try:
@@ -401,7 +401,7 @@ def _updated(metadata: MemberMetadata, request: ConsumerGroupHeartbeat) -> Membe
 
 
 def _check(request: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    """Raises Refusal for a request that no group would take."""
+    """Raises `GroupRefusal` for a request that no group would take."""
 
     def require(true: bool, message: str) -> None:
         if not true:

@@ -101,7 +101,7 @@ class MixedGroup(ConsumerGroup):
         return JoinGroupAnswer(ErrorCode.NONE, member_id, epoch, CONSUMER_PROTOCOL_TYPE, name)
 
     def _subscribed(self, request: JoinGroup) -> Subscribed:
-        """What its most wanted protocol says. Raises Refusal."""
+        """What its most wanted protocol says. Raises `GroupRefusal`."""
         refusal = GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not request.protocols:
             raise refusal
@@ -119,7 +119,7 @@ class MixedGroup(ConsumerGroup):
             raise refusal from None
 
     def _holder(self, member_id: str, instance_id: str) -> str | None:
-        """Whom a static member replaces, None for nobody. Raises Refusal."""
+        """Whom a static member replaces, None for nobody. Raises `GroupRefusal`."""
         holder = self.static.get(instance_id)
         if member_id and holder is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, "")

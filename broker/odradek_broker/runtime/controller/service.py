@@ -104,7 +104,8 @@ class ControllerService:
 
     async def _alter_partition(self, request_bytes: bytes, context: CallContext) -> bytes:
         request = controller_messages.AlterPartitionRequest.FromString(request_bytes)
-        node, term = self._node, await self._node.wait_until_active()
+        node = self._node
+        term = await node.wait_until_active()
         answer = await node.carry_through(term, lambda image: alter_partition(image, node.settings, request))
         return answer.SerializeToString()
 
