@@ -19,7 +19,14 @@ from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding, FindingSink, Severity
 from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.metrics import metrics_of
-from odradek_audit.live.partition import PartitionComparison, ReplicaStream, compare, judge_epochs, judge_memory
+from odradek_audit.live.partition import (
+    PartitionComparison,
+    ReplicaStream,
+    ReplicaUnreadable,
+    compare,
+    judge_epochs,
+    judge_memory,
+)
 from odradek_audit.live.run import LiveRequest, audit_cluster
 from odradek_audit.live.security import BadSettings, LiveSecurity, security_from
 from odradek_audit.live.wire import AnswerReader, Connection, WireError
@@ -347,6 +354,24 @@ def test_a_difference_that_is_gone_when_it_is_read_again_is_none(log: SampleLog)
 
     healing = Healing([*log.batches[:1], *SampleLog(next_offset=4).fill(2, epoch=0, name="x").batches], 260)
     assert told(compared(copy(log), healing)[1]) == []
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_replica_whose_first_batch_is_refused_is_found(log: SampleLog, damaged: int, compacted: bool) -> None:
+    """Its broker names no high watermark then: nothing was compared, and the replicas were said to agree."""
+
+    class Refusing(Copy):
+        def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+            return ErrorCode.CORRUPT_MESSAGE, -1, -1, b""
+
+    copies = [copy(log), copy(log), copy(log)]
+    copies[damaged - 1] = Refusing(list(log.batches), 260)
+    streams = [ReplicaStream(str(number), each) for number, each in enumerate(copies, start=1)]
+    sink = FindingSink("t", 0)
+    with pytest.raises(ReplicaUnreadable, match=f"replica {damaged} cannot be read behind offset 0"):
+        (compare_compacted if compacted else compare)(streams[0], streams[1:], 0, sink)
+    assert told(sink) == [("batch-unreadable", str(damaged), 0)]
 
 
 def test_any_bytes_are_an_answer_or_an_error() -> None:

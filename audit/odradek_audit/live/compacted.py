@@ -120,7 +120,7 @@ def compare_compacted(
 def _laid_beside(
     leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink
 ) -> tuple[PartitionComparison, list[Difference]]:
-    compared = begun(leader, others, since)
+    compared = begun(leader, others, since, sink)
     copies = {stream.replica: _Copy(stream) for stream in (leader, *others)}
     end = min(compared.high_watermarks.values())
     found: list[Difference] = []

@@ -169,10 +169,15 @@ class PartitionComparison(walking.ComparisonCount):
     """Bytes of batches that came from each replica."""
 
 
-def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int) -> PartitionComparison:
-    """What there is to be compared from an offset on. Raises `OSError`."""
+def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink) -> PartitionComparison:
+    """What there is to be compared from an offset on. Raises `OSError`, too if a replica's first batch is refused: its
+    broker names no high watermark then, and nothing would be compared."""
     for stream in (leader, *others):
         stream.begin(since)
+        if stream.high_watermark < 0 and stream.waiting:
+            tell_problem(stream, stream.waiting[-1], sink)
+        if stream.high_watermark < 0:
+            raise ReplicaUnreadable(f"replica {stream.replica} names no high watermark")
     end = min(stream.high_watermark for stream in (leader, *others))
     start = min(max(since, *(stream.log_start for stream in (leader, *others))), end)
     return PartitionComparison(
@@ -187,7 +192,7 @@ def compare(
     leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, sink: FindingSink
 ) -> PartitionComparison:
     """Lay each replica beside the leader's from an offset on. Raises `OSError`."""
-    compared = begun(leader, others, since)
+    compared = begun(leader, others, since, sink)
     end = min(compared.high_watermarks.values())
     expected = -1
     while (batch := leader.peek(end)) is not None:
