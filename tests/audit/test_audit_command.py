@@ -159,6 +159,19 @@ def test_nothing_is_written_into_another_cluster(
     assert runner.invoke(app, [*arguments, "--out", str(tmp_path / "other/audit")]).exit_code == 0
 
 
+@pytest.mark.parametrize("option", ["--metrics", "--digests"])
+def test_a_file_of_a_live_audit_is_refused_where_it_cannot_or_must_not_be(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, option: str
+) -> None:
+    """Before anything is read: a segment was overwritten by numbers, and a verdict lost at the end."""
+    segment = next(write_cluster(log, log)["1"].rglob("*.log"))
+    before = segment.read_bytes()
+    for file, said in ((segment, "brokers keep their data there"), (tmp_path / "none/file", "cannot be written")):
+        result = runner.invoke(app, ["live", "-b", "127.0.0.1:1", option, str(file)])
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+    assert segment.read_bytes() == before
+
+
 @pytest.mark.parametrize("master", ["local[x]", "local[0]", "local[]", "locla", "spark://", ""])
 def test_a_master_that_is_none_is_refused_before_spark_starts(
     write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, master: str

@@ -14,7 +14,7 @@ import typer
 from odradek_proto.command_line import COMMAND_CONFIG, UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_out, stop
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_file, check_out, stop
 
 if TYPE_CHECKING:
     from odradek_audit.live.security import LiveSecurity
@@ -83,6 +83,8 @@ def live(
 
     begin("live", in_json=as_json)
     check_out(out, overwrite, {})
+    check_file("--metrics", metrics)
+    check_file("--digests", digests)
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     addresses, settings = _meant(bootstrap)
     request = LiveRequest(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))

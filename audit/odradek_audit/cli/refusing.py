@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -51,6 +52,18 @@ def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], da
         stop(f"--out {out}: {error}")
     if present:
         stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+
+
+def check_file(option: str, file: Path | None) -> None:
+    """A file that is written at the end can be, and lies in no broker's log directory."""
+    from odradek_audit.inputs.brokers import brokers_file
+
+    if file is None:
+        return
+    if (found := brokers_file(file.resolve())) is not None:
+        stop(f"{option} {file} is no place for a file: brokers keep their data there ({found}); choose another one")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        stop(f"{option} {file} cannot be written: {file.parent} is no directory that you may write to; choose another")
 
 
 def _check_out_here(out: str, place: Path, replicas: Mapping[str, Path], data: Path | None) -> None:
