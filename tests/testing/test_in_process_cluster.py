@@ -201,6 +201,8 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
     for place in (file, file / "below"):
         with pytest.raises(ClusterError, match=f"{file}.* is no directory"), Cluster(directory=place):
             pass
+    with pytest.raises(ClusterError, match="cannot make /proc/none/below: "), Cluster(directory="/proc/none/below"):
+        pass
 
 
 # --- the same for code with asyncio, on the running loop or beside it -----------------------------------------------

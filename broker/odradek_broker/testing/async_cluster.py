@@ -196,11 +196,15 @@ class AsyncCluster:
 
         Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
         """
+        if broker in others:
+            raise ClusterError(f"broker {broker} cannot be cut off from itself", hint="name others, or none for all")
         for other in others or [each for each in self.brokers if each != broker]:
             self._faults(broker, other).cut(broker, other)
 
     async def slow(self, broker: int, delay_ms: float) -> None:
         """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
+        if not 0 <= delay_ms < float("inf"):
+            raise ClusterError(f"a delay of {delay_ms} ms is none", hint="give 0 or more; 0 ends it")
         self._faults(broker).slow(broker, delay_ms)
 
     async def lose_next_answer(self, broker: int, api: str = "Produce") -> None:

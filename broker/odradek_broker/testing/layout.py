@@ -112,6 +112,10 @@ class ClusterLayout:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise ClusterError(f"{error.filename} is no directory", hint="name another place, or none") from None
+        except OSError as error:
+            raise ClusterError(
+                f"cannot make {self.path}: {error.strerror}", hint="name another place, or none"
+            ) from None
         self.cluster_id = self._settle_identity(brokers)
 
     @property
