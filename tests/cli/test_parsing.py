@@ -21,7 +21,7 @@ from odradek.cli.records.outgoing import (
     records_of_json,
     records_of_lines,
 )
-from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.failures import did_you_mean, report
 from odradek.cli.terminal.parsing import (
     ReadSpan,
     Start,
@@ -287,3 +287,11 @@ def test_near_names_are_offered() -> None:
     assert did_you_mean("kafka", ["kafka-log", "kafka-clients"]) == "; did you mean 'kafka-clients' or 'kafka-log'?"
     assert did_you_mean("zzz", ["orders"]) == ""
     assert human_bytes(1536) == "1.5 KiB"
+
+
+def test_lines_that_a_message_quotes_stay_lines_and_what_was_typed_stays_on_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A broker's last words were one line of two thousand characters."""
+    report(CommandFailed("broker 1 ended; the end of 'b\n1.log':\n    one\x1b\n    two"), str)
+    assert capsys.readouterr().err == "odradek: broker 1 ended; the end of 'b\\n1.log':\n    one\\x1b\n    two\n"

@@ -29,6 +29,7 @@ GRPC_PORT: Final = (
     "`odradek server config` for a broker"
 )
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
+QUOTED_LINE: Final = "\n    "  # before each line of a log that a message quotes
 
 
 class Explanation(NamedTuple):
@@ -114,7 +115,8 @@ def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool
         failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
         print(json.dumps({"error": failure}, ensure_ascii=False), file=sys.stderr)
         return explained.exit_code
-    print(f"odradek: {_on_a_line(explained.message)}", file=sys.stderr)
+    lines = explained.message.split(QUOTED_LINE)
+    print(f"odradek: {QUOTED_LINE.join(map(_on_a_line, lines))}", file=sys.stderr)
     if explained.hint:
         print(f"  try: {_on_a_line(explained.hint)}", file=sys.stderr)
     return explained.exit_code
