@@ -358,20 +358,24 @@ def test_a_difference_that_is_gone_when_it_is_read_again_is_none(log: SampleLog)
 
 @pytest.mark.parametrize("damaged", [1, 2])
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_replica_whose_first_batch_is_refused_is_found(log: SampleLog, damaged: int, compacted: bool) -> None:
-    """Its broker names no high watermark then: nothing was compared, and the replicas were said to agree."""
+@pytest.mark.parametrize("start", [0, 40])
+def test_a_replica_whose_first_batch_is_refused_is_found(
+    log: SampleLog, damaged: int, compacted: bool, start: int
+) -> None:
+    """Its broker names no high watermark then: nothing was compared, and the replicas were said to agree. Also where
+    its log begins later than what is asked for first."""
 
     class Refusing(Copy):
         def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
-            return ErrorCode.CORRUPT_MESSAGE, -1, -1, b""
+            return (ErrorCode.OFFSET_OUT_OF_RANGE if offset < start else ErrorCode.CORRUPT_MESSAGE), -1, -1, b""
 
     copies = [copy(log), copy(log), copy(log)]
-    copies[damaged - 1] = Refusing(list(log.batches), 260)
+    copies[damaged - 1] = Refusing(list(log.batches), 260, start)
     streams = [ReplicaStream(str(number), each) for number, each in enumerate(copies, start=1)]
     sink = FindingSink("t", 0)
-    with pytest.raises(ReplicaUnreadable, match=f"replica {damaged} cannot be read behind offset 0"):
+    with pytest.raises(ReplicaUnreadable, match=f"replica {damaged} cannot be read behind offset {start}"):
         (compare_compacted if compacted else compare)(streams[0], streams[1:], 0, sink)
-    assert told(sink) == [("batch-unreadable", str(damaged), 0)]
+    assert told(sink) == [("batch-unreadable", str(damaged), start)]
 
 
 def test_any_bytes_are_an_answer_or_an_error() -> None:

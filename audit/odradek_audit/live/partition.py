@@ -174,8 +174,8 @@ def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, si
     broker names no high watermark then, and nothing would be compared."""
     for stream in (leader, *others):
         stream.begin(since)
-        if stream.high_watermark < 0 and stream.waiting:
-            tell_problem(stream, stream.waiting[-1], sink)
+        if stream.waiting and stream.waiting[-1].problem and not stream.waiting[-1].size:
+            tell_problem(stream, stream.waiting[-1], sink)  # raises, for nothing behind it can be read
         if stream.high_watermark < 0:
             raise ReplicaUnreadable(f"replica {stream.replica} names no high watermark")
     end = min(stream.high_watermark for stream in (leader, *others))
