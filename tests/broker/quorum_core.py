@@ -12,6 +12,7 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
+    AnswerFetches,
     Effect,
     Fetch,
     QuorumConfig,
@@ -85,9 +86,14 @@ def fetch(
     wait_ms: int = 500,
     now_ms: int = NOW,
 ) -> list[Effect]:
-    """What follows from a fetch. `known` is the high watermark that the sender knows."""
+    """What follows from a fetch, until the next turn. `known` is the high watermark that the sender knows."""
     asked = Fetch(replica, core.state.epoch if epoch is None else epoch, offset, last_epoch, known, wait_ms, 1 << 20)
-    return core.on_request(asked, f"fetch of {replica} at {offset}, {now_ms}", now_ms)
+    return a_turn_later(core, core.on_request(asked, f"fetch of {replica} at {offset}, {now_ms}", now_ms), now_ms)
+
+
+def a_turn_later(core: QuorumCore, effects: list[Effect], now_ms: int = NOW) -> list[Effect]:
+    """With what follows in the next turn, if fetches are to be answered then."""
+    return effects + core.answer_fetches(now_ms) if of(effects, AnswerFetches) else effects
 
 
 def fetched(effects: Iterable[Effect]) -> QuorumFetchAnswer | None:

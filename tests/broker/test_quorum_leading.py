@@ -7,6 +7,7 @@ from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.leader import MAX_OBSERVERS, OBSERVER_SESSION_MS, Leader
 from odradek_broker.core.quorum.messages import (
+    AnswerFetches,
     AppendLeaderChange,
     BeginEpoch,
     Effect,
@@ -20,12 +21,24 @@ from odradek_broker.core.quorum.messages import (
     QuorumFetchAnswer,
     QuorumHighWatermarkAdvanced,
     QuorumReply,
+    ReplyRecords,
     SendRequest,
 )
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_core import NEVER_EARLY, NOW, answered, core_with, fetch, fetched, leader_with, leading, of
+from tests.broker.quorum_core import (
+    NEVER_EARLY,
+    NOW,
+    a_turn_later,
+    answered,
+    core_with,
+    fetch,
+    fetched,
+    leader_with,
+    leading,
+    of,
+)
 
 FETCH_TIMEOUT_MS = 2_000
 CHECK_QUORUM_MS = 3_000  # 1.5 fetch timeouts
@@ -158,14 +171,17 @@ def test_a_follower_names_the_leader_that_it_knows() -> None:
 
 
 def test_a_fetch_at_the_end_waits_for_records() -> None:
-    """R-209: and gets them before the leader has flushed them itself."""
+    """R-209: and gets them before the leader has flushed them itself. What is appended in one turn is one answer."""
     core = at_ten()
     assert fetched(fetch(core, 2, 11, 5)) is None
     base_offset, effects = core.append([b"x"], NOW)
     assert base_offset == 11
-    answer = answered(effects)
-    assert answer.error is ErrorCode.NONE
     assert of(effects, FlushLog)
+    assert fetched(effects) is None
+    _, more = core.append([b"y"], NOW)
+    assert not of(more, AnswerFetches), "once is enough"
+    (reply,) = of(a_turn_later(core, effects), ReplyRecords)
+    assert (reply.answer.error, reply.fetch_offset, reply.limit) == (ErrorCode.NONE, 11, 13)
 
 
 def test_a_waiting_fetch_hears_of_a_new_high_watermark() -> None:

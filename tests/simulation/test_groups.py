@@ -59,10 +59,10 @@ def test_what_is_answered_before_it_is_committed_is_found(monkeypatch: pytest.Mo
 
 
 def test_a_partition_that_is_written_to_two_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K-59: in the log, whatever the two make of it."""
+    """K-59: in the log, whatever the two make of it: they may commit offsets that go back, too."""
     monkeypatch.setattr(reconciliation, "_where", lambda partitions, keep: partitions)
-    result = run_seed(1, Options(members=3, faults_ms=SHORT))  # of others the two commit offsets that go back, too
-    assert {finding.check for finding in result.findings} == {ONE_OWNER}
+    result = run_seed(SEEDS[0], Options(members=3, faults_ms=SHORT))
+    assert {finding.check for finding in result.findings} - {OFFSET_FELL} == {ONE_OWNER}
 
 
 @pytest.mark.parametrize("beside", [-1, 1])

@@ -176,7 +176,7 @@ class QuorumCore:
             case EpochAnswer():
                 self._elections.on_epoch_answer(send, answer, now_ms)
                 if isinstance(self._member.role, Leader):
-                    self._replication.wake(self._member.role, now_ms)
+                    self._replication.wake(self._member.role)
             case QuorumFetchAnswer():
                 self._following.on_fetch_answer(send, answer, now_ms)
             case FetchSnapshotAnswer():
@@ -236,8 +236,14 @@ class QuorumCore:
 
     def append(self, records: Sequence[bytes], now_ms: int, epoch: int | None = None) -> tuple[int, list[Effect]]:
         """Append one atomic batch as the leader; base offset and effects. Raises `NotLeader` and `ValueError`."""
-        base_offset = self._replication.append(records, epoch, now_ms)
+        base_offset = self._replication.append(records, epoch)
         return base_offset, self.on_time(now_ms)
+
+    def answer_fetches(self, now_ms: int) -> list[Effect]:
+        """A turn has passed since `AnswerFetches`."""
+        if isinstance(self._member.role, Leader):
+            self._replication.answer_fetches(self._member.role, now_ms)
+        return self.on_time(now_ms)
 
     def resign(self, now_ms: int) -> list[Effect]:
         """Give the leadership up, if this node has it."""

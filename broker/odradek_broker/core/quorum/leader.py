@@ -51,6 +51,7 @@ class Leader:
         self.voters: dict[int, FetchProgress] = {voter: FetchProgress() for voter in config.other_voters}
         self.observers: dict[int, FetchProgress] = {}
         self.waiting: dict[Token, WaitingFetch] = {}
+        self.answers_due = False  # there is news for one of these
         self.begin_at_ms: dict[int, int] = dict.fromkeys(config.other_voters, now_ms)
 
     # --- positions ---

@@ -291,6 +291,13 @@ class ReplyRecords(Value, frozen=True):
     max_bytes: int
 
 
+class AnswerFetches(Value, frozen=True):
+    """There is news for fetches that wait: call `answer_fetches` in the next turn.
+
+    By then more may have been appended or committed, and one answer brings all of it.
+    """
+
+
 class ReplyChunk(Value, frozen=True):
     """Answer the fetch of a snapshot with the bytes at the answer's position, at most `max_bytes` of them."""
 
@@ -373,6 +380,7 @@ Effect = (
     | Dial
     | QuorumReply
     | ReplyRecords
+    | AnswerFetches
     | ReplyChunk
     | TakeSnapshot
     | StartLogAt

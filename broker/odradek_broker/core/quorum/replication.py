@@ -11,6 +11,7 @@ from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.leader import Leader, WaitingFetch
 from odradek_broker.core.quorum.member import QuorumMember
 from odradek_broker.core.quorum.messages import (
+    AnswerFetches,
     AppendRecords,
     BeginEpoch,
     Fetch,
@@ -35,7 +36,7 @@ class Replication:
     # --- fetches ---
 
     def on_fetch(self, fetch: Fetch, token: Token, now_ms: int) -> None:
-        """Respond at once if there is news: records, a divergence, a high watermark that the sender does not know."""
+        """Respond if there is news: records, a divergence, a high watermark that the sender does not know."""
         member, role = self._member, self._member.role
         error = self._fetch_error(fetch)
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
@@ -61,8 +62,13 @@ class Replication:
             fetch = replace(fetch, max_wait_ms=0)
         self.advance(role, now_ms)
         self._confirm_leadership(role, now_ms)
-        if not self._answer_now(role, fetch, token, now_ms):
-            role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)
+        reply = self._reply(role, fetch, token, now_ms)
+        if fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
+            member.emit(reply or QuorumReply(token, self._answer(role)))
+            return
+        role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)
+        if reply is not None:
+            self.wake(role)
 
     def _fetch_error(self, fetch: Fetch) -> ErrorCode:
         state = self._member.state
@@ -110,28 +116,34 @@ class Replication:
             role.catch_ups.asked(voter, send)
             self._member.emit(send)
 
-    def _answer_now(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> bool:
-        """Respond unless there is no news. Uncommitted records are sent too; a state machine reads up to the high
+    def _reply(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> QuorumReply | ReplyRecords | None:
+        """The news for a fetch, None for none. Uncommitted records are sent too; a state machine reads up to the high
         watermark.
         """
         member = self._member
         limit = member.log.log_end_offset
-        news = member.leader_high_watermark() > fetch.high_watermark
         caught_up = fetch.catching_up and role.catch_ups.has_caught_up(fetch, role.high_watermark, now_ms)
         answer = replace(self._answer(role), caught_up=caught_up) if caught_up else self._answer(role)
         if fetch.fetch_offset < limit:
-            member.emit(ReplyRecords(token, answer, fetch.fetch_offset, limit, fetch.max_bytes))
-        elif news or caught_up or fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
-            member.emit(QuorumReply(token, answer))
-        else:
-            return False
-        return True
+            return ReplyRecords(token, answer, fetch.fetch_offset, limit, fetch.max_bytes)
+        if caught_up or answer.high_watermark > fetch.high_watermark:
+            return QuorumReply(token, answer)
+        return None
 
-    def wake(self, role: Leader, now_ms: int) -> None:
-        """Respond to every waiting fetch for which there is news (R-209, KIP-1166)."""
+    def wake(self, role: Leader) -> None:
+        """There may be news for the fetches that wait (R-209, KIP-1166)."""
+        if role.waiting and not role.answers_due:
+            role.answers_due = True
+            self._member.emit(AnswerFetches())
+
+    def answer_fetches(self, role: Leader, now_ms: int) -> None:
+        """Respond to every waiting fetch for which there is news."""
+        role.answers_due = False
         for token, waiting in list(role.waiting.items()):
-            if self._answer_now(role, waiting.fetch, token, now_ms):
+            reply = self._reply(role, waiting.fetch, token, now_ms)
+            if reply is not None:
                 del role.waiting[token]
+                self._member.emit(reply)
 
     # --- progress ---
 
@@ -148,9 +160,9 @@ class Replication:
         if first:
             member.tell("leadership_began", "R-206", hw=role.high_watermark, after_ms=now_ms - role.began_ms)
             member.emit(LeadershipBegan(role.epoch))
-        self.wake(role, now_ms)
+        self.wake(role)
 
-    def append(self, records: Sequence[bytes], epoch: int | None, now_ms: int) -> int:
+    def append(self, records: Sequence[bytes], epoch: int | None) -> int:
         """Append one atomic batch; returns its base offset. With `epoch`, only in that one: a decision based on an
         older state must not be written. Raises `NotLeader`, and `ValueError` for no records.
         """
@@ -162,7 +174,7 @@ class Replication:
         base_offset = member.log.log_end_offset
         member.log.log_end_offset += len(records)
         member.emit(AppendRecords(base_offset, role.epoch, tuple(records)), FlushLog())
-        self.wake(role, now_ms)  # followers write while we flush
+        self.wake(role)  # followers write while we flush
         return base_offset
 
     # --- time ---

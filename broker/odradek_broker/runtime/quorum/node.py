@@ -27,6 +27,7 @@ from odradek_broker.core.quorum.leader import FetchProgress, Leader
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
     Answer,
+    AnswerFetches,
     AppendFetched,
     AppendLeaderChange,
     AppendRecords,
@@ -406,6 +407,8 @@ class QuorumNode:
                 self._spawn(self._dial(effect.peer_id), self._calls)
             case QuorumReply() | ReplyRecords():
                 self._reply(effect, disk)
+            case AnswerFetches():
+                asyncio.get_running_loop().call_soon(self._step, QuorumCore.answer_fetches)
             case QuorumHighWatermarkAdvanced():
                 size = self._commits.deliver(disk.log, effect.new)
                 self._step(lambda core, now_ms: core.on_applied(size, now_ms))
