@@ -1,22 +1,30 @@
-"""What is built on Kafka's clients, unchanged, on a cluster of odradek: Spark's connector and Kafka Streams."""
+"""What is built on Kafka's clients, unchanged, on odradek: Spark's connector, Kafka Streams and Kafka Connect."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from odradek_broker.testing import Cluster
 
 from tests.interop.conftest import ClasspathOf
-from tests.interop.kafka.java import SPARK, STREAMS, java_command
+from tests.interop.kafka.java import CONNECT, SMALL, SPARK, STREAMS, java_command
 
 pytestmark = pytest.mark.slow
+T = TypeVar("T")
 
 PARTITIONS = 3
 MIDDLE_MS = 1_000_000
@@ -85,3 +93,114 @@ def test_kafka_streams_counts_words(
         assert dict(line.split() for line in done.stdout.splitlines()) == {
             word: str(count) for word, count in counts.items()
         }
+
+
+WORKER = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "offset.flush.interval.ms": "500",
+    "scheduled.rebalance.max.delay.ms": "0",  # what a worker that is gone did, the next one does at once
+    "listeners": "http://127.0.0.1:0",
+    "plugin.discovery": "service_load",
+    **{f"{what}.storage.replication.factor": "3" for what in ("offset", "config", "status")},
+}
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+
+
+class ConnectWorker:
+    """A distributed worker of Kafka Connect, with its files in a directory of its own."""
+
+    def __init__(self, classpath: str, bootstrap: str, name: str, directory: Path) -> None:
+        topics = {f"{what}.storage.topic": f"{name}-{what}s" for what in ("offset", "config", "status")}
+        settings = {"bootstrap.servers": bootstrap, "group.id": name, **topics, **WORKER}
+        file, self._log = directory / "worker.properties", directory / "worker.log"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        flags = (*SMALL, "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.connect.runtime.rest.RestServer=info")
+        program = "org.apache.kafka.connect.cli.ConnectDistributed"
+        command = java_command(classpath, program, (str(file),), log_level="error", flags=flags)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def until(self, done: Callable[[], T | None]) -> T:
+        """What `done` says as soon as it says something true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (told := done()):
+            has_ended = self._process.poll() is not None or time.monotonic() > deadline
+            assert not has_ended, self._log.read_text()[-4000:]
+            time.sleep(0.05)
+        return told
+
+    def ask(self, path: str, body: object = None) -> Any:
+        """Its REST API: once it listens, knows what is asked for, and no rebalance is in the way."""
+        address = self.until(lambda: re.search(r"listening at (http://\S+)/,", self._log.read_text()))[1]
+        data = None if body is None else json.dumps(body).encode()
+
+        def answer() -> Any:
+            try:
+                with urlopen(Request(address + path, data, {"Content-Type": "application/json"})) as found:
+                    return json.load(found)
+            except HTTPError as refused:
+                if refused.code not in (404, 409, 503):
+                    raise
+                return None
+
+        return self.until(answer)
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE_S)
+
+
+def test_kafka_connect_copies_files_and_mirrors_topics(
+    java_artifacts: ClasspathOf, odradek_cluster: Cluster, odradek_topic: str, tmp_path: Path
+) -> None:
+    """A file, a topic, a file, and MirrorMaker; what a worker knows is in topics, two of them compacted.
+
+    Connectors, tasks and offsets outlive the broker that coordinates the group of workers, and the worker.
+    """
+    classpath, bootstrap, group = java_artifacts(CONNECT), odradek_cluster.kafka_bootstrap, f"{odradek_topic}-connect"
+    source, sink, lines = tmp_path / "source.txt", tmp_path / "sink.txt", set[str]()
+    connectors: dict[str, dict[str, object]] = {
+        "file.FileStreamSource": {"file": str(source), "topic": odradek_topic},
+        "file.FileStreamSink": {"file": str(sink), "topics": odradek_topic},
+        "mirror.MirrorSource": {
+            "source.cluster.alias": "mirrored",
+            "target.cluster.alias": "here",
+            "topics": odradek_topic,
+            "replication.factor": 3,
+            "offset-syncs.topic.replication.factor": 3,
+            **{f"{end}.cluster.bootstrap.servers": bootstrap for end in ("source", "target")},
+            **{f"{what}.converter": BYTES for what in ("key", "value")},
+        },
+    }
+    mirrored = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
+    mirrored.subscribe([f"mirrored.{odradek_topic}"])
+    found = set[str]()
+
+    def all_are_mirrored() -> bool:
+        found.update((message.value() or b"").decode() for message in mirrored.consume(100, 0.1) if not message.error())
+        return found == lines
+
+    def all_run(worker: ConnectWorker) -> bool:
+        states = [worker.ask(f"/connectors/{name}/status") for name in connectors]
+        return [task["state"] for state in states for task in state["tasks"]] == ["RUNNING"] * len(connectors)
+
+    for life in ("first", "second"):
+        worker = ConnectWorker(classpath, bootstrap, group, tmp_path)
+        try:
+            for name, config in connectors.items() if life == "first" else ():
+                own = {"connector.class": f"org.apache.kafka.connect.{name}Connector", "tasks.max": 1, **config}
+                worker.ask("/connectors", {"name": name, "config": own})
+            for chapter in ("before", "after"):
+                more = [f"{life} {chapter} {number}" for number in range(50)]
+                with source.open("a") as file:
+                    file.write("".join(f"{line}\n" for line in more))
+                lines.update(more)
+                worker.until(lambda: sink.exists() and set(sink.read_text().splitlines()) == lines)
+                worker.until(all_are_mirrored)
+                if (life, chapter) == ("first", "before"):
+                    odradek_cluster.kill(odradek_cluster.coordinator_of(group))
+            worker.until(partial(all_run, worker))
+        finally:
+            worker.end()
+    mirrored.close()

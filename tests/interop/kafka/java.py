@@ -26,7 +26,7 @@ from typing import IO
 KAFKA = "org.apache.kafka:{}:4.1.1"
 PROGRAMS = (KAFKA.format("kafka_2.13"), KAFKA.format("kafka-tools"))  # with all that they need
 STREAMS = (KAFKA.format("kafka-streams"),)
-CONNECT = (KAFKA.format("connect-runtime"), KAFKA.format("connect-file"))
+CONNECT = tuple(KAFKA.format(f"connect-{part}") for part in ("runtime", "file", "mirror"))
 SPARK = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",)
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
