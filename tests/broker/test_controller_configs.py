@@ -122,7 +122,7 @@ def test_a_cluster_wide_message_size_has_the_same_limit(value: int, fits: bool) 
     """message.max.bytes is the broker's name for it."""
     image = image_of([1])
     error = alter(image, "broker", "", {"message.max.bytes": str(value)})
-    assert error is (ErrorCode.NONE if fits else ErrorCode.INVALID_CONFIG)
+    assert error is (ErrorCode.NONE if fits else ErrorCode.INVALID_REQUEST)
 
 
 def test_a_group_has_settings_of_its_own() -> None:
@@ -181,7 +181,7 @@ def test_the_nearest_value_holds() -> None:
         ("topic", "orders", {"retention.ms": "1"}, ["retention.ms"], ErrorCode.INVALID_REQUEST),
         ("topic", "orders", {"retention.ms": "1", "nonsense": "1"}, [], ErrorCode.INVALID_CONFIG),
         ("topic", "orders", {}, ["nonsense"], ErrorCode.INVALID_CONFIG),
-        ("broker", "", {"retention.ms": "1"}, [], ErrorCode.INVALID_CONFIG),
+        ("broker", "", {"retention.ms": "1"}, [], ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_change_is_all_or_nothing(

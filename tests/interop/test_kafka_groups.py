@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,9 +12,8 @@ from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from tests.interop import group_story
 from tests.interop.kafka.dump import TOOL
-from tests.interop.kafka.java import run_program
+from tests.interop.kafka.java import programs_of, run_program
 from tests.interop.scenarios.telling import until
-from tests.interop.test_kafka_tools import Tools
 
 EVERYDAY = "confluent"
 SLOW = pytest.mark.slow
@@ -163,6 +163,31 @@ def test_offsets_are_there_after_all_brokers_were_stopped(
 
 
 # --- Java -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Apache Kafka's own, on one cluster."""
+
+    classpath: str
+    bootstrap: str
+
+    def run(self, program: str, *arguments: str, typed: str = "") -> str:
+        """What it printed. Its exit code must be 0."""
+        return run_program(self.classpath, name_of(program), arguments, typed=typed)
+
+    def ask(self, program: str, *arguments: str, typed: str = "") -> str:
+        return self.run(program, "--bootstrap-server", self.bootstrap, *arguments, typed=typed)
+
+    def refused(self, program: str, *arguments: str) -> str:
+        """What it says on both channels."""
+        asked = ("--bootstrap-server", self.bootstrap, *arguments)
+        said = programs_of(self.classpath).run(name_of(program), asked)
+        return said.output + said.errors
+
+
+def name_of(program: str) -> str:
+    return program if program.startswith("kafka.") else f"org.apache.kafka.tools.{program}"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.interop.kafka.java import NoKafka
 from tests.interop.scenarios.clients import CLIENTS, SETTINGS, expected, run
 from tests.seeds import unless_torture
 
-SAMPLE = ("aiokafka", "franz-go", "java-4.1.1", "kafka-python")  # in CI; `make torture` has all of them
+SAMPLE = ("aiokafka", "franz-go", "java-4.1.1", "kafka-python", "tools")  # in CI; `make torture` has all of them
 
 
 @pytest.mark.odradek(settings=SETTINGS)

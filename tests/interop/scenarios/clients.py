@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not said to be exported
 
 from tests.interop.kafka.java import NoKafka, classpath_of, java_command
-from tests.interop.scenarios import aiokafka_client, confluent_client, kafka_python_client, kcat_client
+from tests.interop.scenarios import aiokafka_client, confluent_client, kafka_python_client, kcat_client, tools_client
 from tests.interop.scenarios.telling import (
     COMPACTED,
     FOUR,
@@ -142,6 +142,7 @@ CLIENTS: dict[str, Program] = {
     "aiokafka": aiokafka_client.run,
     "kafka-python": kafka_python_client.run,
     "kcat": kcat_client.run,
+    "tools": tools_client.run,
     **{f"java-{each}": partial(run_program, partial(java, each)) for each in ("3.9.2", "4.1.1", "4.4.0")},
     "franz-go": partial(run_program, partial(go, "franz")),
     **{each: partial(run_program, partial(go, each)) for each in ("sarama", "segmentio")},
@@ -171,7 +172,6 @@ def run(client: str, cluster: Cluster, prefix: str) -> dict[str, Any]:
 # Where odradek says another thing on purpose; docs/kafka-clients.md says why.
 DIFFERENT: dict[str, Any] = {
     "features": ["group.version", "eligible.leader.replicas.version", "metadata.version"],
-    "set a config that only a restart changes": {"error": "INVALID_CONFIG"},
 }
 
 

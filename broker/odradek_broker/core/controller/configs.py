@@ -171,14 +171,17 @@ def _records(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> list[MetadataRecord]:
     known = _known(settings, request.resource_type)
+    invalid = (
+        ErrorCode.INVALID_REQUEST if request.resource_type == "broker" else ErrorCode.INVALID_CONFIG
+    )  # as in Kafka
     for name, value in sorted(request.set.items()):
         try:
             validate_config(known, request.resource_type, name, value)
         except ValueError as error:
-            raise RequestRefused(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise RequestRefused(invalid, str(error)) from None
     for name in request.unset:
         if name not in known:
-            raise RequestRefused(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
+            raise RequestRefused(invalid, unknown_config(known, request.resource_type, name))
     current = _current(image, request)
     wanted: dict[str, str | None] = {name: value for name, value in request.set.items() if current.get(name) != value}
     wanted |= {name: None for name in request.unset if name in current}

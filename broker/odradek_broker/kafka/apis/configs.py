@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
@@ -82,12 +82,13 @@ class ConfigsApi:
             return {**which, **failed(ErrorCode.INVALID_TOPIC_EXCEPTION, str(fault)), "configs": []}
         wanted = admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=resource["resource_name"])
         answer: admin_messages.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
-        keys = resource["configuration_keys"]
+        keys, of_all_brokers = resource["configuration_keys"], kind == "broker" and not resource["resource_name"]
+        most = 0 if not asked["include_synonyms"] else 1 if of_all_brokers else None
         configs = [
-            _entry(entry, synonyms=asked["include_synonyms"])
+            _entry(entry, entry.synonyms[:most])
             for entry in answer.entries
-            if not keys or entry.name in keys
-        ]
+            if (not keys or entry.name in keys) and (not of_all_brokers or entry.source == "cluster")
+        ]  # of all brokers what was set for them, and nothing behind it, as in Kafka
         return {**which, **told(answer), "configs": configs}
 
     async def alter_incrementally(self, request: KafkaRequest) -> Body:
@@ -167,7 +168,7 @@ def _which(resource: Mapping[str, Any]) -> dict[str, object]:
     return {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
 
 
-def _entry(entry: admin_messages.ConfigEntry, *, synonyms: bool) -> dict[str, Any]:
+def _entry(entry: admin_messages.ConfigEntry, synonyms: Iterable[admin_messages.ConfigSynonym]) -> dict[str, Any]:
     return {
         "name": entry.name,
         "value": None if entry.sensitive else entry.value,
@@ -175,8 +176,7 @@ def _entry(entry: admin_messages.ConfigEntry, *, synonyms: bool) -> dict[str, An
         "config_source": SOURCES.get(entry.source, 0),
         "is_sensitive": entry.sensitive,
         "synonyms": [
-            {"name": each.name, "value": each.value, "source": SOURCES.get(each.source, 0)}
-            for each in (entry.synonyms if synonyms else ())
+            {"name": each.name, "value": each.value, "source": SOURCES.get(each.source, 0)} for each in synonyms
         ],
         "config_type": TYPES.get(entry.type, 0),
     }
