@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding, FindingSink, Severity
+from odradek_audit.live import wire
 from odradek_audit.live.compacted import compare_compacted
 from odradek_audit.live.metrics import metrics_of
 from odradek_audit.live.partition import (
@@ -29,7 +30,8 @@ from odradek_audit.live.partition import (
 )
 from odradek_audit.live.run import LiveRequest, audit_cluster
 from odradek_audit.live.security import BadSettings, LiveSecurity, security_from
-from odradek_audit.live.wire import AnswerReader, Connection, WireError
+from odradek_audit.live.tails import Tail, look_again
+from odradek_audit.live.wire import AnswerReader, Connection, Fetched, WireError
 from odradek_audit.report import Report
 from odradek_broker.testing import Cluster
 from odradek_proto.errors import ErrorCode
@@ -132,6 +134,47 @@ def test_followers_of_a_running_cluster_are_compared(
     odradek_cluster.heal()
 
 
+def test_the_same_damage_on_all_replicas_is_found_after_changes_of_leader(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """Whoever finds its own copy damaged truncates, and the last leader cannot send what the others lack: their high
+    watermarks stay at the damaged batch, and below it all replicas agree."""
+    produce(kafka_bootstrap, odradek_topic, 0, RECORDS)
+    replicated(kafka_bootstrap, odradek_topic, RECORDS)
+    directories = odradek_cluster.replicas()
+    for broker in odradek_cluster.brokers:
+        odradek_cluster.stop(broker)
+    planted = {
+        plant("flip-byte", path, TopicPartition(odradek_topic, 0), random.Random(4)).offset
+        for path in directories.values()
+    }
+    (damaged,) = planted
+    for broker in odradek_cluster.brokers:
+        odradek_cluster.start(broker)
+
+    def audited() -> tuple[int, list[tuple[str, int]]]:
+        code, document = live(kafka_bootstrap, odradek_topic)
+        return code, [(each["check"], each["offset"]) for each in document["finding_list"]]
+
+    def ends_when_audited() -> list[int]:
+        audited()
+        return log_ends(odradek_cluster, odradek_topic)
+
+    until(ends_when_audited, lambda ends: ends == [damaged, damaged, RECORDS])
+    until(audited, lambda said: said == (3, [("batch-unreadable", damaged)]))
+
+
+def log_ends(cluster: Cluster, topic: str) -> list[int]:
+    """Of all replicas, the shortest first."""
+    found = []
+    for address in cluster.kafka_addresses.values():
+        host, _, port = address.rpartition(":")
+        connection = Connection(host, int(port), 30.0, lambda size: None)
+        found.append(wire.log_bound(connection, topic, 0, wire.LATEST)[1])
+        connection.close()
+    return sorted(found)
+
+
 def test_a_compacted_topic_is_read_again_when_its_logs_have_changed(
     odradek_cluster: Cluster, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
@@ -155,6 +198,50 @@ def test_a_compacted_topic_is_read_again_when_its_logs_have_changed(
     assert [read(), read(), read("--from-start")] == [(0, 200), (0, 0), (0, 200)]
     written(100, 101)
     assert [read(), read()] == [(0, 202), (0, 0)]
+    with stuck(odradek_cluster.kafka_addresses[2], 50):
+        assert [read(), read("--from-start"), read()] == [(1, 0), (1, 100), (1, 0)]
+    assert read() == (0, 0)
+
+
+@contextmanager
+def stuck(address: str, mark: int) -> Iterator[None]:
+    """A broker knows nothing above an offset to be committed, and nobody waits for it to hear more."""
+
+    def low(connection: Connection, *asked: Any) -> Fetched:
+        told = fetch(connection, *asked)
+        return told._replace(high_watermark=min(told.high_watermark, mark)) if connection.address == address else told
+
+    fetch = wire.fetch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "fetch", low)
+        patch.setattr("odradek_audit.live.run.LAG_S", 0.0)
+        yield
+
+
+def test_a_high_watermark_that_stays_low_makes_it_inconclusive(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """It says what lies above, where the other ones are compared. It said that all agree when none differed below."""
+    produce(kafka_bootstrap, odradek_topic, 0, 300)
+    replicated(kafka_bootstrap, odradek_topic, 300)
+    leader = odradek_cluster.leader_of(odradek_topic)
+    follower = next(broker for broker in odradek_cluster.brokers if broker != leader)
+    with stuck(odradek_cluster.kafka_addresses[follower], 0):
+        code, document = live(kafka_bootstrap, odradek_topic)
+        told = runner.invoke(app, ["live", "-b", kafka_bootstrap, "--topics", odradek_topic, "--quota", "0"])
+    reason = (
+        f"{odradek_topic}-0: not compared on all replicas: 300 offsets from 0 on: high watermarks stay below 300, "
+        f"where the longest log ended: replica {follower} 0"
+    )
+    assert (code, document["inconclusive"], document["compared_records"]) == (1, [reason], 300)
+    (partition,) = document["partitions"]
+    assert (partition["compared_to"], partition["above_bound"]) == (0, 300)
+    assert [each["log_end"] for each in partition["replicas"]] == [300, 300, 300]
+    assert told.exit_code == 1
+    assert told.stdout.endswith(
+        f"\nNot compared on all replicas: 300 offsets above the smallest high watermarks ({odradek_topic}-0 300).\n"
+    )
+    assert live(kafka_bootstrap, odradek_topic)[0] == 0
 
 
 def test_an_old_fetch_is_sent_to_the_leader(odradek_cluster: Cluster, odradek_topic: str) -> None:
@@ -244,7 +331,7 @@ class Copy:
     """A replica as its broker serves it: whole batches from the one that holds an offset on, some at a time."""
 
     batches: list[SampleBatch]
-    high_watermark: int
+    mark: int
     start: int = 0
     ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
@@ -252,10 +339,18 @@ class Copy:
         if offset < self.start:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, b""
         held = [each.data for each in self.batches if each.last_offset >= offset and each.base_offset >= self.start]
-        return ErrorCode.NONE, self.high_watermark, self.start, b"".join(held[:3])
+        return ErrorCode.NONE, self.mark, self.start, b"".join(held[:3])
+
+    def high_watermark(self, offset: int) -> tuple[int, int]:
+        if not self.start <= offset <= self.latest()[1]:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        return ErrorCode.NONE, self.mark
 
     def earliest(self) -> tuple[int, int]:
         return ErrorCode.NONE, self.start
+
+    def latest(self) -> tuple[int, int]:
+        return ErrorCode.NONE, max((each.last_offset + 1 for each in self.batches), default=self.start)
 
     def epoch_end(self, epoch: int) -> tuple[int, int, int]:
         known = [self.batches[0].epoch]
@@ -263,11 +358,11 @@ class Copy:
             if batch.epoch > epoch:
                 return self.ends.get(epoch, (ErrorCode.NONE, known[-1], batch.base_offset))
             known.append(batch.epoch)
-        return self.ends.get(epoch, (ErrorCode.NONE, known[-1], self.high_watermark))
+        return self.ends.get(epoch, (ErrorCode.NONE, known[-1], self.mark))
 
 
 def copy(log: SampleLog, **changes: Any) -> Copy:
-    return Copy(list(log.batches), **{"high_watermark": log.next_offset, **changes})
+    return Copy(list(log.batches), **{"mark": log.next_offset, **changes})
 
 
 def compared(leader: Copy, *others: Copy, compacted: bool = False) -> tuple[PartitionComparison, FindingSink]:
@@ -291,12 +386,92 @@ def changed(copied: Copy, row: int, position: int) -> Copy:
     return copied
 
 
-def test_equal_logs_are_silent_below_the_smallest_high_watermark(log: SampleLog) -> None:
+def test_equal_logs_are_silent_below_their_high_watermarks(log: SampleLog) -> None:
     """A follower that lags, one whose log begins later, and tails that differ above the bound."""
     other = SampleLog(list(log.up_to(200).batches), 200).fill(10, epoch=9)
-    result, sink = compared(copy(log), copy(log, start=40), copy(other, high_watermark=200))
+    result, sink = compared(copy(log), copy(log, start=40), copy(other, mark=200))
     assert told(sink) == []
-    assert (result.start, result.end, result.records) == (40, 200, 2 * 160)
+    assert (result.start, result.end, result.records) == (40, 200, 220 + 160)
+    assert result.log_ends == {"1": 260, "2": 260, "3": 240}
+
+
+def test_a_low_high_watermark_hides_no_damage_of_the_others(log: SampleLog) -> None:
+    """The leader's log is read up to the leader's own, and that of each other one up to its own."""
+    low = copy(log.up_to(100), mark=100)
+    assert told(compared(copy(log), low, changed(copy(log), 40, 90))[1]) == [("crc-mismatch", "3", 160)]
+    assert told(compared(copy(log), low, copy(log.without(40)))[1]) == [("log-matching", "3", 160)]
+    assert told(compared(changed(copy(log), 40, 90), low)[1]) == [("crc-mismatch", "1", 160)]
+
+
+# --- What lies above --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Later:
+    """A replica that tells other numbers from one look to the next, the last of them again and again."""
+
+    marks: list[int]
+    ends: list[int]
+    start: int = 0
+
+    def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+        raise NotImplementedError
+
+    def epoch_end(self, epoch: int) -> tuple[int, int, int]:
+        raise NotImplementedError
+
+    def earliest(self) -> tuple[int, int]:
+        return ErrorCode.NONE, self.start
+
+    def latest(self) -> tuple[int, int]:
+        return ErrorCode.NONE, self.ends[0]
+
+    def high_watermark(self, offset: int) -> tuple[int, int]:
+        if not self.start <= offset <= self.ends[0]:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        told = ErrorCode.NONE, self.marks[0]
+        del self.marks[: len(self.marks) > 1], self.ends[: len(self.ends) > 1]
+        return told
+
+
+class Gone(Later):
+    """Its broker has died."""
+
+    def latest(self) -> tuple[int, int]:
+        raise WireError("it hung up")
+
+    def high_watermark(self, offset: int) -> tuple[int, int]:
+        raise WireError("it hung up")
+
+
+@pytest.mark.parametrize(
+    ("why", "leader", "follower", "committed", "stays"),
+    [
+        ("it hears of it two rounds later", Later([260], [260]), Later([200, 200, 260], [260]), 260, False),
+        ("it is behind, and reads on", Later([260], [260]), Later([200, 230, 260], [200, 230, 260]), 260, False),
+        ("it never hears of it", Later([260], [260]), Later([200], [260]), 260, True),
+        ("it cannot read on", Later([260], [260]), Later([200], [200]), 260, True),
+        ("its log is cut below what it knew", Later([260], [260]), Later([100], [100]), 260, True),
+        ("retention took what was there", Later([300], [300]), Later([300], [300], start=280), 260, False),
+        ("nobody else had it when the leader changed", Later([240], [240]), Later([200, 240], [240]), 200, False),
+        ("what was committed is gone everywhere", Later([240], [240]), Later([200, 240], [240]), 260, True),
+        ("its broker dies", Later([260], [260]), Gone([200], [200]), 260, True),
+        ("the leader's broker dies, and comes back later", Gone([], []), Later([260], [260]), 200, False),
+    ],
+)
+def test_what_lay_above_is_reached_or_was_not_compared(
+    why: str, leader: Later, follower: Later, committed: int, stays: bool
+) -> None:
+    """Of three looks; `committed` is the highest high watermark of the first one, and 260 the longest log's end."""
+    tail = Tail(TopicPartition("t", 0), 200, 260, committed, {"1": leader, "2": follower}, {"2": 200})
+    assert bool(look_again([tail], iter(range(3)), lambda tail: None)) is stays, why
+    if stays:
+        sink = FindingSink("t", 0)
+        tail.into(sink)
+        assert sink.notes[0].sentence == (
+            "t-0: not compared on all replicas: 60 offsets from 200 on: high watermarks stay below 260, where the "
+            f"longest log ended: replica 2 {max(200, *follower.marks)}"
+        )
 
 
 def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:
@@ -311,12 +486,12 @@ def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:
 def test_what_all_replicas_lack_is_told_of_the_leader(log: SampleLog) -> None:
     """A gap, and an epoch that falls; of a compacted log only CRCs are judged."""
     gap = copy(log.without(20))
-    assert told(compared(gap, Copy(gap.batches, gap.high_watermark))[1]) == [("offset-gap", "1", 80)]
+    assert told(compared(gap, Copy(gap.batches, gap.mark))[1]) == [("offset-gap", "1", 80)]
     assert told(compared(gap, copy(log), compacted=True)[1]) == []
     assert told(compared(gap, changed(copy(log), 30, 90), compacted=True)[1]) == [("crc-mismatch", "2", 120)]
     high = copy(log)
     changed(high, 5, 15)
-    assert ("epoch-not-monotonic", "1", 24) in told(compared(high, Copy(high.batches, high.high_watermark))[1])
+    assert ("epoch-not-monotonic", "1", 24) in told(compared(high, Copy(high.batches, high.mark))[1])
 
 
 def test_a_leader_that_ends_an_epoch_elsewhere_is_told(log: SampleLog) -> None:
@@ -395,7 +570,7 @@ def test_any_bytes_are_an_answer_or_an_error() -> None:
 
 
 def of(sample: SamplePartition, high_watermark: int = len(WRITTEN)) -> Copy:
-    return copy(sample.log, high_watermark=high_watermark)
+    return copy(sample.log, mark=high_watermark)
 
 
 @pytest.mark.parametrize("others", [(CLEANED, CLEANED), (CLEANED, LATER), (LATER, WHOLE), (LATER, LATER)])
@@ -466,7 +641,7 @@ def test_a_committed_transaction_takes_the_place_of_what_was_before(
 ) -> None:
     """Also where its marker stands above the mark of the one who was asked; an aborted one takes no place."""
     whole = SampleLog().append([b"before"]).append([b"within"], producer_id=7, transactional=True).end(kind, 7)
-    result = compared(copy(whole), copy(whole.without(0), high_watermark=high_watermark), compacted=True)
+    result = compared(copy(whole), copy(whole.without(0), mark=high_watermark), compacted=True)
     assert told(result[1]) == found
 
 

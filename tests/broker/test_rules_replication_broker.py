@@ -194,6 +194,20 @@ async def test_a_new_leader_hides_nothing_but_the_end(world: World) -> None:
 
 
 @plays(run)
+async def test_a_debugger_is_told_where_a_followers_own_log_begins_and_ends(world: World) -> None:
+    """Above its high watermark, too (K-29); what lies at a time leaders alone look up, and others hear of no end."""
+    await world.learn(ONE, 0)
+    await answered(world, ONE, stored(0, 2), epoch=0, offset=0, high_watermark=1)
+    refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert await listed(world.replicas, world.files, -2, replica_id=-2) == (ErrorCode.NONE, 0)
+    assert await listed(world.replicas, world.files, -1, replica_id=-2) == (ErrorCode.NONE, 2)
+    assert await listed(world.replicas, world.files, 0, replica_id=-2) == refused
+    assert await listed(world.replicas, world.files, -1) == refused
+    world.replica.take_offline("its log is damaged")
+    assert await listed(world.replicas, world.files, -1, replica_id=-2) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+@plays(run)
 async def test_only_the_first_partition_of_an_answer_may_pass_the_limit(world: World) -> None:
     """One batch goes out however small the limit is; what comes behind it respects what is left (R-39)."""
     tps = await world.lead("large", "small")

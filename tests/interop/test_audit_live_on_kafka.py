@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from odradek_audit.cli.commands import app
+from odradek_audit.live import wire
 from odradek_proto.records import iter_batches
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
@@ -90,6 +91,14 @@ def test_a_cluster_with_a_killed_leader_gives_no_false_alarm(kafka: KafkaCluster
     assert second["compared_records"] < document["compared_records"]
     code, again = live(kafka, *digests, "--from-start")
     assert (code, again["finding_list"]) == (0, [])
+    for address in kafka.bootstrap:
+        host, _, port = address.rpartition(":")
+        connection = wire.Connection(host, int(port), 30.0, lambda size: None)
+        ends = [
+            wire.log_bound(connection, each["topic"], each["partition"], wire.LATEST) for each in again["partitions"]
+        ]
+        connection.close()
+        assert ends == [(0, each["replicas"][0]["log_end"]) for each in again["partitions"]]  # of followers, too
 
 
 async def rewritten(cluster: KafkaCluster) -> list[dict[str, Any]]:

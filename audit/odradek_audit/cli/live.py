@@ -72,8 +72,9 @@ def live(
 ) -> None:
     """Compare all replicas of a running Kafka or odradek over the wire, as a consumer that only reads.
 
-    Batches, CRCs, offsets and leader epochs of each replica against the leader's, below the smallest high watermark.
-    Exit code 0: fine, 1: inconclusive, 2: usage, 3: findings, 130: interrupted.
+    Batches, CRCs, offsets and leader epochs of each replica against the leader's, below its high watermark. One that
+    stays below what was there makes it inconclusive. Exit code 0: fine, 1: inconclusive, 2: usage, 3: findings, 130:
+    interrupted.
     """
     from odradek_audit.live.digests import CorruptDigests, Digests
     from odradek_audit.live.metrics import write_metrics
@@ -158,6 +159,12 @@ def _print(report: Report, as_json: bool) -> None:
         records = plural(report.compared_records, "copy of a record", "copies of records")
         batches = plural(report.compared_batches, "copy of a batch", "copies of batches")
         typer.echo(f"{said} Compared with the leaders': {records} in {batches}; leaders' own are not counted.")
+        if above := [each for each in report.partitions if each.above_bound]:
+            shown = [f"{each.topic}-{each.partition} {each.above_bound:,}" for each in above[:SHOWN_FINDINGS]]
+            more = [plural(len(above) - SHOWN_FINDINGS, "more partition")] if len(above) > SHOWN_FINDINGS else []
+            offsets = plural(sum(each.above_bound for each in above), "offset")
+            said = f"Not compared on all replicas: {offsets} above the smallest high watermarks"
+            typer.echo(f"{said} ({', '.join([*shown, *more])}).")
 
 
 class _Shown:

@@ -1,8 +1,9 @@
-"""The replicas of one partition of a running cluster, compared batch by batch below the smallest high watermark.
+"""The replicas of one partition of a running cluster, compared batch by batch below their high watermarks.
 
 Each replica is a stream of what its broker's file holds, read a piece at a time, so memory hangs on the number of
 replicas. Base offset, last offset, leader epoch, CRC and size of each batch must be the leader's, and every CRC right:
-brokers send bytes as they are on the disk. What differs is read a second time before it is told.
+brokers send bytes as they are on the disk. What differs is read a second time before it is told. A replica whose high
+watermark is low does not keep the others from being compared above it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,15 @@ class Source(Protocol):
         """Error code, high watermark, log start offset, and batches from the one that holds the offset on."""
         ...
 
+    def high_watermark(self, offset: int) -> tuple[int, int]:
+        """Error code and high watermark, asked for at an offset that the log should have, and without a wait."""
+        ...
+
     def earliest(self) -> tuple[int, int]: ...
+
+    def latest(self) -> tuple[int, int]:
+        """Error code and log end offset; older versions of odradek say the high watermark, and of leaders alone."""
+        ...
 
     def epoch_end(self, epoch: int) -> tuple[int, int, int]: ...
 
@@ -165,6 +174,8 @@ class PartitionComparison(walking.ComparisonCount):
     """[epoch, first offset] as the leader's batches say."""
     starts: dict[str, int] = field(default_factory=dict)
     high_watermarks: dict[str, int] = field(default_factory=dict)
+    log_ends: dict[str, int] = field(default_factory=dict)
+    """Their log end offsets, at least what they say to be committed."""
     read: dict[str, int] = field(default_factory=dict)
     """Bytes of batches that came from each replica."""
 
@@ -178,13 +189,16 @@ def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, si
             tell_problem(stream, stream.waiting[-1], sink)  # raises, for nothing behind it can be read
         if stream.high_watermark < 0:
             raise ReplicaUnreadable(f"replica {stream.replica} names no high watermark")
-    end = min(stream.high_watermark for stream in (leader, *others))
+    marks = {stream.replica: stream.high_watermark for stream in (leader, *others)}
+    end = min(marks.values())
     start = min(max(since, *(stream.log_start for stream in (leader, *others))), end)
+    ends = {stream.replica: stream.source.latest() for stream in (leader, *others)}
     return PartitionComparison(
         start,
         max(start, end),
         starts={stream.replica: stream.log_start for stream in (leader, *others)},
-        high_watermarks={stream.replica: stream.high_watermark for stream in (leader, *others)},
+        high_watermarks=marks,
+        log_ends={name: mark if ends[name][0] else max(mark, ends[name][1]) for name, mark in marks.items()},
     )
 
 
@@ -193,8 +207,8 @@ def compare(
 ) -> PartitionComparison:
     """Lay each replica beside the leader's from an offset on. Raises `OSError`."""
     compared = begun(leader, others, since, sink)
-    end = min(compared.high_watermarks.values())
-    expected = -1
+    marks = dict(compared.high_watermarks)
+    end, expected = marks.pop(leader.replica), -1
     while (batch := leader.peek(end)) is not None:
         leader.take()
         if batch.problem:
@@ -206,7 +220,8 @@ def compare(
         if batch.base_offset < compared.start:
             continue
         for other in others:
-            if _beside(leader, other, batch, end, sink):
+            known = min(end, marks[other.replica])  # above it the other one may yet truncate
+            if batch.base_offset < known and _beside(leader, other, batch, known, sink):
                 compared.batches += 1
                 compared.records += batch.last_offset - batch.base_offset + 1
         block = batch.base_offset // BLOCK_OFFSETS

@@ -1,16 +1,18 @@
 """Goes through all partitions of a running cluster, one after the other, and makes the report.
 
 Read-only: every request is one that a consumer sends. A replica that cannot be asked is a note, and the audit is
-inconclusive; one partition's trouble ends no other partition's comparison.
+inconclusive; one partition's trouble ends no other partition's comparison. What lay above the high watermarks is looked
+after at the end, for all partitions at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
 
 from odradek_audit.catalogue import DELIVERED_LOST
 from odradek_audit.engine.conclusion import explained
@@ -29,12 +31,17 @@ from odradek_audit.live.partition import (
     judge_memory,
 )
 from odradek_audit.live.security import IN_THE_CLEAR, LiveSecurity
+from odradek_audit.live.tails import Tail, look_again
 from odradek_audit.report import Report
+from odradek_audit.report.model import LIVE
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 
 TIMEOUT_S = 30.0
 ATTEMPTS = 3
 """Of a partition whose leader changes while it is compared."""
+LAG_S = 30.0
+"""`replica.lag.time.max.ms`, Kafka's default: a replica in sync has by then all that its leader had."""
+LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -137,8 +144,15 @@ class BrokersCopy:
         found = self._ask(lambda each: wire.fetch(each, self.topic, self.partition, offset, max_bytes, wait_ms))
         return found.error, found.high_watermark, found.log_start, found.records
 
+    def high_watermark(self, offset: int) -> tuple[int, int]:
+        found = self._ask(lambda each: wire.fetch(each, self.topic, self.partition, offset, 1, 0))
+        return found.error, found.high_watermark
+
     def earliest(self) -> tuple[int, int]:
-        return self._ask(lambda connection: wire.earliest(connection, self.topic, self.partition, wire.DEBUGGER))
+        return self._ask(lambda connection: wire.log_bound(connection, self.topic, self.partition, wire.EARLIEST))
+
+    def latest(self) -> tuple[int, int]:
+        return self._ask(lambda connection: wire.log_bound(connection, self.topic, self.partition, wire.LATEST))
 
     def epoch_end(self, epoch: int) -> tuple[int, int, int]:
         return self._ask(lambda connection: wire.epoch_end(connection, self.topic, self.partition, epoch))
@@ -156,21 +170,24 @@ def audit_cluster(
     open_digests: Callable[[str], Digests | None],
     progress: Callable[[LiveProgress], None] | None = None,
     beforehand: Callable[[int | None], None] = lambda size: None,
+    looks: Callable[[], Iterator[object]] = lambda: rounds(),
 ) -> tuple[Report, Digests | None]:
     """Compare all replicas. `open_digests` is given the cluster's id, `beforehand` the bytes of all logs (None:
-    brokers do not say). Raises `WireError` when no broker answers."""
+    brokers do not say); `looks` says how often high watermarks are looked at again. Raises `WireError` when no broker
+    answers."""
     started = time.monotonic()
     throttle = QuotaThrottle(request.quota)
     cluster = BrokerConnections(request.bootstrap, throttle, request.security)
     try:
         known = cluster.metadata(request.topics)
         digests = open_digests(known.cluster_id)
-        report = Report("live", {str(node): f"{each.host}:{each.port}" for node, each in sorted(known.brokers.items())})
+        report = Report(LIVE, {str(node): f"{each.host}:{each.port}" for node, each in sorted(known.brokers.items())})
         for topic, error in sorted(known.errors.items()):
             report.inconclusive.append(f"the topic {topic} cannot be described: {ErrorCode.from_number(error).name}")
         compacted = _compacted(cluster, known, report)
         sizes = _sizes(cluster, known)
         beforehand(None if sizes is None else sum(sum(each.values()) for each in sizes.values()))
+        tails: list[Tail] = []
         for done, state in enumerate(known.partitions):
             name = f"{state.topic}-{state.partition}"
             if progress is not None:
@@ -181,12 +198,33 @@ def audit_cluster(
             after = audited.into(report)
             if digests is not None and after is not None:
                 digests.partitions[name] = after
+            if audited.tail is not None:
+                tails.append(audited.tail)
+
+        def waits_for(tail: Tail) -> None:
+            if progress is not None:
+                progress(LiveProgress(len(known.partitions), len(known.partitions), throttle.received, str(tail.place)))
+
+        for tail in look_again(tails, looks(), waits_for):
+            sink = FindingSink(tail.place.topic, tail.place.partition)
+            tail.into(sink)
+            report.notes += sink.notes
+            report.inconclusive.append(sink.notes[-1].sentence)
     finally:
         cluster.close()
     if not report.partitions:
         report.inconclusive.append("no partition was compared")
     report.seconds = time.monotonic() - started
     return report, digests
+
+
+def rounds() -> Iterator[object]:
+    """At once, and then again and again until a replica in sync must have what its leader had."""
+    ends = time.monotonic() + LAG_S
+    yield LAG_S
+    while time.monotonic() < ends:
+        time.sleep(LOOK_EVERY_S)
+        yield LAG_S
 
 
 def _sizes(cluster: BrokerConnections, known: wire.ClusterMetadata) -> dict[tuple[str, int], dict[int, int]] | None:
@@ -235,11 +273,15 @@ class _Audited:
     compacted: bool
     sizes: dict[int, int]
     """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
+    tail: Tail | None = None
+    """What some replica does not know to be committed, and so was not compared on all."""
 
     def into(self, report: Report) -> RememberedRange | None:
         """Compare, add what was found, and give what is to be remembered; None where nothing was compared."""
         if self.before is not None and self._is_as_it_was(self.before):
             report.partitions.append(self._nothing_new(self.before))
+            end = self.before.end
+            self.tail = self._tail(end, end, dict.fromkeys(map(str, self.state.replicas), 0), end)
             return self.before
         for attempt in range(ATTEMPTS):
             sink = FindingSink(self.state.topic, self.state.partition)
@@ -259,9 +301,12 @@ class _Audited:
         if compared is None or leader is None:
             return None
         report.partitions.append(self._summary(compared, leader))
+        log_end = max(compared.log_ends.values())
+        if behind := {name: mark for name, mark in compared.high_watermarks.items() if mark < log_end}:
+            self.tail = self._tail(compared.end, log_end, behind, max(compared.high_watermarks.values()))
         if self.compacted:
             last = compared.epochs[-1][0] if compared.epochs else -1
-            told = sink.findings or sink.notes
+            told = sink.findings or sink.notes or self.tail is not None
             return None if told or not self.sizes else RememberedRange(compared.end, last, sizes=self.sizes)
         kept = dict(self.before.blocks) if self.before is not None else {}
         epoch = compared.epochs[-1][0] if compared.epochs else self.before.epoch if self.before is not None else -1
@@ -273,10 +318,7 @@ class _Audited:
         state = self.state
         if state.leader < 0:
             raise OSError("nobody leads it")
-        copies = {
-            broker: ReplicaStream(str(broker), BrokersCopy(self.cluster, broker, state.topic, state.partition))
-            for broker in state.replicas
-        }
+        copies = {broker: ReplicaStream(str(broker), self._copy(broker)) for broker in state.replicas}
         leader = copies.pop(state.leader)
         error, begins = leader.source.earliest()
         if error:
@@ -298,6 +340,14 @@ class _Audited:
         if not copies:
             sink.note("one-replica", leader.replica, "it has one replica")
         return compared, leader
+
+    def _copy(self, broker: int) -> BrokersCopy:
+        return BrokersCopy(self.cluster, broker, self.state.topic, self.state.partition)
+
+    def _tail(self, compared_to: int, log_end: int, behind: dict[str, int], committed: int) -> Tail:
+        place = TopicPartition(self.state.topic, self.state.partition)
+        copies = {str(broker): self._copy(broker) for broker in self.state.replicas}
+        return Tail(place, compared_to, log_end, committed, copies, behind)
 
     def _is_as_it_was(self, before: RememberedRange) -> bool:
         """Whether nobody has written to a compacted partition, or cleaned it, since it was compared."""
@@ -327,7 +377,7 @@ class _Audited:
                 ReplicaSummary(
                     replica=name,
                     log_start=compared.starts[name],
-                    log_end=mark,
+                    log_end=compared.log_ends[name],
                     high_watermark=mark,
                     recovery_point=None,
                     last_epoch=last,

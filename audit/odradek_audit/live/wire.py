@@ -20,7 +20,7 @@ from odradek_audit.live.security import IN_THE_CLEAR, PLAIN, LiveSecurity, conne
 T = TypeVar("T")
 CLIENT_ID = "odradek-audit"
 CONSUMER, DEBUGGER = -1, -2
-"""Replica ids of who is none; a debugger may ask a follower where its log begins."""
+"""Replica ids of who is none; a debugger may ask a follower where its log begins and ends."""
 FETCH, LIST_OFFSETS, METADATA, EPOCHS, CONFIGS, LOG_DIRS = 1, 2, 3, 23, 32, 35
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 VERSIONS = {
@@ -35,7 +35,7 @@ VERSIONS = {
 }
 LARGEST_ANSWER = 256 * 1024 * 1024
 RECEIVE_BYTES = 1 << 20
-EARLIEST = -2
+LATEST, EARLIEST = -1, -2
 TOPIC_RESOURCE = 2
 
 
@@ -272,10 +272,10 @@ def fetch(connection: Connection, topic: str, partition: int, offset: int, max_b
     return found[0]
 
 
-def earliest(connection: Connection, topic: str, partition: int, replica_id: int = CONSUMER) -> tuple[int, int]:
-    """Error code, and where a broker's log begins."""
-    asked = struct.pack(">iq", partition, EARLIEST)
-    head = struct.pack(">ib", replica_id, 0)
+def log_bound(connection: Connection, topic: str, partition: int, time_ms: int) -> tuple[int, int]:
+    """Error code, and where a broker's own log begins (EARLIEST) or ends (LATEST), above its high watermark, too."""
+    asked = struct.pack(">iq", partition, time_ms)
+    head = struct.pack(">ib", DEBUGGER, 0)
     answer = connection.ask(LIST_OFFSETS, head + _array([string(topic) + _array([asked])]))
     answer.number(4)
     found: list[tuple[int, int]] = []

@@ -45,6 +45,7 @@ SUMMARY_FILE = "summary.json"
 PARQUET_FILE = "findings.parquet"
 HTML_FILE = "report.html"
 RESULT_FILES = (FINDINGS_FILE, SUMMARY_FILE, PARQUET_FILE, HTML_FILE)
+LIVE = "live"  # in place of an engine: the audit of a running cluster
 EXIT_FINE, EXIT_INCONCLUSIVE, EXIT_FINDINGS = 0, 1, 3
 
 
@@ -144,7 +145,7 @@ class Report:
             "configuration": self.configuration,
             "made_at": self.made_at,
             "notes": [asdict(note) for note in self.notes],
-            "partitions": [asdict(partition) for partition in self.partitions],
+            "partitions": [asdict(each) | {"above_bound": each.above_bound} for each in self.partitions],
         }
 
 

@@ -9,7 +9,7 @@ from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.headlines import counting, of_history
 from odradek_audit.report.losses import missing_events
 from odradek_audit.report.markup import SafeMarkup, code, head, join, name, scrolling, shown, size, tag
-from odradek_audit.report.model import Report
+from odradek_audit.report.model import LIVE, Report
 from odradek_audit.report.timeline import bound_origin
 from odradek_audit.report.words import HW, LEO
 from odradek_audit.results import PartitionSummary, ReplicaSummary
@@ -81,12 +81,13 @@ def not_compared(report: Report) -> SafeMarkup:
         said.append(join("No directory, so nothing to compare: ", places, more, "."))
     above = sum(partition.above_bound for partition in report.partitions)
     if above:
-        said.append(
-            shown(
-                f"{plural(above, 'offset')} above the bounds: what no checkpoint or client says to be replicated "
-                "may differ, and was only searched for forks (other bytes in one epoch)."
-            )
+        why = (
+            "some replica did not know yet that it is committed."
+            if report.engine == LIVE
+            else "what no checkpoint or client says to be replicated may differ, and was only searched for forks "
+            "(other bytes in one epoch)."
         )
+        said.append(shown(f"{plural(above, 'offset')} above the bounds: {why}"))
     alone = sum(partition.on_one_replica for partition in report.partitions)
     if alone:
         said.append(shown(f"{plural(alone, 'offset')} of the longest logs, which no other replica has (yet)."))

@@ -3,6 +3,7 @@
 - ListOffsets: -1 is the latest offset (high watermark for consumers, log end for replicas), -2 the earliest, -3 the
   record with the largest timestamp, anything else the first record at or after that time. After an election a leader
   answers OFFSET_NOT_AVAILABLE until its high watermark has reached its epoch's start (KIP-207, R-26).
+  A debugger is told a replica's own ends, a follower's, too.
 - OffsetsForLeaderEpoch: answered by the leader only, fenced by the sender's epoch (R-69).
 
 In both the epoch that the sender believes in is compared before anybody asks who leads, as for a fetch (R-110).
@@ -29,6 +30,7 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 NO_OFFSET: Final = -1
 CONSUMER: Final = -1  # as a replica id
+DEBUGGER: Final = -2  # as a replica id, Kafka's ListOffsetsRequest.DEBUGGING_REPLICA_ID
 
 
 class OffsetQuery(Value, frozen=True):
@@ -79,7 +81,7 @@ class OffsetRequests:
     ) -> list[ListedOffset]:
         """One answer for each query, in their order. Look-ups by time read the disk away from the loop."""
         lookup = self._lookup if replica_id >= 0 else self._access.lookup(self._lookup, context, "ListOffsets")
-        return [await self._list_one(lookup, query, replica_id >= 0, read_committed) for query in queries]
+        return [await self._list_one(lookup, query, replica_id, read_committed) for query in queries]
 
     async def offsets_for_leader_epoch(
         self, context: RequestContext, queries: Sequence[EpochQuery], replica_id: int = CONSUMER
@@ -89,10 +91,13 @@ class OffsetRequests:
         return [self._end_of_epoch(lookup, query) for query in queries]
 
     async def _list_one(
-        self, lookup: Lookup, query: OffsetQuery, from_replica: bool, read_committed: bool
+        self, lookup: Lookup, query: OffsetQuery, replica_id: int, read_committed: bool
     ) -> ListedOffset:
         tp = query.topic_partition
+        from_replica = replica_id != CONSUMER
         replica = self._leading(lookup, query)
+        if replica is ErrorCode.NOT_LEADER_OR_FOLLOWER and replica_id == DEBUGGER:
+            return _end_of_follower(lookup(tp, b""), query)
         if isinstance(replica, ErrorCode):
             return ListedOffset(tp, replica)
         leader = replica.leader
@@ -158,6 +163,15 @@ class OffsetRequests:
         if isinstance(replica, ErrorCode) or (replica.leader is not None and replica.offline is None):
             return replica
         return replica.refusal(query.current_leader_epoch).error
+
+
+def _end_of_follower(replica: Replica | ErrorCode, query: OffsetQuery) -> ListedOffset:
+    """The first or the last offset of a replica that does not lead; times are looked up by leaders alone."""
+    tp, time_ms = query.topic_partition, query.timestamp_ms
+    if isinstance(replica, ErrorCode) or time_ms not in (EARLIEST, LATEST):
+        return ListedOffset(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    offset = replica.state.log_start_offset if time_ms == EARLIEST else replica.state.log_end_offset
+    return ListedOffset(tp, ErrorCode.NONE, offset, leader_epoch=_epoch_at(replica, offset))
 
 
 def _epoch_at(replica: Replica, offset: int) -> int:

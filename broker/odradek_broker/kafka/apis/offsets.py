@@ -10,6 +10,8 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.offsets import (
+    CONSUMER,
+    DEBUGGER,
     EARLIEST,
     MAX_TIMESTAMP,
     EpochQuery,
@@ -29,7 +31,7 @@ TIMES_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
 class OffsetsApi:
-    """Both are asked of leaders alone."""
+    """Both are asked of leaders alone, but by a debugger."""
 
     def __init__(self, requests: OffsetRequests) -> None:
         self._requests = requests
@@ -48,7 +50,8 @@ class OffsetsApi:
             if not refused and partition["timestamp"] != LATEST_TIERED
         ]
         committed = asked.get("isolation_level", 0) == READ_COMMITTED
-        found = iter(await self._requests.list_offsets(request.context, queries, read_committed=committed))
+        replica_id = DEBUGGER if asked["replica_id"] == DEBUGGER else CONSUMER  # followers list by gRPC
+        found = iter(await self._requests.list_offsets(request.context, queries, replica_id, committed))
 
         def told(name: str, partition: Mapping[str, Any], refused: ErrorCode) -> dict[str, object]:
             index = partition["partition_index"]
