@@ -130,6 +130,24 @@ def test_damage_is_found(odradek: Run, healthy: Path, damage: Callable[[bytes], 
     assert "byte" in outcome.out
 
 
+def test_a_segment_that_is_named_is_verified_alone(odradek: Run, healthy: Path) -> None:
+    """What is wrong beside it belongs to others, and so does what is missing between two that are named."""
+    (healthy / f"{9:020}.log").write_bytes(batch(9, [b"x"], epoch=1))
+    (healthy / f"{12:020}.log").write_bytes(AB[:-1])
+    first, second, torn = sorted(healthy.glob("*.log"))
+    sound = odradek("log", "verify", str(first), str(second), code=0)
+    assert sound.out == "4 records in 3 batches of 2 segments: no problems\n"
+    outcome = odradek("log", "verify", str(torn), code=3)
+    assert str(torn) in outcome.out
+    assert outcome.out.endswith("0 records in 0 batches of 1 segment: 1 problem\n")
+    for places in ([healthy], [healthy, second]):
+        both = odradek("log", "verify", *map(str, places), code=3)
+        assert both.out.endswith(" of 1 partition: 3 problems\n"), both.out
+    (elsewhere := healthy.parent / f"{40:020}.log").write_bytes(batch(40, [b"x"], epoch=1))
+    both = odradek("log", "verify", str(healthy), str(elsewhere), code=3)
+    assert both.out.endswith(" of 1 partition and 1 segment: 3 problems\n"), both.out
+
+
 def test_a_preallocated_end_is_no_damage(odradek: Run, healthy: Path) -> None:
     """Zeros behind the last batch are what a preallocated file has."""
     file = healthy / NAME

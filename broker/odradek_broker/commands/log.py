@@ -89,20 +89,21 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
     """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
 
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
-    there, but for those that Kafka's cleaner or DeleteRecords removed. Exit code 1 when something may not be read:
+    there, but for those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
+    alone, and nothing beside it. Exit code 1 when something may not be read:
     nothing is said then. Where a running broker uses the directory, a line on standard error says so.
     """
-    from odradek_broker.commands.log_checks import verify_directory
+    from odradek_broker.commands.log_checks import verify_directory, verify_segment
 
-    directories = _partition_directories(paths)
-    in_use = warn_of_brokers_at_work(directories)
+    directories, files = _to_verify(paths)
+    in_use = warn_of_brokers_at_work([*directories, *(file.parent for file in files)])
     problems: list[LogProblem] = []
     batches = records = 0
-    for directory in directories:
-        result = verify_directory(directory)
+    for result in (*map(verify_directory, directories), *map(verify_segment, files)):
         batches, records = batches + result.batches, records + result.records
         problems += result.problems
-    summary = f"{plural(records, 'record')} in {plural(batches, 'batch', 'batches')} of {_partitions(directories)}"
+    checked = [_partitions(directories)] * bool(directories) + [plural(len(files), "segment")] * bool(files)
+    summary = f"{plural(records, 'record')} in {plural(batches, 'batch', 'batches')} of {' and '.join(checked)}"
     _tell(problems, summary, output, as_json, in_use=in_use)
 
 
@@ -175,6 +176,15 @@ def _partition_directories(paths: list[Path]) -> list[Path]:
         places = ", ".join(map(str, paths))
         raise CommandFailed(f"there is no segment in {places}", hint=WHAT_TO_NAME, exit_code=USAGE)
     return directories
+
+
+def _to_verify(paths: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Partitions' directories, and segments that are named outside of them."""
+    places = [path for path in paths if path.is_dir()]
+    files = [path for path in paths if path not in places]
+    named = {file for file in _files(files, segments_only=True) if file.suffix == ".log"}
+    directories = _partition_directories(places or files) if places or not named else []
+    return directories, sorted(file for file in named if file.parent not in directories)
 
 
 def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:

@@ -5,7 +5,7 @@ These are quick looks at one or two directories. The audit knows more rules, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -101,8 +101,12 @@ def _is_partitions(directory: Path) -> bool:
 
 def all_batches(directory: Path) -> Iterator[LocatedBatch]:
     """The batches of a partition's directory, segment by segment, and between them the gaps."""
+    yield from _batches_of(segments(directory) if not _lacks_segments(directory) else (), directory)
+
+
+def _batches_of(files: Iterable[Path], directory: Path) -> Iterator[LocatedBatch]:
     expected = ExpectedOffset(not_missed_below(directory))
-    for file in segments(directory) if not _lacks_segments(directory) else ():
+    for file in files:
         try:
             with open_regular(file) as opened:
                 if (gap := expected.begin(file)) is not None:
@@ -126,8 +130,17 @@ def verify_directory(directory: Path) -> CheckResult:
     result = CheckResult()
     if _lacks_segments(directory):
         result.problems.append(no_segment(directory))
+    return _verified(all_batches(directory), result)
+
+
+def verify_segment(file: Path) -> CheckResult:
+    """The same of one segment by itself, from the offset in its name on: what is beside it is not read."""
+    return _verified(_batches_of([file], file.parent), CheckResult())
+
+
+def _verified(found: Iterable[LocatedBatch], result: CheckResult) -> CheckResult:
     expected, epoch = -1, -1
-    for each in all_batches(directory):
+    for each in found:
         header = each.header
         offset = each.offset if each.offset >= 0 else expected
 
