@@ -153,7 +153,7 @@ def test_nothing_is_written_into_another_cluster(
     for given in (arguments, ["live", "-b", "127.0.0.1:1"]):
         result = runner.invoke(app, [*given, "--out", str(tmp_path / place)])
         assert result.exit_code == 2
-        assert "is no place for results" in result.output
+        assert "is no place to write to" in result.output
         assert f"{found})" in result.output
     assert sorted(tmp_path.rglob("*")) == before
     assert runner.invoke(app, [*arguments, "--out", str(tmp_path / "other/audit")]).exit_code == 0
@@ -166,7 +166,10 @@ def test_a_file_of_a_live_audit_is_refused_where_it_cannot_or_must_not_be(
     """Before anything is read: a segment was overwritten by numbers, and a verdict lost at the end."""
     segment = next(write_cluster(log, log)["1"].rglob("*.log"))
     before = segment.read_bytes()
-    for file, said in ((segment, "brokers keep their data there"), (tmp_path / "none/file", "cannot be written")):
+    for file, said in (
+        (segment, "brokers keep their data there"),
+        (tmp_path / "none/file", "a file that can be written"),
+    ):
         result = runner.invoke(app, ["live", "-b", "127.0.0.1:1", option, str(file)])
         assert (result.exit_code, said in result.output) == (2, True), result.output
     assert segment.read_bytes() == before

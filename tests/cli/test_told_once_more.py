@@ -18,9 +18,9 @@ from odradek.core.batches import ProducerBatch
 from odradek.producing.delivery import Delivery
 from odradek_audit.inputs.history import ACK, ERROR, SEND, read_events
 from odradek_chaos.cli import write as writing_cli
-from odradek_chaos.cli.writable import must_be_writable
 from odradek_chaos.harness.workload import Ledger
 from odradek_proto.command_line import FAILED, USAGE
+from odradek_proto.output_places import check_output_file
 from odradek_proto.transport.ports import Clock
 
 from tests.cli.conftest import Run
@@ -160,7 +160,7 @@ def test_a_pipe_is_not_tried(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        must_be_writable("--history", pipe)
+        check_output_file("--history", pipe)
         looking = select.poll()
         looking.register(reader)
         assert looking.poll(0) == []

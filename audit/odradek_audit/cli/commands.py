@@ -22,7 +22,7 @@ import typer
 from odradek_proto.topics import INTERNAL_TOPICS
 
 from odradek_audit.cli.live import live
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_out, stop
+from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_directory, check_out, stop
 from odradek_audit.words import plural
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def package(
     from odradek_audit.spark.package import NotInstalled, write_package
 
     begin("package", in_json=as_json)
+    check_directory("--out", out)
     try:
         inside = write_package(out, also or [])
     except NotInstalled as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, NoReturn
 
 import typer
+from odradek_proto.command_line import CommandFailed
+from odradek_proto.output_places import check_output_directory, check_output_file
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
@@ -56,23 +58,28 @@ def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], da
 
 def check_file(option: str, file: Path | None) -> None:
     """A file that is written at the end can be, and lies in no broker's log directory."""
-    from odradek_audit.inputs.brokers import brokers_file
+    with _told():
+        check_output_file(option, file)
 
-    if file is None:
-        return
-    if (found := brokers_file(file.resolve())) is not None:
-        stop(f"{option} {file} is no place for a file: brokers keep their data there ({found}); choose another one")
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        stop(f"{option} {file} cannot be written: {file.parent} is no directory that you may write to; choose another")
+
+def check_directory(option: str, directory: Path) -> None:
+    """The same of what is written into a directory."""
+    with _told():
+        check_output_directory(option, directory)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except CommandFailed as error:
+        stop(str(error), error.exit_code, error.hint)
 
 
 def _check_out_here(out: str, place: Path, replicas: Mapping[str, Path], data: Path | None) -> None:
-    from odradek_audit.inputs.brokers import brokers_file
-
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
             stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
     if data is not None and place == data.resolve():
         stop(f"--out {out} is what is audited; choose a directory of its own")
-    if (file := brokers_file(place)) is not None:
-        stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
+    check_directory("--out", place)

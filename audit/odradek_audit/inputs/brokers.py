@@ -1,5 +1,5 @@
-"""`cluster.json` beside the brokers' directories: which brokers `odradek cluster up` has made there; and whether a
-directory belongs to a cluster at all; and which log directories brokers use while they are audited.
+"""`cluster.json` beside the brokers' directories: which brokers `odradek cluster up` has made there; and which
+log directories brokers use while they are audited.
 
 The file is no evidence, and an audit goes on without it. But a broker that it names and of which no directory was found
 was not compared, which nobody would notice otherwise. Its paths are those of the machine where it was written, so only
@@ -9,12 +9,10 @@ the last part of them counts here.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from odradek_proto.command_line import STATE_FILE
-from odradek_proto.formats import META_PROPERTIES
 from odradek_proto.transport.lock_holders import holder_of
 
 from odradek_audit.findings import Note
@@ -51,15 +49,6 @@ def absent_brokers(data: Path, replicas: Mapping[str, Path]) -> list[Note]:
         for name, directory in brokers.items()
         if name not in replicas and directory not in directories
     ]
-
-
-def brokers_file(place: Path) -> Path | None:
-    """What says that a directory is a cluster's, or is or lies in a broker's log directory; None when nothing does."""
-    above = [each / META_PROPERTIES for each in (place, *place.parents)]
-    below = [place / STATE_FILE]
-    if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
-        below += sorted(each.parent for each in place.glob(f"*/{META_PROPERTIES}"))
-    return next((each for each in above + below if os.path.exists(each)), None)
 
 
 def _brokers(state: Mapping[str, list[Mapping[str, object]]]) -> dict[str, str]:

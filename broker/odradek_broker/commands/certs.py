@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from odradek_proto.output_places import check_output_directory
 
 app = typer.Typer(
     help="Make certificates for development: of nodes, and of clients that use mTLS.",
@@ -35,6 +36,7 @@ def node(
     """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, make_node
 
+    check_output_directory("--dir", directory)
     path = make_node(directory.absolute(), node_id, host or ())
     _print({"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}, as_json)
 
@@ -48,6 +50,7 @@ def client(
     """Make a client's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, make_client
 
+    check_output_directory("--dir", directory)
     path = make_client(directory.absolute(), user)
     settings = {"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}
     _print({"security.protocol": "SSL", **settings}, as_json)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.terminal.screen import Screen
+from odradek_proto.output_places import check_output_file
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.shrinking import shrink_to
 from odradek_chaos.cli.simulation import FOUND, MOST_JOBS, Seeds, ShrinkTo, range_of, simulates
-from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.cli.campaign_progress import CampaignProgress
@@ -41,7 +41,7 @@ def run(
     from odradek_chaos.worlds.simulated.campaign.campaign import run_campaign
 
     first, last = range_of(seeds)
-    must_be_writable("--shrink", shrink)
+    check_output_file("--shrink", shrink)
     progress = CampaignProgress(sys.stderr, last - first + 1, enabled=screen.for_people and not screen.quiet)
     telling = _Telling(screen, progress, last - first + 1, shrink)
     with terminable():

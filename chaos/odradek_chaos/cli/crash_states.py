@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import FINE
+from odradek_proto.output_places import check_output_file
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.simulation import FOUND
-from odradek_chaos.cli.writable import must_be_writable
 
 
 def crash_states(
@@ -45,7 +45,7 @@ def crash_states(
     from odradek_chaos.worlds.simulated.crash.runs import record_seed
     from odradek_chaos.worlds.simulated.disk import recording
 
-    must_be_writable("--save", save)
+    check_output_file("--save", save)
     with terminable():
         if load is not None:
             operations, bench = recording.load(load.read_bytes()), Bench(node_id=broker)

@@ -21,6 +21,7 @@ from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
 
 from odradek_chaos.cli.cluster import checked_settings
 from odradek_chaos.cli.interrupting import terminable
+from odradek_chaos.cli.places import refuse_inside_another
 from odradek_chaos.cli.simulation import FOUND
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def rounds(
     from odradek_chaos.worlds.processes import ProcessesWorld
 
     targets = TARGETS if target is TargetKind.ANY else (target.value,)
+    if data is not None:
+        refuse_inside_another(data)
     plan = KillsPlan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
         directory = data or Path(temporary) / "cluster"

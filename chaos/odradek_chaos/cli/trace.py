@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.output_places import check_output_file
 
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.replaying import Replay, replay_of
 from odradek_chaos.cli.shrinking import shrink_to
 from odradek_chaos.cli.simulation import FOUND, ShrinkTo, simulates
-from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.shrink import ShrinkResult
@@ -62,7 +62,7 @@ def trace(
                 hint="shrinking ends each run at its first finding; --to-the-end goes with the --script that is left",
                 exit_code=USAGE,
             )
-        must_be_writable("--shrink", shrink)
+        check_output_file("--shrink", shrink)
         shrunk = shrink_to(shrink, seed, options, screen)
         if not screen.for_people:
             screen.show({"seed": seed, **(_of_shrunk(shrunk, shrink) if shrunk else {"findings": []})}, str)

@@ -19,9 +19,8 @@ from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Boots
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
 from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
+from odradek_proto.output_places import check_output_file
 from odradek_proto.words import noun
-
-from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.harness.workload import WorkloadWriter
@@ -90,7 +89,7 @@ def write(
         raise CommandFailed(
             f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE
         )
-    must_be_writable("--history", history)
+    check_output_file("--history", history)
     servers = bootstrap_servers(bootstrap)
     limit = DEFAULT_COUNT if count is None and for_seconds is None else count
     load = WriteLoad(topic, partitions, in_flight, acks, limit, rate, for_seconds)

@@ -49,11 +49,14 @@ def mount(app: typer.Typer) -> None:
 
 
 def _play(name: str, auto: bool, pace_s: float, data: Path | None, as_json: bool) -> None:
+    from odradek_chaos.cli.places import refuse_inside_another
     from odradek_chaos.lessons.lesson import play
     from odradek_chaos.lessons.verdict import judge
 
     if data is not None and data.exists():
         raise CommandFailed(f"{data} is there already", hint="name a new directory", exit_code=USAGE)
+    if data is not None:
+        refuse_inside_another(data)
     played = play(lesson(name))
     verdict = judge(played, data)
     if as_json:
