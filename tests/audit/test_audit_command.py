@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -20,6 +21,8 @@ from odradek_audit.catalogue import CHECKS
 from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.history import ACK, SEND, Event
+from odradek_audit.live.digests import Digests
+from odradek_audit.report import Report
 from odradek_audit.spark import job
 from odradek_audit.spark.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
 from odradek_audit.spark.jvm import watched_jvm
@@ -173,6 +176,37 @@ def test_a_file_of_a_live_audit_is_refused_where_it_cannot_or_must_not_be(
         result = runner.invoke(app, ["live", "-b", "127.0.0.1:1", option, str(file)])
         assert (result.exit_code, said in result.output) == (2, True), result.output
     assert segment.read_bytes() == before
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("command", ["run", "live"])
+def test_a_verdict_is_said_although_its_files_cannot_be_written(
+    write_cluster: WriteCluster,
+    log: SampleLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    options: list[str],
+) -> None:
+    """A disk that is full at the end took the verdict of a night with it. What else was asked for is written."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "out"))
+
+    monkeypatch.setattr("odradek_audit.report.files.write_report", full)
+    monkeypatch.setattr("odradek_audit.live.run.audit_cluster", lambda *_: (Report("live", {}), Digests("x")))
+    replicas = write_cluster(log, log)
+    digests = tmp_path / "digests.json"
+    given = {
+        "run": [f"--replica={name}={path}" for name, path in replicas.items()],
+        "live": ["-b", "127.0.0.1:1", "--digests", str(digests)],
+    }[command]
+    result = runner.invoke(app, [command, *given, "--out", str(tmp_path / "out"), *options])
+    assert result.exit_code == 1
+    said = f"--out {tmp_path / 'out'} was not written: No space left on device"
+    assert said in result.stderr
+    assert json.loads(result.stdout)["verdict"] == "fine" if options else "The replicas agree." in result.stdout
+    assert digests.exists() is (command == "live")
 
 
 @pytest.mark.parametrize("master", ["local[x]", "local[0]", "local[]", "locla", "spark://", ""])

@@ -22,7 +22,15 @@ import typer
 from odradek_proto.topics import INTERNAL_TOPICS
 
 from odradek_audit.cli.live import live
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_directory, check_out, stop
+from odradek_audit.cli.refusing import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    begin,
+    check_directory,
+    check_out,
+    stop,
+    write_behind_verdict,
+)
 from odradek_audit.words import plural
 
 if TYPE_CHECKING:
@@ -138,6 +146,7 @@ def run(
     from odradek_audit.inputs.brokers import absent_brokers
     from odradek_audit.inputs.history import CorruptHistory
     from odradek_audit.inputs.stores import is_uri
+    from odradek_audit.report.files import write_report
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
     begin("run", in_json=shown is not Output.TABLE)
@@ -164,9 +173,9 @@ def run(
     report.configuration = configuration
     report.history_file = str(request["history"] or "")
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    if out is not None:
-        _write(report, out, html=html)
     _print(report, shown, out, every_partition=wanted is not None)
+    if out is not None:
+        write_behind_verdict({f"--out {out}": lambda: write_report(report, out, html=html)})
     raise typer.Exit(report.exit_code)
 
 
@@ -203,15 +212,6 @@ def package(
 
 
 app.command()(live)
-
-
-def _write(report: Report, out: str, *, html: bool) -> None:
-    from odradek_audit.report.files import write_report
-
-    try:
-        write_report(report, out, html=html)
-    except OSError as error:
-        stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
 
 def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:

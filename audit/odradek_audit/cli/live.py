@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,15 @@ import typer
 from odradek_proto.command_line import COMMAND_CONFIG, UNREACHABLE, CommandFailed
 from odradek_proto.words import plural
 
-from odradek_audit.cli.refusing import EXIT_FAILED, EXIT_INTERRUPTED, begin, check_file, check_out, stop
+from odradek_audit.cli.refusing import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    begin,
+    check_file,
+    check_out,
+    stop,
+    write_behind_verdict,
+)
 
 if TYPE_CHECKING:
     from odradek_audit.live.security import LiveSecurity
@@ -101,12 +111,6 @@ def live(
         )
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         progress.end()
-        if metrics is not None:
-            write_metrics(report, metrics)
-        if out is not None:
-            write_report(report, out)
-        if digests is not None and remembered is not None:
-            remembered.write(digests)
     except CorruptDigests as error:
         stop(f"--digests: {error}")
     except WireUnreachable as error:
@@ -118,6 +122,14 @@ def live(
     except KeyboardInterrupt:
         stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     _print(report, as_json)
+    writes: dict[str, Callable[[], object]] = {}
+    if metrics is not None:
+        writes[f"--metrics {metrics}"] = partial(write_metrics, report, metrics)
+    if out is not None:
+        writes[f"--out {out}"] = partial(write_report, report, out)
+    if digests is not None and remembered is not None:
+        writes[f"--digests {digests}"] = partial(remembered.write, digests)
+    write_behind_verdict(writes)
     raise typer.Exit(report.exit_code)
 
 

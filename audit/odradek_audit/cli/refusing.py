@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -37,6 +37,18 @@ def stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
         if hint:
             typer.echo(f"  try: {hint}", err=True)
     raise typer.Exit(code)
+
+
+def write_behind_verdict(writes: Mapping[str, Callable[[], object]]) -> None:
+    """Write all that was asked for, by option and place, when the verdict was printed: no disk can take that back."""
+    failed = []
+    for place, write in writes.items():
+        try:
+            write()
+        except OSError as error:
+            failed.append(f"{place} was not written: {error.strerror or error}")
+    if failed:
+        stop("; ".join(failed), EXIT_FAILED, "name another place; what was printed is the result all the same")
 
 
 def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], data: Path | None = None) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from odradek_proto.command_line import CommandFailed
+from odradek_proto.command_line import FAILED, CommandFailed
 from odradek_proto.output_places import check_output_directory
 
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
@@ -97,18 +98,23 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
         arguments.error(str(error))
     finally:
         session.stop()
-    written = write_report(report, given.out, html=not given.no_html)
-    if PARQUET_FILE not in written:
-        print(f"no {PARQUET_FILE}: the driver's Python has no pyarrow (odradek audit package --with pyarrow)")
     for sentence in loss_sentences(report):
         print(f"LOST: {sentence}")
     print(
         f"{verdict_word(report)}, {plural(len(report.findings), 'finding')}: "
         f"{plural(report.compared_records, 'record')} in {plural(report.compared_batches, 'batch', 'batches')} "
-        f"compared, see {given.out}"
+        "compared"
     )
     for finding in report.findings[:20]:
         print(f"{finding.check}: {finding.sentence}")
+    try:
+        written = write_report(report, given.out, html=not given.no_html)
+    except OSError as error:
+        print(f"audit_job.py: --out {given.out} was not written: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    if PARQUET_FILE not in written:
+        print(f"no {PARQUET_FILE}: the driver's Python has no pyarrow (odradek audit package --with pyarrow)")
+    print(f"see {given.out}")
     return report.exit_code
 
 
