@@ -8,15 +8,15 @@ own.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed
-from odradek_proto.formats import META_PROPERTIES
 
 
 def brokers_file(place: Path) -> Path | None:
     """What says that a directory is a cluster's, or is or lies in a broker's log directory; None when nothing does."""
+    from odradek_proto.formats import META_PROPERTIES  # a command's help does without
+
     above = [each / META_PROPERTIES for each in (place, *place.parents)]
     below = [place / STATE_FILE]
     if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
@@ -31,7 +31,7 @@ def check_output_file(option: str, file: Path | None) -> None:
     """
     if file is None:
         return
-    place = file.resolve()
+    place = Path(os.path.realpath(file))  # of a link to itself, too
     if (found := brokers_file(place)) is not None or (found := brokers_file(place.parent)) == place:
         raise _of_brokers(option, file, found)
     try:
@@ -49,7 +49,9 @@ def check_output_file(option: str, file: Path | None) -> None:
 
 def check_output_directory(option: str, directory: Path) -> None:
     """Makes nothing. Raises `CommandFailed` (2) where no directory of one's own may be, or nothing can be written."""
-    place = directory.resolve()
+    import tempfile
+
+    place = Path(os.path.realpath(directory))
     if (found := brokers_file(place)) is not None:
         raise _of_brokers(option, directory, found)
     there = next(each for each in (place, *place.parents) if each.exists())
@@ -58,7 +60,7 @@ def check_output_directory(option: str, directory: Path) -> None:
             pass
     except OSError as error:
         raise CommandFailed(
-            f"{option} {directory}: {there}: {error.strerror or error}",
+            f"{option} {directory}: {f'{there}: ' if there != place else ''}{error.strerror or error}",
             hint="name a directory that you may write to",
             exit_code=USAGE,
         ) from error

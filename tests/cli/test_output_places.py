@@ -117,6 +117,10 @@ def test_what_cannot_be_written_is_refused_at_once(
 ) -> None:
     """A verdict, a recording or a shrunk seed would be lost at the end."""
     (tmp_path / "file").touch()
+    (loop := tmp_path / "loop").symlink_to(loop)
+    if option in FILES:
+        looping = odradek(*words_of(option, loop, given), code=USAGE)
+        assert looping.err.startswith(f"odradek: {option.split()[-1]} {loop}: Too many levels of symbolic links\n")
     place = tmp_path / "file" / "below"
     outcome = odradek(*words_of(option, place, given), code=USAGE)
     where, remedy = (

@@ -21,7 +21,6 @@ from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
 
 from odradek_chaos.cli.cluster import checked_settings
 from odradek_chaos.cli.interrupting import terminable
-from odradek_chaos.cli.places import refuse_inside_another
 from odradek_chaos.cli.simulation import FOUND
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ def rounds(
     """
     from odradek_broker.local.cluster import LocalCluster
 
+    from odradek_chaos.cli.places import refuse_inside_another
     from odradek_chaos.harness.kills import TARGETS, KillHarness, KillsPlan, NotRecovered, report
     from odradek_chaos.worlds.processes import ProcessesWorld
 
