@@ -94,7 +94,7 @@ class OffsetRequests:
         self, lookup: Lookup, query: OffsetQuery, replica_id: int, read_committed: bool
     ) -> ListedOffset:
         tp = query.topic_partition
-        from_replica = replica_id != CONSUMER
+        from_replica = replica_id >= 0 or replica_id == DEBUGGER
         replica = self._leading(lookup, query)
         if replica is ErrorCode.NOT_LEADER_OR_FOLLOWER and replica_id == DEBUGGER:
             return _end_of_follower(lookup(tp, b""), query)
