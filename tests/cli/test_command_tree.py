@@ -48,6 +48,11 @@ def test_help_loads_nothing_heavy() -> None:
     assert not found & HEAVY
 
 
+def test_the_version_is_an_option_too(odradek: Run) -> None:
+    """`--version`, as of every other command, prints what `version` prints."""
+    assert odradek("--version", code=0) == odradek("version", code=0)
+
+
 ALL_HELP = """
 import contextlib, io, json, sys
 from odradek.cli.main import main

@@ -259,7 +259,7 @@ IN_ONE_VOICE: list[tuple[str, str, str]] = [  # a command line, how its answer's
     ("consume orders -n 3", "there is no option -n", "--count, if that is what you mean"),
     ("topic create orders -c a=b", "there is no option -c", "--config, if that is what you mean"),
     ("topic delete orders --force", "there is no option --force", "--yes, if that is what you mean"),
-    ("--version", "there is no option --version", "`odradek version`"),
+    ("topic --version", "there is no option --version", "`odradek version`"),
     ("consume", "TOPIC is missing", "`odradek consume --help` shows what it takes"),
     ("topic describe a --output", "--output needs a value", ""),
     ("version please", "too many arguments: please", ""),

@@ -35,6 +35,16 @@ app = typer.Typer(
 )
 
 
+def show_version(context: typer.Context, wanted: bool) -> None:
+    """Run `odradek version`, if this option is given, and end."""
+    if wanted:
+        command: Any = context.command
+        version = command.get_command(context, "version")
+        with version.make_context("version", [], parent=context) as its_own:
+            version.invoke(its_own)
+        raise typer.Exit(FINE)
+
+
 @app.callback()
 def options(
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR=1.")] = False,
@@ -49,6 +59,9 @@ def options(
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, help="Log more to standard error (-vv: debug).")
     ] = 0,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=show_version, help="Short for `odradek version`.")
+    ] = False,
 ) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"
