@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 import re
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -62,8 +63,13 @@ def test_kills_lose_nothing_and_writes_go_on(cluster: LocalCluster) -> None:
 
     docs/performance.md says how long they are silent.
     """
+    began = time.monotonic()
     outcome = play(cluster, KillsPlan(rounds=unless_torture(3, 20), seed=2026))
     print(report(outcome))
+    moments = [each.at_ms for each in outcome.rounds]  # of the run, not of the machine
+    assert moments == sorted(moments)
+    assert 0 < moments[0]
+    assert moments[-1] < (time.monotonic() - began) * 1000
     assert outcome.read_back.sound, report(outcome)
     assert outcome.read_back.acknowledged > 20 * len(outcome.rounds)
     assert all(each.in_flight >= MIN_IN_FLIGHT for each in outcome.rounds)

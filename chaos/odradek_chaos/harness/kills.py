@@ -54,6 +54,7 @@ class Round:
     """One fault and its price."""
 
     number: int
+    at_ms: int  # since the start of the run, when the fault was injected
     target: str
     brokers: tuple[int, ...]
     led: int  # partitions that the struck led
@@ -119,6 +120,7 @@ class KillHarness:
         self._last_error: OdradekError | None = None  # of a record that failed
         self._stopping = False
         self._has_begun = False
+        self._started_ms = 0
 
     def stop(self) -> bool:
         """The round under way is the last one; false when none has begun, and there will be nothing to judge."""
@@ -128,6 +130,7 @@ class KillHarness:
     async def run(self) -> KillsOutcome:
         """All rounds, or those until `stop`, then the read back. Raises `NotRecovered`."""
         plan = self._plan
+        self._started_ms = self._clock.now_ms()
         outcome = KillsOutcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
             self._cluster.start(node_id)
@@ -197,15 +200,15 @@ class KillHarness:
         struck, led = self._targets(target, await self._healthy("the cluster to be whole before a fault"))
         await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
         self._ledger.forget_silence()
-        in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
+        in_flight, at_ms = self._ledger.unacknowledged, self._clock.now_ms() - self._started_ms
         silence_ms = isr_full_ms = 0
         for targets in [[node_id] for node_id in struck] if target == "rolling" else [struck]:
             silence_ms, restarted_ms = await self._injected(targets)
             await self._healthy("full ISRs after the restart")
             isr_full_ms = max(isr_full_ms, self._clock.now_ms() - restarted_ms)
-        result = Round(number, target, tuple(struck), led, in_flight, silence_ms, isr_full_ms)
+        result = Round(number, at_ms, target, tuple(struck), led, in_flight, silence_ms, isr_full_ms)
         self._say(
-            f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {struck} (led {led}), "
+            f"round {number:3} at {at_ms / 1000:.1f} s: {self._fault.done} {target} {struck} (led {led}), "
             f"{in_flight} in flight, silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
         )
         return result
