@@ -51,6 +51,19 @@ def home() -> Path:
     return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
 
 
+def check_directory(path: str | Path, option: str = "--data") -> Path:
+    """A directory that was named, there or not, as an absolute path. Raises `CommandFailed` (2) for what is none and
+    cannot become one, and for no name, which would be the directory that one is in."""
+    if not path:
+        hint = f"{option} DIR; is a variable not set?"
+        raise CommandFailed(f"{option}: the name is empty", hint=hint, exit_code=USAGE)
+    place = Path(path).absolute()
+    there = next(filter(os.path.lexists, (place, *place.parents)))
+    if not os.path.isdir(there):
+        raise CommandFailed(f"{option} {path}: {there} is no directory", hint="name a directory", exit_code=USAGE)
+    return place
+
+
 def read_small(path: Path) -> bytes:
     """A file that a person has written. Raises `OSError`, also for a device without end and for a pipe without writer.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed
+from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed, check_directory
 
 
 def brokers_file(place: Path) -> Path | None:
@@ -51,7 +51,7 @@ def check_output_directory(option: str, directory: Path) -> None:
     """Makes nothing. Raises `CommandFailed` (2) where no directory of one's own may be, or nothing can be written."""
     import tempfile
 
-    place = Path(os.path.realpath(directory))
+    place = Path(os.path.realpath(check_directory(directory, option)))
     if (found := brokers_file(place)) is not None:
         raise _of_brokers(option, directory, found)
     there = next(each for each in (place, *place.parents) if each.exists())

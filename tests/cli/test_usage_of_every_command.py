@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek import BootstrapError, BufferFull, ConfigError, LogTruncated, OdradekError, TopicPartition
 from odradek.cli.main import main
+from odradek.cli.terminal.failures import explain
+from odradek.cluster.cluster import _bootstrap_hint
+from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.command_line import UNREACHABLE, USAGE
 
 from tests.cli.conftest import Run
@@ -21,6 +26,12 @@ FOREIGN = (
     "unexpected error", "No such option", "No such command",
 )  # fmt: skip
 ADDRESSES = ("localhost:99999", "localhost:0", "nohost", "a b:1", ":9092", "here:1,there", " , ", "")
+A_FILE = __file__
+TAKE_A_DIRECTORY = (
+    "audit live --out", "audit package --out", "certs client a --dir", "certs node 1 --dir",
+    "chaos kill --broker 1 --data", "chaos restart --data", "chaos rounds --data", "cluster down --data",
+    "cluster stop --data", "cluster up --data", "demo --data", "demo acks --data",
+)  # fmt: skip
 TEXT = ("str", "Path", "list")  # what the parser cannot judge
 
 
@@ -248,6 +259,21 @@ WRONG: list[tuple[str, ...]] = [  # a command line, and what its answer has in i
     ("cluster down --data /nowhere/at/all", "/nowhere/at/all", "there is no cluster in"),
     ("chaos restart --data /nowhere/at/all", "/nowhere/at/all"),
     ("topic list -b localhost", "host:port"),
+    *(
+        (
+            f"{words} {path}",
+            path if path != "''" else "the name is empty",
+            "directory" if path != "''" else "is a variable not set?",
+        )
+        for words in TAKE_A_DIRECTORY
+        for path in ("''", A_FILE, f"{A_FILE}/below")
+        if path != "''" or not words.startswith("audit")
+    ),
+    (f"cluster up --data {Path(__file__).parent}", "holds other files", "empty"),
+    (f"chaos rounds --data {Path(__file__).parent}", "holds other files", "empty"),
+    (f"demo --data {Path(__file__).parent}", "holds other files", "empty"),
+    (f"chaos crash-states 1 --load {A_FILE}", "not a recording", "--save writes such files"),
+    ("certs client node-1", "the name of a node"),
 ]
 
 
@@ -306,6 +332,52 @@ def test_wrong_usage_is_told_with_a_remedy(
     monkeypatch.setenv("ODRADEK_BOOTSTRAP", "127.0.0.1:1")
     line, *said = row
     assert check(odradek, tuple(shlex.split(line)), *said) == ""
+
+
+@pytest.mark.parametrize("port", ["abc", "70000"])
+def test_a_port_that_is_none_is_told_with_a_remedy(odradek: Run, monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    """It comes from the environment, and is wrong usage all the same."""
+    monkeypatch.setenv("ODRADEK_KAFKA_PORT", port)
+    said = f"ODRADEK_KAFKA_PORT={port}: no port for 3 brokers"
+    assert check(odradek, ("cluster", "up", "-d"), said, "a number from 1 to 65533") == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["kill", "pause", "slow", "resume", "heal", "restart", "restart --wait"],
+    ids=lambda words: f"chaos {words}",
+)
+def test_a_broker_that_is_none_is_told_with_a_remedy(odradek: Run, tmp_path: Path, words: str) -> None:
+    """By every command that strikes one or makes good what struck it."""
+    LocalCluster.create(tmp_path / "cluster", brokers=3)
+    place = ("--data", str(tmp_path / "cluster"))
+    said = "there is no broker 9 in this cluster; there are 1, 2, 3"
+    assert check(odradek, ("chaos", *words.split(), "--broker", "9", *place), said, "--broker") == ""
+
+
+SETTING_IN_PYTHON = re.compile(r"\b(bootstrap|security|ssl|sasl|auto|buffer|max)_\w+")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BootstrapError({"here:1": said}, hint=_bootstrap_hint({"here:1": said}))
+        for said in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "Socket closed", "connection refused")
+    ]
+    + [
+        BufferFull("no room", hint="slow down, or raise buffer_memory"),
+        ConfigError("security_protocol: 'X' is none of them", hint='security_protocol="SSL" or "SASL_SSL"'),
+        LogTruncated(TopicPartition("a", 0), position=5, epoch=1, divergent_offset=3, divergent_epoch=0),
+    ],
+    ids=lambda error: f"{type(error).__name__} {str(error)[:40]}",
+)
+def test_what_the_client_says_is_told_in_the_shells_words(error: OdradekError) -> None:
+    """Settings have the names that files have, and no remedy is a call of a method."""
+    found = explain(error)
+    assert found.hint
+    assert not SETTING_IN_PYTHON.search(f"{found.message} {found.hint}")
+    assert "()" not in found.hint
+    assert '="' not in found.hint
 
 
 def test_a_directory_is_not_compared_with_itself(odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

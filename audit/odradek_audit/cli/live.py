@@ -118,7 +118,8 @@ def live(
     except WireError as error:
         stop(str(error), EXIT_FAILED)
     except OSError as error:
-        stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED)
+        hint = "name a place that is there, and that you may write to"
+        stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED, hint)
     except KeyboardInterrupt:
         stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     _print(report, as_json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ app = typer.Typer(
 )
 
 Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="Where they are, and the authority's ca.pem and ca-key.pem.")
+    str, typer.Option("--dir", metavar="DIR", help="Where they are, and the authority's ca.pem and ca-key.pem.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -30,7 +29,7 @@ def node(
         list[str] | None,
         typer.Option("--host", help="Under which others dial it; may be repeated. Default: those of this machine."),
     ] = None,
-    directory: Directory = Path("certificates"),
+    directory: Directory = "certificates",
     as_json: Json = False,
 ) -> None:
     """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
@@ -44,7 +43,7 @@ def node(
 @app.command("client")
 def client(
     user: Annotated[str, typer.Argument(metavar="USER", help="The common name; the principal is User:CN=USER.")],
-    directory: Directory = Path("certificates"),
+    directory: Directory = "certificates",
     as_json: Json = False,
 ) -> None:
     """Make a client's key and certificate, and the authority if there is none. Prints what to set."""

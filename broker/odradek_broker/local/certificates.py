@@ -37,6 +37,7 @@ def make_node(directory: Path, node_id: int, hosts: Sequence[str] = ()) -> Path:
         raise CommandFailed(
             f"{path} is there already, for {', '.join(sorted(others))}",
             hint=f"remove it, and a new one is made: rm {path}",
+            exit_code=USAGE,
         )
     return _make(directory, node_name(node_id), hosts or LOOPBACK)
 
@@ -45,7 +46,8 @@ def make_client(directory: Path, user: str) -> Path:
     """Key and certificate of a client, in one PEM file. Raises `CommandFailed`."""
     if re.fullmatch(r"node-\d+", user):
         said = f"{user!r} is the name of a node: who shows such a certificate speaks for that broker"
-        raise CommandFailed(said, hint="take another name; `odradek certs node` makes a node's")
+        hint = "take another name; `odradek certs node` makes a node's"
+        raise CommandFailed(said, hint=hint, exit_code=USAGE)
     return _make(directory, user, ())
 
 

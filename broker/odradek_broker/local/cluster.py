@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from odradek_proto.command_line import CLIENT_SETTINGS, STATE_FILE, cluster_directories
+from odradek_proto.command_line import CLIENT_SETTINGS, FAILED, STATE_FILE, USAGE, cluster_directories
 
 from odradek_broker.local.certificates import AUTHORITY, make_node
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
@@ -45,11 +45,24 @@ def _up(directory: Path) -> str:
 class ClusterError(Exception):
     """The cluster cannot be started, found or changed: a sentence, and in `hint` what to try."""
 
-    exit_code = 1
+    exit_code = FAILED
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", exit_code: int | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class NoSuchBroker(ClusterError):
+    """A number that no broker of the cluster has; `known` are those that there are."""
+
+    exit_code = USAGE
+
+    def __init__(self, node_id: int, known: Iterable[int]) -> None:
+        there = ", ".join(map(str, sorted(known)))
+        said = f"there is no broker {node_id} in this cluster; there are {there}"
+        super().__init__(said, hint="--broker N, with one of these")
 
 
 @dataclass(slots=True)
@@ -101,13 +114,13 @@ class LocalCluster:
         """
         directory = directory.absolute()
         if cls.exists(directory):
-            raise ClusterError(f"{directory} already holds a cluster", hint=f"`{_up(directory)}` starts it")
+            hint = f"`{_up(directory)}` starts it"
+            raise ClusterError(f"{directory} already holds a cluster", hint=hint, exit_code=USAGE)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
-                raise ClusterError(
-                    f"{directory} holds other files", hint="name a directory that is empty or not there with --data"
-                )
+                hint = "name a directory that is empty or not there with --data"
+                raise ClusterError(f"{directory} holds other files", hint=hint, exit_code=USAGE)
         except OSError as error:
             raise ClusterError(
                 f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
@@ -459,8 +472,7 @@ class LocalCluster:
         try:
             return self.nodes[node_id]
         except KeyError:
-            known = ", ".join(map(str, self.nodes))
-            raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None
+            raise NoSuchBroker(node_id, self.nodes) from None
 
 
 def _asked_for(nodes: int) -> int | None:
@@ -468,7 +480,7 @@ def _asked_for(nodes: int) -> int | None:
     try:
         return asked_for(nodes)
     except PortError as error:
-        raise ClusterError(str(error)) from None
+        raise ClusterError(str(error), hint=error.hint, exit_code=USAGE) from None
 
 
 # --- A local cluster with everything on ------------------------------------------------------------------------------

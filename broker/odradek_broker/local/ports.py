@@ -48,8 +48,8 @@ def asked_for(brokers: int) -> int | None:
     if text.isascii() and text.isdecimal() and int(text) + brokers - 1 <= 65_535:
         return int(text)
     raise PortError(
-        f"{KAFKA_PORT_VARIABLE}={text}: no port for {brokers} brokers; it is a number from 1 to {65_536 - brokers},"
-        " or 0 for any"
+        f"{KAFKA_PORT_VARIABLE}={text}: no port for {brokers} brokers",
+        hint=f"a number from 1 to {65_536 - brokers}, the port of the first one; 0 is any",
     )
 
 

@@ -17,9 +17,8 @@ from odradek.cli.clusters import commands as looking
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.grouping import SCREEN, CommandGroup, QuietScreen, ToScreen
 from odradek.cli.terminal.options import DataDirectory, Settings, Yes, seconds
-from odradek.cli.terminal.parsing import check_directory
 from odradek.cli.terminal.screen import Screen, first_of
-from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, check_directory
 from odradek_proto.words import noun
 
 if TYPE_CHECKING:

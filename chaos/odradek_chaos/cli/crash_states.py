@@ -6,16 +6,19 @@ Exit codes: 0 no finding, 3 findings, 2 usage, 130 interrupted.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.terminal.screen import Screen
-from odradek_proto.command_line import FINE
+from odradek_proto.command_line import FINE, USAGE, CommandFailed
 from odradek_proto.output_places import check_output_file
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.simulation import FOUND
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.disk.recording import Operation
 
 
 def crash_states(
@@ -48,7 +51,7 @@ def crash_states(
     check_output_file("--save", save)
     with terminable():
         if load is not None:
-            operations, bench = recording.load(load.read_bytes()), Bench(node_id=broker)
+            operations, bench = _recording(load), Bench(node_id=broker)
         else:
             operations, bench = record_seed(seed, broker_id=broker)
         if save is not None:
@@ -65,3 +68,16 @@ def crash_states(
     told = {"seed": seed, **facts, "recoveries": found.recoveries, "findings": list(map(str, found.findings))}
     screen.show(told, lambda: "\n".join(lines))
     raise typer.Exit(FOUND if found.findings else FINE)
+
+
+def _recording(file: Path) -> list[Operation]:
+    """What --save has written there. Raises `CommandFailed` (2) for a file that holds something else."""
+    import msgspec
+
+    from odradek_chaos.worlds.simulated.disk import recording
+
+    try:
+        return recording.load(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        said = f"--load {file}: not a recording of a disk: {error}"
+        raise CommandFailed(said, hint="--save writes such files", exit_code=USAGE) from error

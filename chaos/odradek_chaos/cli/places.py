@@ -17,7 +17,7 @@ from pathlib import Path
 from odradek.cli.clusters.current import talk_as_told
 from odradek.cli.clusters.file import flaw, unreadable
 from odradek_broker.local.cluster import ClusterError, LocalCluster, NodeProcess
-from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed, cluster_directories
+from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed, check_directory, cluster_directories
 from odradek_proto.formats import META_PROPERTIES
 
 KNOWN = [each.name for each in fields(NodeProcess)]  # what is said of a broker
@@ -58,6 +58,13 @@ def _broken(place: Path, error: BaseException | None) -> CommandFailed:
         hint="put it back from a copy, or start another cluster elsewhere with --data DIR; the records are in the"
         f" brokers' directories beside it: `odradek audit run --data {shlex.quote(str(place))}` reads them without it",
     )
+
+
+def place_for_another(path: str) -> Path:
+    """Where a new cluster is to lie. Raises `CommandFailed` (2) for what can be no directory, or not one for it."""
+    place = check_directory(path)
+    refuse_inside_another(place)
+    return place
 
 
 def refuse_inside_another(directory: Path) -> None:

@@ -61,7 +61,7 @@ def rounds(
     stall_others: Annotated[
         int, typer.Option("--stall-others", metavar="MS", min=0, help="SIGSTOP the others for so long before.")
     ] = 0,
-    data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Keep the cluster here.")] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Keep the cluster here.")] = None,
     secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
     settings: Settings = None,
     screen: Screen,
@@ -73,16 +73,15 @@ def rounds(
     """
     from odradek_broker.local.cluster import LocalCluster
 
-    from odradek_chaos.cli.places import refuse_inside_another
+    from odradek_chaos.cli.places import place_for_another
     from odradek_chaos.harness.kills import TARGETS, KillHarness, KillsPlan, NotRecovered, report
     from odradek_chaos.worlds.processes import ProcessesWorld
 
+    place = None if data is None else place_for_another(data)
     targets = TARGETS if target is TargetKind.ANY else (target.value,)
-    if data is not None:
-        refuse_inside_another(data)
     plan = KillsPlan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
-        directory = data or Path(temporary) / "cluster"
+        directory = place or Path(temporary) / "cluster"
         cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []), secure=secure)
         cluster.ends_with_parent = True
         talk_as_told(cluster.directory)
@@ -90,7 +89,9 @@ def rounds(
         try:
             outcome = _played(harness, screen)
         except NotRecovered as error:
-            raise CommandFailed(f"not recovered: {error}", exit_code=FAILED) from error
+            kept = f"the brokers' own words are in {directory}/broker-*.log"
+            hint = kept if place is not None else "--data DIR keeps the brokers' logs, which say more"
+            raise CommandFailed(f"not recovered: {error}", hint=hint, exit_code=FAILED) from error
         finally:
             cluster.stop_all()
     screen.show(asdict(outcome), lambda: report(outcome))

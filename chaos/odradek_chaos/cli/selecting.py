@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek import Admin, PartitionDescription
-from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.failures import no_such_topic
 from odradek.cli.terminal.parsing import parse_partition
-from odradek_broker.local.cluster import ClusterError
+from odradek_broker.local.cluster import ClusterError, NoSuchBroker
 from odradek_proto.command_line import CommandFailed
 
 from odradek_chaos.worlds.real import Place, RealWorld
@@ -27,8 +27,7 @@ async def select(
     """The one broker that is meant. Raises `ClusterError`, `CommandFailed`, and what the client raises."""
     if broker is not None:
         if broker not in world.nodes:
-            known = ", ".join(map(str, world.nodes))
-            raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}")
+            raise NoSuchBroker(broker, world.nodes)
         return _target(world, broker, "chosen by its number")
     async with Admin(world.bootstrap) as admin:
         if controller:
@@ -46,7 +45,8 @@ async def select(
     others = [replica for replica in partition.replicas if replica != led_by and world.running(replica)]
     in_sync = [replica for replica in others if replica in partition.isr]
     if not others:
-        raise ClusterError(f"{text} has no follower that runs")
+        hint = "`odradek cluster status` shows its replicas, `odradek chaos restart` starts those that are down"
+        raise ClusterError(f"{text} has no follower that runs", hint=hint)
     chosen = (in_sync or others)[0]
     state = "in sync" if in_sync else "not in sync"
     return _target(world, chosen, f"follower of {text}, {state}; broker {led_by} leads")
@@ -60,14 +60,12 @@ async def _partition(admin: Admin, text: str) -> PartitionDescription:
     wanted = parse_partition(text)
     known = await admin.list_topics()
     if wanted.topic not in known:
-        raise CommandFailed(
-            f"there is no topic {wanted.topic!r}{did_you_mean(wanted.topic, known)}",
-            hint="`odradek topic list` shows what is there",
-        )
+        raise no_such_topic(wanted.topic, known)
     topic = (await admin.describe_topics([wanted.topic]))[0]
     for partition in topic.partitions:
         if partition.partition == wanted.partition:
             return partition
     raise CommandFailed(
-        f"{wanted.topic} has no partition {wanted.partition}; it has {len(topic.partitions)}, from 0 on"
+        f"{wanted.topic} has no partition {wanted.partition}; it has {len(topic.partitions)}, from 0 on",
+        hint=f"`odradek topic describe {wanted.topic}` shows its partitions",
     )

@@ -39,7 +39,7 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster's directory, and say where it is.")] = False,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Use this new directory, and keep it.")
+        str | None, typer.Option("--data", metavar="DIR", help="Use this new directory, and keep it.")
     ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="With TLS, SASL and ACLs.")] = False,
     screen: QuietScreen = SCREEN,
@@ -68,22 +68,21 @@ def demo(
     raise typer.Exit(state.exit_code)
 
 
-def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, secure: bool) -> str:
+def _play(state: DemoState, screen: Screen, data: str | None, *, keep: bool, secure: bool) -> str:
     """The story, to its end. No broker of it stays, nor its directory unless it is wanted or tells why it failed.
 
     Returns where the directory is and how its audit is repeated, if it stays.
     """
     from odradek_chaos.cli.interrupting import listening
-    from odradek_chaos.cli.places import refuse_inside_another
+    from odradek_chaos.cli.places import place_for_another
     from odradek_chaos.cli.room import room_needed
     from odradek_chaos.demo.story import Demo, DemoPlan, lay_out
     from odradek_chaos.harness.killing import kill_all, signal_all
 
-    if data is not None:
-        refuse_inside_another(data)
+    place = None if data is None else place_for_another(data)
     with listening() as told:
-        directory = data if data is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
-        kept = data is not None
+        directory = place if place is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
+        kept = place is not None
         try:
             with room_needed(directory):
                 story = Demo(lay_out(directory, BROKERS, secure=secure), DemoPlan(state.seed), state)
@@ -93,7 +92,7 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool, se
                     told.run(story.run())
             finally:
                 kill_all(story.cluster)
-                kept = keep or data is not None or (state.exit_code != FINE and not told.times)
+                kept = keep or place is not None or (state.exit_code != FINE and not told.times)
                 state.report = "" if told.times else _keep_report(story.report, kept)
                 if kept and state.exit_code != FINE:
                     screen.say(f"the directory is kept: {directory}")

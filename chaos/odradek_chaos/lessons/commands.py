@@ -22,7 +22,7 @@ DEFAULT_PACE_S = 6.0
 Auto = Annotated[bool, typer.Option("--auto", help="Turn the pages without being asked.")]
 Pace = Annotated[float, seconds("--pace", "How long --auto shows a page.", least=0.0)]
 Data = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--data", metavar="DIR", help="Leave the log directories and histories in this new one."),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line: each step, at last the verdict.")]
@@ -48,23 +48,22 @@ def mount(app: typer.Typer) -> None:
         app.command(name, short_help=f"Lesson: {shows}")(_command(name, shows))
 
 
-def _play(name: str, auto: bool, pace_s: float, data: Path | None, as_json: bool) -> None:
-    from odradek_chaos.cli.places import refuse_inside_another
+def _play(name: str, auto: bool, pace_s: float, data: str | None, as_json: bool) -> None:
+    from odradek_chaos.cli.places import place_for_another
     from odradek_chaos.lessons.lesson import play
     from odradek_chaos.lessons.verdict import judge
 
-    if data is not None and data.exists():
-        raise CommandFailed(f"{data} is there already", hint="name a new directory", exit_code=USAGE)
-    if data is not None:
-        refuse_inside_another(data)
+    place = None if data is None else place_for_another(data)
+    if place is not None and place.exists():
+        raise CommandFailed(f"--data {data} is there already", hint="name a new directory", exit_code=USAGE)
     played = play(lesson(name))
-    verdict = judge(played, data)
+    verdict = judge(played, place)
     if as_json:
         _print_json(played, verdict)
     else:
         _show(played, verdict, auto, pace_s)
-    if data is not None:
-        _say_where(data, played)
+    if place is not None:
+        _say_where(place, played)
     raise typer.Exit(FAILED if verdict.unmet else FINE)
 
 

@@ -25,9 +25,10 @@ the lessons of `demo`. With it an error is one JSON object on standard error, to
 `{"error": {"message": ..., "hint": ..., "exit_code": ...}}`.
 
 Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, 130
-interrupted. A path or `--data DIR` that is named and is not there is wrong usage (2); where no cluster is named and
-none was started, or the one that was started last is gone, there is none to reach (4). A file or directory to be
-written is tried before the work begins, and refused (2) where brokers keep their data, also with `--overwrite`.
+interrupted. A path or `--data DIR` that is named and is not there, or is a file, is wrong usage (2), and so is
+`--broker N` where a cluster that `chaos` strikes has no such broker; where no cluster is named and none was started, or
+the one that was started last is gone, there is none to reach (4). A file or directory to be written is tried before the
+work begins, and refused (2) where brokers keep their data, also with `--overwrite`.
 
 Without `-b` and `ODRADEK_BOOTSTRAP` a command talks to the cluster that `odradek cluster up` started last on this
 machine (`~/.odradek/current`; `ODRADEK_HOME` names another place). `ODRADEK_DEBUG=1` shows where an error came from,

@@ -61,6 +61,9 @@ HINTS: Mapping[ErrorCode, str] = {
     "eligible replica leads",
     ErrorCode.SECURITY_DISABLED: "`odradek cluster up --secure` starts a cluster with TLS, SASL and ACLs",
     ErrorCode.GROUP_ID_NOT_FOUND: "`odradek group list` shows what is there",
+    ErrorCode.INVALID_CONFIG: "`odradek docs configuration` lists the settings and their values",
+    ErrorCode.INVALID_PARTITIONS: "`odradek topic describe` shows how many there are",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "`odradek cluster describe` lists the brokers",
     ErrorCode.CORRUPT_MESSAGE: "run `odradek audit run` over the log directories",
 }
 

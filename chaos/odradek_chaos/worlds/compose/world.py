@@ -15,7 +15,7 @@ from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek_broker.local.cluster import ClusterError
+from odradek_broker.local.cluster import ClusterError, NoSuchBroker
 from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek_chaos.worlds.compose.brokers import SERVICE, BrokerContainer, broker_of
@@ -235,8 +235,7 @@ class ComposeWorld:
         try:
             return self._brokers[node_id]
         except KeyError:
-            known = ", ".join(map(str, self.nodes))
-            raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None
+            raise NoSuchBroker(node_id, self.nodes) from None
 
     def _asked(self, act: Callable[[], T]) -> T:
         """Ask Docker; its errors become sentences."""

@@ -24,6 +24,7 @@ from odradek_proto.command_line import (
     UNREACHABLE,
     USAGE,
     CommandFailed,
+    check_directory,
     cluster_directories,
     current_directory,
     home,
@@ -97,8 +98,6 @@ def data_directory(given: str | None) -> Path:
 
     As everywhere, a path that was named is wrong usage (2), and no cluster to talk to is a cluster unreachable (4).
     """
-    from odradek.cli.terminal.parsing import check_directory
-
     directory = current_directory() if given is None else check_directory(given)
     if directory is None:
         known = "; `odradek cluster list` names those that are stopped" if cluster_directories() else ""

@@ -30,6 +30,7 @@ PATIENCE_S = 2.0  # an election is over sooner
 LOOK_EVERY_S = 0.5
 MAX_NAMED = 5
 REMEDY = "`odradek cluster health` says what is wrong; -p reads some partitions alone"
+NOTHING_CAME = "-o beginning reads what is there already, --timeout gives it more time"
 
 Reader = Consumer[bytes | None, bytes | None]
 Troubles = Mapping[TopicPartition, OdradekError]
@@ -247,7 +248,7 @@ class WaitNotices:
 def _no_record(patience: float, troubles: Troubles) -> CommandFailed:
     message = f"no record for {patience:g} {noun(patience, 'second')}"
     if not troubles:
-        return CommandFailed(message, exit_code=TIMED_OUT)
+        return CommandFailed(message, hint=NOTHING_CAME, exit_code=TIMED_OUT)
     return CommandFailed(f"{message}; held up: {_reasons(troubles)}", hint=_remedy(troubles), exit_code=TIMED_OUT)
 
 
@@ -319,4 +320,4 @@ class GroupReader:
                 if count is not None and seen >= count:
                     break
                 if patience is not None and time.monotonic() - last >= patience:
-                    raise CommandFailed(f"no record within {patience:g} s", exit_code=TIMED_OUT)
+                    raise _no_record(patience, {})

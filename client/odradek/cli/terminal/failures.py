@@ -11,13 +11,14 @@ import difflib
 import errno
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE
+from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE, CommandFailed
 
 EXIT_CODES: Final = (
     "Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, "
@@ -29,6 +30,10 @@ GRPC_PORT: Final = (
     "`odradek server config` for a broker"
 )
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
+IN_A_SHELL: Final = {  # by the client's error, what to try where its own hint is a call of a method
+    "BufferFull": "records come faster than the cluster takes them: --rate slows down",
+    "LogTruncated": "-o OFFSET says where to go on; what was read from there to the old position is gone",
+}
 QUOTED_LINE: Final = "\n    "  # before each line of a log that a message quotes
 
 
@@ -69,6 +74,7 @@ def _explain_client(error: BaseException) -> Explanation:
     from odradek.shared import errors
 
     message, hint = str(getattr(error, "message", error)), str(getattr(error, "hint", ""))
+    message, hint = _as_in_a_file(message), IN_A_SHELL.get(type(error).__name__) or _as_in_a_file(hint)
     code = FAILED
     if isinstance(error, errors.BootstrapError) and (kafka := _speaks_kafka(error.causes)):
         return Explanation(
@@ -76,12 +82,31 @@ def _explain_client(error: BaseException) -> Explanation:
         )
     if isinstance(error, errors.BootstrapError | errors.BrokerUnreachable):
         code = UNREACHABLE
+        if hint != getattr(error, "hint", ""):
+            hint = f"{hint} (--command-config FILE has such lines)"
         hint = hint or "is the cluster up? `odradek cluster up` starts one; -b names another address"
     elif isinstance(error, TimeoutError):
         code = TIMED_OUT
     elif isinstance(error, errors.ConfigError):
         code = USAGE
+    elif isinstance(error, errors.BrokerError) and error.retriable:
+        hint = hint or "`odradek cluster health` says what is wrong"
     return Explanation(message, hint, code)
+
+
+def _as_in_a_file(text: str) -> str:
+    """What the client says of its settings, which Python gives it as keywords, with the names that files have."""
+    from dataclasses import fields
+
+    from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
+
+    names = {field.name for kind in (AdminConfig, ConsumerConfig, ProducerConfig) for field in fields(kind)}
+
+    def in_file(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        return found[0] if name not in names else dotted(name) if value is None else f"{dotted(name)}={value}"
+
+    return re.sub(r"""\b([a-z]+(?:_[a-z]+)+)\b(?:="(\w+)")?""", in_file, text)
 
 
 def _speaks_kafka(causes: Mapping[str, str]) -> str:
@@ -104,12 +129,13 @@ def wants_json(arguments: Sequence[str]) -> bool:
 def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool = False) -> int:
     """Print an error on standard error, as a sentence or as one JSON object; returns the exit code.
 
-    `how_to_use` is what to try when something was used wrongly and nobody has said how it is right.
+    `how_to_use` is what to try when something was used wrongly, or refused, and nobody has said how it is right.
     """
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error)
     explained = explain(error)
-    if explained.exit_code == USAGE and not explained.hint:
+    is_refusal = type(error).__module__ == "odradek.broker_errors"  # of what was typed, as a broker sees it
+    if not explained.hint and (explained.exit_code == USAGE or is_refusal):
         explained = explained._replace(hint=how_to_use())
     if as_json:
         failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
@@ -125,6 +151,12 @@ def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool
 def _on_a_line(text: str) -> str:
     """What was typed may have ends of lines in it, and orders for the terminal."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def no_such_topic(name: str, known: Iterable[str]) -> CommandFailed:
+    """The error for a topic that was named and is none of the cluster's."""
+    said = f"there is no topic {name!r}{did_you_mean(name, known)}"
+    return CommandFailed(said, hint="`odradek topic list` shows what is there")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -82,13 +82,6 @@ def refuse_twice(names: Sequence[str]) -> None:
         raise CommandFailed(f"{twice} is named twice", hint="name it once", exit_code=USAGE)
 
 
-def check_directory(path: str) -> Path:
-    """A directory that was named. Raises `CommandFailed` (2) for none, which would be the one that one is in."""
-    if not path:
-        raise CommandFailed("--data: the name is empty", hint="--data DIR; is a variable not set?", exit_code=USAGE)
-    return Path(path).absolute()
-
-
 def check_group(name: str) -> None:
     """Raises `CommandFailed` (2) for the empty name, as of a variable that is not set."""
     if not name:

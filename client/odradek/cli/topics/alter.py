@@ -10,7 +10,7 @@ from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek_proto.words import noun
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking
-from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.failures import no_such_topic
 from odradek.cli.terminal.options import LARGEST_INT32
 from odradek.cli.terminal.parsing import parse_settings
 from odradek.cli.topics.min_isr import warnings_for_topic
@@ -77,4 +77,4 @@ async def check_topic(admin: Admin, name: str) -> None:
     """Raises `CommandFailed` with the nearest name for one that is not there."""
     known = await admin.list_topics()
     if name not in known:
-        raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
+        raise no_such_topic(name, known)

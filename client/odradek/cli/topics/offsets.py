@@ -132,7 +132,8 @@ async def _below(bootstrap: str | None, chosen: Sequence[TopicPartition], place:
     found: dict[TopicPartition, int] = {}
     for tp, (first, end, there) in (await places(bootstrap, chosen, place)).items():
         if place.kind == "offset" and not first <= place.number <= end:
-            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {place.number}")
+            hint = f"-o beginning, -o end or an offset between; `odradek topic offsets {tp}` shows them"
+            raise CommandFailed(f"{tp} has offsets {first} to {end}, not {place.number}", hint=hint)
         found[tp] = there
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek_proto.command_line import USAGE, CommandFailed, read_small
 from odradek_proto.words import noun
 
-from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.failures import no_such_topic
 from odradek.cli.terminal.options import LARGEST_INT32
 from odradek.cli.terminal.parsing import LONGEST_SHOWN, bounded, shortened, unreadable
 
@@ -135,12 +135,12 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
         name, number = _topic_and_number(word, known)
         topic = known.get(name)
         if topic is None:
-            hint = "`odradek topic list` shows what is there"
-            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}", hint=hint)
+            raise no_such_topic(name, known)
         numbers = sorted(partition.partition for partition in topic.partitions)
         if number and (len(number) > LONGEST_SHOWN or int(number) not in numbers):
             has = f"partitions 0 to {numbers[-1]}" if numbers[-1] else "partition 0 only"
-            raise CommandFailed(f"topic {name!r} has {has}, not {shortened(number)}")
+            hint = f"`odradek topic describe {name}` shows its partitions"
+            raise CommandFailed(f"topic {name!r} has {has}, not {shortened(number)}", hint=hint)
         found |= {TopicPartition(name, each): None for each in ([int(number)] if number else numbers)}
     return list(found)
 

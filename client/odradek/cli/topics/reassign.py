@@ -132,7 +132,8 @@ async def _generate(
     unknown = sorted(set(brokers) - known)
     if unknown:
         names, there = ", ".join(map(str, unknown)), ", ".join(map(str, sorted(known)))
-        raise CommandFailed(f"there is no broker {names}; there are {there}")
+        hint = "`odradek cluster describe` lists the brokers"
+        raise CommandFailed(f"there is no broker {names}; there are {there}", hint=hint)
     descriptions = await admin.describe_topics()
     current = current_plan(descriptions)
     if topics:
