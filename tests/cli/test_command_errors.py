@@ -17,6 +17,7 @@ import pytest
 from odradek import Admin
 from odradek.cli.clusters import asking
 from odradek.cli.clusters.current import remember
+from odradek.cluster.cluster import ClusterClient, _stays_so
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto import command_line
 
@@ -138,6 +139,65 @@ def test_a_deadline_does_not_hide_that_nobody_listens(
     monkeypatch.setattr(asking, "LOOKING_SHARE", 0.01)
     outcome = odradek("topic", "list", "-b", nobody, "--timeout", "60", code=command_line.UNREACHABLE)
     assert f"{nobody}: connection refused" in outcome.err
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[ClusterClient]:
+    """Grows with each time that a client looks for a broker."""
+    found: list[ClusterClient] = []
+    look = ClusterClient._refresh
+
+    async def counted(self: ClusterClient) -> bool:
+        found.append(self)
+        return await look(self)
+
+    monkeypatch.setattr(ClusterClient, "_refresh", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list", "topic create a", "consume a", "produce a --count 1", "chaos write a", "cluster status -w"]
+)
+def test_who_refuses_is_believed(odradek: Run, nobody: str, looks: list[ClusterClient], words: str) -> None:
+    """Where every address refuses one look is enough: nothing is waited for."""
+    outcome = odradek(*words.split(), "-b", nobody, code=command_line.UNREACHABLE)
+    assert f"{nobody}: connection refused" in outcome.err
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "stays"),
+    [
+        ("not reachable: unknown host nobody.invalid", True),
+        ("not reachable: it takes the connection and says nothing", False),
+        ("not reachable: Socket closed", False),
+    ],
+)
+def test_what_is_not_there_is_told_from_what_is_busy(cause: str, stays: bool) -> None:
+    """A name that nobody knows will not be known soon; who hangs up or says nothing may be starting."""
+    assert _stays_so(cause) is stays
+
+
+def test_a_broker_of_this_machine_that_is_starting_is_waited_for(
+    odradek: Run, home: Path, tmp_path: Path, nobody: str, looks: list[ClusterClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process runs, and does not listen yet; whether or not its address is named."""
+    monkeypatch.setattr(asking, "LOOKING_MOST_MS", 1_000)
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
+    node = cluster.nodes[1]
+    node.grpc, node.pid = nobody, os.getpid()
+    cluster.save()
+    remember(cluster.directory)
+    for words in (("topic", "list"), ("topic", "list", "-b", nobody)):
+        looks.clear()
+        odradek(*words, code=command_line.UNREACHABLE)
+        assert len(looks) > 1
+    node.pid = 0
+    cluster.save()
+    looks.clear()
+    odradek("topic", "list", code=command_line.UNREACHABLE)
+    odradek("chaos", "kill", "--controller", code=command_line.UNREACHABLE)
+    assert len(looks) == 2
 
 
 def test_debug_shows_where_an_error_came_from(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any
 
@@ -86,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     as_json = wants_json(arguments)
     code = FINE
     try:
-        code = _run(arguments)
+        code = copy_context().run(_run, arguments)  # what it settles for its own process is not for the next one
         sys.stdout.flush()  # so that what cannot be written is an error like any other
     except KeyboardInterrupt:
         code = INTERRUPTED

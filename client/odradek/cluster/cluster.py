@@ -31,7 +31,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek.broker_errors import ClusterAuthorizationFailed, SaslAuthenticationFailed
 from odradek.cluster.tasks import Failed, start_task, was_cancelled
 from odradek.core.cluster_view import ClusterView
-from odradek.shared.config import ClientConfig
+from odradek.shared.config import ClientConfig, refusals_are_final
 from odradek.shared.errors import (
     BootstrapError,
     BrokerUnreachable,
@@ -46,6 +46,8 @@ from odradek.shared.errors import (
 
 logger = logging.getLogger(__name__)
 
+REFUSED = "connection refused"  # why an address cannot be reached, in whole or in part
+UNKNOWN_HOST, UNKNOWN_CERTIFICATE = "unknown host", "CERTIFICATE_VERIFY_FAILED"
 METADATA = "/odradek.v1.Broker/Metadata"
 METADATA_TIMEOUT_MS = 2_000  # for one broker; another is asked long before
 HEDGE_MS = 150
@@ -85,8 +87,9 @@ class ClusterClient:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find a broker. Raises `BootstrapError` when none answers within bootstrap.timeout.ms, and at once
-        `SaslAuthenticationFailed` when one does not believe who this is.
+        """Find a broker. Raises `BootstrapError` when none answers within bootstrap.timeout.ms, or at once when that
+        would be in vain and `refusals_are_final`, and at once `SaslAuthenticationFailed` when one does not believe who
+        this is.
         """
         deadline = self.clock.now_ms() + self.config.bootstrap_timeout_ms
         failures = 0
@@ -95,7 +98,8 @@ class ClusterClient:
                 raise self._denied
             failures += 1
             pause = backoff_ms(failures, self.config.retry_backoff_ms, 500, self.clock.rng)
-            if self.clock.now_ms() + pause >= deadline:
+            in_vain = refusals_are_final.get() and all(map(_stays_so, self._failures.values()))
+            if in_vain or self.clock.now_ms() + pause >= deadline:
                 raise BootstrapError(self._failures, hint=_bootstrap_hint(self._failures))
             await self.clock.sleep(pause)
         self._task = start_task(self._keep_fresh(), self._fail)
@@ -314,7 +318,7 @@ class ClusterClient:
             raise SaslAuthenticationFailed(str(error).removeprefix(f"{address} {method}: ")) from None
         except PeerUnavailable as error:
             why = str(error).removeprefix(f"{address} {method}: ")
-            words = "connection refused" if error.refused else f"not reachable: {why}"
+            words = REFUSED if error.refused else f"not reachable: {why}"
             raise BrokerUnreachable(words, undelivered=error.undelivered) from None
         except DeadlineExceeded:
             raise RequestTimeout(
@@ -361,14 +365,19 @@ class ClusterClient:
         raise BootstrapError(causes, hint=_bootstrap_hint(causes))
 
 
+def _stays_so(cause: str) -> bool:
+    """Whether an address that failed by this cause will fail again, as long as nobody starts or mends something."""
+    return cause == REFUSED or any(sign in cause for sign in (UNKNOWN_HOST, UNKNOWN_CERTIFICATE))
+
+
 def _bootstrap_hint(causes: dict[str, str]) -> str:
-    if causes and all(cause == "connection refused" for cause in causes.values()):
+    if causes and all(cause == REFUSED for cause in causes.values()):
         return (
             "nobody listens there: is the cluster up (`odradek cluster up`), and is the port that of the GRPC listener?"
         )
     if any("says nothing" in cause or "no answer" in cause for cause in causes.values()):
         return "is the process frozen, or the machine too busy? `odradek doctor` looks closer"
-    if any("CERTIFICATE_VERIFY_FAILED" in cause for cause in causes.values()):
+    if any(UNKNOWN_CERTIFICATE in cause for cause in causes.values()):
         return (
             "the certificate shown is not that of this host, or of no authority that is believed: "
             "ssl_truststore_location names a PEM file with its authority"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
@@ -86,6 +87,11 @@ class ConsumerSettings(ClientSettings, total=False):
 
 class AdminSettings(ClientSettings, total=False):
     default_api_timeout_ms: int
+
+
+refusals_are_final: Final = ContextVar("refusals_are_final", default=False)
+"""Of a command: where nobody listens at any address, a client says so at once. A program that starts together with its
+brokers looks for them for `bootstrap.timeout.ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from odradek_proto.command_line import (
@@ -147,6 +147,7 @@ def bootstrap_servers(given: str | None) -> str:
             named = "ODRADEK_BOOTSTRAP" if given == os.environ.get("ODRADEK_BOOTSTRAP") else "-b"
             raise CommandFailed(f"{named}: {wrong}", hint="-b HOST:PORT, several with commas between", exit_code=USAGE)
         talk_as_told(None)
+        believe_refusals(addresses_of(given))
         return given
     directory = current_directory()
     if directory is None:
@@ -154,8 +155,18 @@ def bootstrap_servers(given: str | None) -> str:
     talk_as_told(directory)
     file = directory / STATE_FILE
     try:
-        return ",".join(cluster_file.addresses(file))
+        found = cluster_file.addresses(file)
+        believe_refusals(found)
+        return ",".join(found)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _gone(directory, HOW_TO_NAME) from error
     except OSError as error:
         raise cluster_file.unreadable(file, error) from error
+
+
+def believe_refusals(addresses: Iterable[str]) -> None:
+    """That nobody listens at an address is told at once, unless a broker of this machine is about to."""
+    from odradek.shared.config import refusals_are_final
+
+    at_work = {address for directory in cluster_directories() for address in cluster_file.addresses_at_work(directory)}
+    refusals_are_final.set(at_work.isdisjoint(addresses))

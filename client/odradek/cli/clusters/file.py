@@ -6,6 +6,7 @@ Rule of this module. Whoever meets a broken file is told which it is, what is wr
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -34,6 +35,28 @@ def addresses(file: Path) -> list[str]:
         hint="put it back from a copy, or name a broker with -b HOST:PORT: the broker-N.log files beside it tell where"
         " they listen; `odradek cluster up` starts another cluster",
     )
+
+
+def addresses_at_work(directory: Path) -> set[str]:
+    """Those of brokers of the cluster there whose processes run, though perhaps they do not listen yet.
+
+    A number that another process has by now only makes somebody wait who need not.
+    """
+    try:
+        nodes = json.loads(read_small(directory / STATE_FILE))["nodes"]
+        return {node["grpc"] for node in nodes if _is_process(node["pid"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 def unreadable(file: Path, error: OSError) -> CommandFailed:
