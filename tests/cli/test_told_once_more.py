@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
@@ -13,6 +14,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import odradek as client
 import pytest
+from odradek.broker_errors import NotEnoughReplicas
+from odradek.cli.records import measures
+from odradek.cli.records.measures import SendingNotices
+from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import TELLING
 from odradek.core.batches import ProducerBatch
 from odradek.producing.delivery import Delivery
@@ -201,3 +206,35 @@ def test_a_silence_is_waiting_of_any_kind() -> None:
     assert at(1_200, 1, 1, SEND) == 300  # it has acknowledged nothing since its first record
     clock.ms = 2_000
     assert ledger.longest_silence_ms() == 1_100
+
+
+def test_what_holds_records_up_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """When it has lasted, again when it is something else, and with what to try; what passes by itself is not told."""
+    notices, refused = SendingNotices(Screen()), client.BrokerUnreachable("broker 1 at here:1: connection refused")
+    for moment, trouble in ((100, None), (101, refused), (102, None), (103, refused)):
+        notices.look(trouble, moment)
+    assert capfd.readouterr().err == ""
+    too_few = NotEnoughReplicas("in-sync replicas [1] are fewer", where="orders-0")
+    for moment in range(104, 120):
+        notices.look(too_few if moment < 110 or moment % 2 else refused, moment)
+    first, hint, second, _ = capfd.readouterr().err.splitlines()
+    assert first == "held up: orders-0: NOT_ENOUGH_REPLICAS: in-sync replicas [1] are fewer; waiting"
+    assert hint.startswith("  try: ")
+    assert "`odradek cluster health`" in hint
+    assert second == "held up: broker 1 at here:1: connection refused; waiting"
+    for moment in (120, 121):
+        notices.look(None, moment)
+    assert capfd.readouterr().err == "records are acknowledged again\n"
+
+
+def test_news_that_are_none_are_not_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count of records has a line when it has changed."""
+    counts = iter((0, 0, 0, 7, 7, 8))
+
+    async def follow() -> None:
+        with contextlib.suppress(StopIteration, RuntimeError):
+            await measures.tell(Screen(), "orders", 0, lambda: (next(counts), "acknowledged"), lambda: "at some pace")
+
+    monkeypatch.setattr(measures, "NEWS_EVERY_S", 0)
+    asyncio.run(follow())
+    assert [line.split()[0] for line in capfd.readouterr().err.splitlines()] == ["0", "7", "8"]

@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from odradek_proto.words import noun
 
-from odradek import ConsumerRecord
+from odradek import ConsumerRecord, OdradekError
 from odradek.cli.terminal.screen import Screen, human_bytes
 
 NEWS_EVERY_S: Final = 5.0
 BAR_EVERY_S: Final = 0.1
+PATIENCE_S: Final = 2.0  # before somebody is told what is waited for: an election is over sooner
+LOOK_EVERY_S: Final = 0.5
+REMEDY: Final = "`odradek cluster health` says what is wrong"
 SHARES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
 
 
@@ -69,20 +72,46 @@ class ReceiveStatistics:
         }
 
 
+class SendingNotices:
+    """What is said of records that wait: why, when that has lasted for `PATIENCE_S`, once until all goes well again,
+    and once more when it is something else."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._since = 0.0
+        self._told: dict[str, None] = {}
+
+    def look(self, trouble: OdradekError | None, now: float) -> None:
+        """`trouble` is the producer's `held_up_by`, `now` is in seconds."""
+        if trouble is None:
+            self._since = now
+            if self._told:
+                self._told.clear()
+                self._screen.say("records are acknowledged again")
+        elif trouble.message not in self._told and now - self._since >= PATIENCE_S:
+            self._told[trouble.message] = None
+            self._screen.say(f"held up: {trouble.message}; waiting")
+            self._screen.say(f"  try: {'; '.join(filter(None, [trouble.hint, REMEDY]))}")
+
+
 async def tell(
     screen: Screen, subject: str, total: int, done: Callable[[], tuple[int, str]], pace: Callable[[], str]
 ) -> None:
-    """Until cancelled: a bar on a terminal, a line every five seconds elsewhere, nothing when nobody wants to know.
+    """Until cancelled: a bar on a terminal; elsewhere a line every five seconds, if there is news; nothing when nobody
+    wants to know.
 
     `done`: how many records by now, and what happened to them. `total`: how many there will be; 0 when nobody knows.
     """
     if screen.quiet or not screen.for_people:
         return
     if not sys.stderr.isatty():
+        told = -1
         while True:
             await asyncio.sleep(NEWS_EVERY_S)
             count, what = done()
-            screen.say(f"{count} {noun(count, 'record')} {what}, {pace()}")
+            if count != told:
+                screen.say(f"{count} {noun(count, 'record')} {what}, {pace()}")
+            told = count
     if not total and sys.stdin.isatty():
         return  # a bar would disturb whoever types
     from rich.console import Console

@@ -312,6 +312,10 @@ def _sum_up(sent: SendStatistics, screen: Screen) -> None:
     for message, number in sent.errors.items():
         what = noun(number, "record was", "records were")
         print(f"odradek: {number} {what} not acknowledged: {message}", file=sys.stderr)
+    if sent.errors:
+        from odradek.cli.records.measures import REMEDY
+
+        print(f"  try: {REMEDY}", file=sys.stderr)
     if sent.maybe_written:
         print(
             f"  {sent.maybe_written} of them may be written all the same: `odradek cluster status` shows the log ends, "

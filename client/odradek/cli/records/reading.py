@@ -19,6 +19,7 @@ from odradek_proto.words import noun
 
 from odradek import Admin, BrokerError, Consumer, OdradekError, TopicPartition
 from odradek.cli.records.format import Part, Record
+from odradek.cli.records.measures import LOOK_EVERY_S, PATIENCE_S, REMEDY
 from odradek.cli.records.produce import partitions_of
 from odradek.cli.terminal.parsing import ReadSpan, Start
 from odradek.cli.terminal.screen import Screen, first_of
@@ -26,10 +27,8 @@ from odradek.cli.terminal.stopping import told_to_stop
 from odradek.core.fetch_state import EARLIEST, LATEST
 from odradek.shared.results import OffsetAndTimestamp
 
-PATIENCE_S = 2.0  # an election is over sooner
-LOOK_EVERY_S = 0.5
 MAX_NAMED = 5
-REMEDY = "`odradek cluster health` says what is wrong; -p reads some partitions alone"
+PART_OF_THEM = f"{REMEDY}; -p reads some partitions alone"
 NOTHING_CAME = "-o beginning reads what is there already, --timeout gives it more time"
 
 Reader = Consumer[bytes | None, bytes | None]
@@ -265,7 +264,7 @@ def _reasons(troubles: Troubles) -> str:
 
 def _remedy(troubles: Troubles) -> str:
     hints = dict.fromkeys(error.hint for _, error in sorted(troubles.items()) if error.hint)
-    return "; ".join([*hints, REMEDY])
+    return "; ".join([*hints, PART_OF_THEM])
 
 
 class GroupReader:

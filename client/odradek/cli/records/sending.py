@@ -14,7 +14,7 @@ from typing import Any
 from odradek_proto.command_line import CommandFailed
 
 from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
-from odradek.cli.records.measures import percentiles_ms, rates, tell
+from odradek.cli.records.measures import LOOK_EVERY_S, SendingNotices, percentiles_ms, rates, tell
 from odradek.cli.records.outgoing import Outgoing, Portion
 from odradek.cli.terminal.screen import Screen
 from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
@@ -117,6 +117,7 @@ class Sending:
         news = asyncio.create_task(
             tell(self._screen, self._topic, total, lambda: (sent.acknowledged, "acknowledged"), self._pace)
         )
+        trouble = asyncio.create_task(self._tell_trouble())
         self._working = asyncio.create_task(self._work(source, following))
         try:
             with told_to_stop(self._stop):
@@ -130,9 +131,9 @@ class Sending:
                     async with asyncio.timeout(0 if self._given_up else FAILED_PATIENCE_S):
                         await self._end(following, FAILED_PATIENCE_S)
                 self._count_done()
-                news.cancel()
-                following.cancel()
-                await asyncio.gather(news, following, return_exceptions=True)
+                for task in (others := (news, trouble, following)):
+                    task.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
 
     async def _work(self, source: AsyncIterator[Portion], following: asyncio.Task[None]) -> None:
         try:
@@ -294,6 +295,11 @@ class Sending:
             await self._more.wait()
 
     def _pace(self) -> str:
-        trouble = self._producer.held_up_by
-        why = f"; held up: {trouble.message}" if trouble is not None else ""
-        return rates(self.sent.acknowledged, self.sent.bytes, self.sent.seconds) + why
+        return rates(self.sent.acknowledged, self.sent.bytes, self.sent.seconds)
+
+    async def _tell_trouble(self) -> None:
+        """Until cancelled: what holds records up, for people who want to know."""
+        notices = SendingNotices(self._screen)
+        while self._screen.for_people:
+            notices.look(self._producer.held_up_by, time.monotonic())
+            await asyncio.sleep(LOOK_EVERY_S)
