@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 from odradek_broker.local import cluster as cluster_module
-from odradek_broker.local import ports
+from odradek_broker.local import ports, processes
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_broker.local.processes import IN_PROCESS_PORTS, LISTENING_PORTS, start_time
+from odradek_broker.local.processes import IN_PROCESS_PORTS, LISTENING_PORTS, is_free, start_time
+from odradek_chaos.harness.starting import start_on_free_ports
+from odradek_chaos.harness.waiting import wait_until_ready
 
 from tests.conftest import TEST_PORTS
+from tests.waiting import PATIENCE_S
+
+CHOOSES = processes.free_ports  # this very one: tests have another one in its place
+IN_ANOTHER_PROCESS = """
+import sys, tempfile
+from odradek_broker.local import processes
+
+processes.LISTENING_PORTS, processes.is_free = range(int(sys.argv[1]), int(sys.argv[2])), lambda address: True
+tempfile.tempdir = sys.argv[3]
+print(*processes.free_ports(processes.BLOCK))
+"""
 
 
 def made(directory: Path) -> LocalCluster:
@@ -118,3 +136,72 @@ def test_no_two_ways_of_choosing_ports_choose_the_same() -> None:
     rows = [range(first, first + ports.ROW * ports.ROWS) for first in ports.FIRST_PORTS.values()]
     ranges = sorted([*rows, LISTENING_PORTS, IN_PROCESS_PORTS, TEST_PORTS], key=lambda each: each.start)
     assert all(one.stop <= other.start for one, other in itertools.pairwise(ranges)), ranges
+
+
+def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
+    few = range(LISTENING_PORTS.start, LISTENING_PORTS.start + 3 * processes.BLOCK)
+    monkeypatch.setattr(processes, "LISTENING_PORTS", few)
+    monkeypatch.setattr(processes, "is_free", lambda address: True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = CHOOSES(2 * processes.BLOCK)
+    others = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, str(few.start), str(few.stop), str(tmp_path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    theirs = [int(port) for port in others.stdout.split()]
+    assert len(theirs) == processes.BLOCK
+    assert not {*mine} & {*theirs}
+    with pytest.raises(OSError, match="too few free ports"):
+        CHOOSES(2 * processes.BLOCK)
+
+
+def test_a_port_that_is_taken_before_a_broker_listens_is_replaced(tmp_path: Path) -> None:
+    """By a process that knows of no claims, after the choice; what is told names the port."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    before, told, starts = cluster.bootstrap.split(","), list[str](), []
+
+    def start() -> None:
+        starts.append(cluster.bootstrap)
+        if not all(map(is_free, cluster.bootstrap.split(","))):
+            raise ClusterError("broker 2 ended with exit code 1")
+
+    async def ready() -> None:
+        pass
+
+    with socket.create_server(("127.0.0.1", int(before[1].rpartition(":")[2]))):
+        asyncio.run(start_on_free_ports(cluster, ready, told.append, start=start))
+    assert told == [f"another process has taken {before[1]}: once more, on other ports"]
+    assert len(starts) == 2
+    assert LocalCluster.load(cluster.directory).bootstrap == starts[-1] != starts[0]
+
+
+def test_a_start_that_fails_for_another_reason_is_not_repeated(tmp_path: Path) -> None:
+    """The ports are free: others would help nobody."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    starts = []
+
+    async def ready() -> None:
+        starts.append(cluster.bootstrap)
+        raise ClusterError("broker 2 ended with exit code 1")
+
+    with pytest.raises(ClusterError, match="exit code 1"):
+        asyncio.run(start_on_free_ports(cluster, ready, print, start=lambda: None))
+    assert len(starts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_real_brokers_come_up_beside_who_took_their_port(tmp_path: Path) -> None:
+    """The broker that finds its port taken ends; both are there at other addresses."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    told: list[str] = []
+    address = cluster.nodes[2].replication
+    try:
+        with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+            ready = partial(wait_until_ready, cluster, timeout_s=PATIENCE_S)
+            asyncio.run(start_on_free_ports(cluster, ready, told.append))
+            assert all(map(cluster.running, cluster.nodes))
+    finally:
+        cluster.kill_all()
+    assert told == [f"another process has taken {address}: once more, on other ports"]

@@ -91,6 +91,7 @@ class LocalCluster:
     temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
     secure: bool = False  # TLS everywhere, SASL for clients, ACLs
     ends_with_parent: bool = False  # its brokers stop when this process ends, however it does
+    fixed_ports: bool = True  # the first row that is free; else any
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -131,9 +132,10 @@ class LocalCluster:
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary, secure)
+        cluster.fixed_ports = fixed_ports
         if secure:
             make_secrets(directory, nodes)
-        cluster._place_listeners(fixed_ports)
+        cluster._place_listeners()
         cluster.place_metrics()
         cluster.save()
         return cluster
@@ -190,21 +192,21 @@ class LocalCluster:
             for address in (node.grpc, node.kafka, node.replication, node.controller, node.metrics)
             if address and not is_free(address)
         ]
-        asked = _asked_for(len(self.nodes))
+        asked = _asked_for(len(self.nodes)) if self.fixed_ports else 0
         others = asked and self.kafka_bootstrap.partition(",")[0] != f"{HOST}:{asked}"
         if taken or self.moved or others:
             assert not any(self.running(node_id) for node_id in self.nodes), taken
-            self._place_listeners(fixed=True)
+            self._place_listeners()
             for node in self.nodes.values():
                 node.metrics = ""
             self.place_metrics()
             self.save()
         return taken
 
-    def _place_listeners(self, fixed: bool) -> None:
+    def _place_listeners(self) -> None:
         """Give each node an address for each of its listeners."""
         count = len(self.nodes)
-        asked = _asked_for(count) if fixed else 0
+        asked = _asked_for(count) if self.fixed_ports else 0
         self._claim = claim_row(count, self._kept()) if asked != 0 else None
         if self._claim is not None:
             addresses = self._claim.addresses

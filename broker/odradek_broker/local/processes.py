@@ -6,10 +6,16 @@ somebody else when its owner is gone.
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from odradek_proto.transport.lock_holders import take_lock
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: one of these would take ours between the moment in which
@@ -19,17 +25,37 @@ LISTENING_PORTS = range(22_000, 32_768)
 IN_PROCESS_PORTS = range(10_000, 19_000)  # of clusters inside of a process: they hold ports on which nobody listens yet
 
 
+BLOCK = 16  # ports that are claimed together: those of a cluster of four
+_claims: list[IO[bytes]] = []
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different, and that no outgoing connection is given. Raises `OSError`."""
-    chance = random.Random()
-    found: dict[int, None] = {}
-    for _ in LISTENING_PORTS:
-        if len(found) == count:
-            return list(found)
-        port = chance.choice(LISTENING_PORTS)
-        if is_free(f"{HOST}:{port}"):
-            found[port] = None
+    """Ports that nobody listens on now, all different, and that no outgoing connection is given. Raises `OSError`.
+
+    Nobody else gets them here before this process has ended, whether a broker listens there yet, or is down meanwhile.
+    """
+    found: list[int] = []
+    blocks = list(LISTENING_PORTS[::BLOCK])
+    random.Random().shuffle(blocks)
+    while blocks and len(found) < count:
+        first = blocks.pop()
+        if _claim(first):
+            ports = range(first, min(first + BLOCK, LISTENING_PORTS.stop))
+            found += [port for port in ports if is_free(f"{HOST}:{port}")]
+    if len(found) >= count:
+        return found[:count]
     raise OSError(f"too few free ports from {LISTENING_PORTS.start} to {LISTENING_PORTS.stop - 1} on {HOST}")
+
+
+def _claim(first: int) -> bool:
+    """Whether the block of ports that begins there is this process's from now on."""
+    try:
+        lock = take_lock(Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-from-{first}.lock")
+    except OSError:  # no place for a lock
+        return True
+    if lock is not None:
+        _claims.append(lock)
+    return lock is not None
 
 
 def is_free(address: str) -> bool:

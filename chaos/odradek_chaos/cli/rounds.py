@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,8 @@ from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.simulation import FOUND
 
 if TYPE_CHECKING:
+    from odradek_broker.local.cluster import LocalCluster
+
     from odradek_chaos.harness.kills import KillHarness, KillsOutcome
 
 
@@ -87,7 +90,7 @@ def rounds(
         talk_as_told(cluster.directory)
         harness = KillHarness(ProcessesWorld(cluster), plan, directory / "history.jsonl", say=screen.say)
         try:
-            outcome = _played(harness, screen)
+            outcome = _played(cluster, harness, screen)
         except NotRecovered as error:
             kept = f"the brokers' own words are in {directory}/broker-*.log"
             hint = kept if place is not None else "--data DIR keeps the brokers' logs, which say more"
@@ -98,12 +101,20 @@ def rounds(
     raise typer.Exit(FOUND if not outcome.read_back.sound else INTERRUPTED if outcome.interrupted else FINE)
 
 
-def _played(harness: KillHarness, screen: Screen) -> KillsOutcome:
+def _played(cluster: LocalCluster, harness: KillHarness, screen: Screen) -> KillsOutcome:
     """Until its rounds are over, or it is told to stop. Raises `KeyboardInterrupt` without a verdict."""
     import asyncio
 
+    from odradek_chaos.harness.kills import RECOVERY_TIMEOUT_S
+    from odradek_chaos.harness.starting import start_on_free_ports
+    from odradek_chaos.harness.waiting import wait_until_ready
+
+    async def start_and_run() -> KillsOutcome:
+        await start_on_free_ports(cluster, partial(wait_until_ready, cluster, timeout_s=RECOVERY_TIMEOUT_S), screen.say)
+        return await harness.run()
+
     async def run() -> KillsOutcome | None:
-        running = asyncio.create_task(harness.run())
+        running = asyncio.create_task(start_and_run())
         told = 0
 
         def on_told() -> None:

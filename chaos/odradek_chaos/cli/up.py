@@ -20,9 +20,9 @@ from odradek_chaos.cli.interrupting import terminable, uninterrupted
 from odradek_chaos.cli.places import remove_unless_named, runs
 from odradek_chaos.cli.room import room_needed, without_room
 from odradek_chaos.harness.killing import kill_all
+from odradek_chaos.harness.starting import start_on_free_ports
 
 WATCH_S = 0.2
-STARTS = 3  # with other ports, when somebody else took one of ours before our broker did
 
 
 class LocalRun:
@@ -99,17 +99,8 @@ class LocalRun:
             self._screen.say(text)
 
     def _start(self) -> None:
-        """Raises `ClusterError`. Anybody may take a port between its choice and its use: then others are chosen."""
-        for left in reversed(range(STARTS)):
-            try:
-                self._start_once()
-                return
-            except ClusterError:
-                kill_all(self._cluster)
-                taken = self._cluster.renew_ports() if left else []
-                if not taken:
-                    raise
-                self._talk(f"another process has taken {', '.join(taken)}: once more, on other ports")
+        """Raises `ClusterError`."""
+        asyncio.run(start_on_free_ports(self._cluster, self._ready, self._talk, start=self._start_once))
 
     def _start_once(self) -> None:
         cluster = self._cluster
@@ -117,6 +108,9 @@ class LocalRun:
         with uninterrupted(), room_needed(cluster.directory):
             cluster.start_all()
         talk_as_told(cluster.directory)
+
+    async def _ready(self) -> None:
+        cluster = self._cluster
         from odradek_chaos.harness.waiting import wait_until_ready  # while the brokers start, this process loads grpc
 
         seen = 0
@@ -127,7 +121,7 @@ class LocalRun:
                 seen = ready
                 self._talk(f"  {ready} of {len(cluster.nodes)} ready after {time.monotonic() - self._started:.1f} s")
 
-        asyncio.run(wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress))
+        await wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress)
 
     def _print_address(self) -> None:
         """At once, for a program that reads it. Raises `OSError`."""

@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
@@ -23,6 +24,7 @@ from odradek_proto.transport.clock import LoopClock
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path
 from odradek_chaos.demo.state import DemoState
 from odradek_chaos.harness.cluster_health import ClusterHealth, NotConverged, look
+from odradek_chaos.harness.starting import start_on_free_ports
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.harness.waiting import check_alive, wait_until_ready
@@ -75,8 +77,9 @@ class Demo:
         """The whole story. Raises `DemoFailed`, and `ClusterError` when the brokers do not start."""
         state = self._state
         state.begin("start", "starting three brokers")
-        self.cluster.start_all()
-        await wait_until_ready(self.cluster, timeout_s=PATIENCE_S)
+        await start_on_free_ports(
+            self.cluster, partial(wait_until_ready, self.cluster, timeout_s=PATIENCE_S), state.tell
+        )
         count = len(self.cluster.nodes)
         state.tell(f"{count} brokers are up and form a quorum")
         async with Admin(self.cluster.bootstrap) as admin, self._looking(admin):
