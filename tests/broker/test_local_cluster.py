@@ -87,6 +87,7 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for module in (ports, cluster_module):
         monkeypatch.setattr(module, "is_free", lambda address: address not in addresses)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "home"))  # ports of clusters that are remembered are kept
     monkeypatch.delenv("ODRADEK_KAFKA_PORT")
     return addresses
 

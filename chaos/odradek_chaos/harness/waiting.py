@@ -71,7 +71,7 @@ def check_alive(cluster: ObservedBrokers, down: Collection[int] = ()) -> None:
     """Raise `ClusterError` with the last words of the first node that does not run, save those that are to be down."""
     for node_id in cluster.nodes:
         if node_id not in down and not cluster.running(node_id):
-            raise ClusterError(obituary(cluster, node_id))
+            raise ClusterError(obituary(cluster, node_id), hint="mend what its last lines say, and start it again")
 
 
 def obituary(cluster: ObservedBrokers, node_id: int) -> str:
