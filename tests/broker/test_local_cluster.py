@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -26,11 +25,13 @@ from tests.waiting import PATIENCE_S
 
 CHOOSES = processes.free_ports  # this very one: tests have another one in its place
 IN_ANOTHER_PROCESS = """
-import sys, tempfile
+import sys
+from pathlib import Path
+
 from odradek_broker.local import processes
 
 processes.LISTENING_PORTS, processes.is_free = range(int(sys.argv[1]), int(sys.argv[2])), lambda address: True
-tempfile.tempdir = sys.argv[3]
+processes.LOCKS = Path(sys.argv[3])
 print(*processes.free_ports(processes.BLOCK))
 """
 
@@ -86,7 +87,7 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     addresses: set[str] = set()
     for module in (ports, cluster_module):
         monkeypatch.setattr(module, "is_free", lambda address: address not in addresses)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(processes, "LOCKS", tmp_path)
     monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "home"))  # ports of clusters that are remembered are kept
     monkeypatch.delenv("ODRADEK_KAFKA_PORT")
     return addresses
@@ -144,7 +145,7 @@ def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, monkeypatch: py
     few = range(LISTENING_PORTS.start, LISTENING_PORTS.start + 3 * processes.BLOCK)
     monkeypatch.setattr(processes, "LISTENING_PORTS", few)
     monkeypatch.setattr(processes, "is_free", lambda address: True)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(processes, "LOCKS", tmp_path)
     mine = CHOOSES(2 * processes.BLOCK)
     others = subprocess.run(
         [sys.executable, "-c", IN_ANOTHER_PROCESS, str(few.start), str(few.stop), str(tmp_path)],

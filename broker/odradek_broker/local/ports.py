@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Container
-from pathlib import Path
 from typing import IO, NamedTuple
 
-from odradek_proto.transport.lock_holders import take_lock
-
-from odradek_broker.local.processes import HOST, is_free
+from odradek_broker.local.processes import HOST, is_free, lock_of_ports
 
 KAFKA_PORT_VARIABLE = "ODRADEK_KAFKA_PORT"  # the first broker's for Kafka's clients; 0: any
 FIRST_KAFKA_PORT = 9092
@@ -74,7 +70,7 @@ def claim_row(brokers: int, kept: Container[str] = ()) -> Claim | None:
         if any(each in kept or not is_free(each) for listener in addresses.values() for each in listener):
             continue
         with contextlib.suppress(OSError):  # no place for a lock
-            lock = take_lock(Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-{row}.lock")
+            lock = lock_of_ports(str(row))
             if lock is not None:
                 return Claim(addresses, lock)
     return None

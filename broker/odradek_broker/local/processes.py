@@ -11,7 +11,6 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +24,7 @@ LISTENING_PORTS = range(22_000, 32_768)
 IN_PROCESS_PORTS = range(10_000, 19_000)  # of clusters inside of a process: they hold ports on which nobody listens yet
 
 
+LOCKS = Path("/tmp")  # wherever TMPDIR is: ports are those of the machine
 BLOCK = 16  # ports that are claimed together: those of a cluster of four
 _claims: list[IO[bytes]] = []
 
@@ -47,10 +47,15 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"too few free ports from {LISTENING_PORTS.start} to {LISTENING_PORTS.stop - 1} on {HOST}")
 
 
+def lock_of_ports(name: str) -> IO[bytes] | None:
+    """Locked while it is open; None while others have it. Raises `OSError`."""
+    return take_lock(LOCKS / f"odradek-ports-{os.getuid()}-{name}.lock")
+
+
 def _claim(first: int) -> bool:
     """Whether the block of ports that begins there is this process's from now on."""
     try:
-        lock = take_lock(Path(tempfile.gettempdir()) / f"odradek-ports-{os.getuid()}-from-{first}.lock")
+        lock = lock_of_ports(f"from-{first}")
     except OSError:  # no place for a lock
         return True
     if lock is not None:
