@@ -47,11 +47,13 @@ def check_output_file(option: str, file: Path | None) -> None:
         ) from error
 
 
-def check_output_directory(option: str, directory: Path) -> None:
-    """Makes nothing. Raises `CommandFailed` (2) where no directory of one's own may be, or nothing can be written."""
+def check_output_directory(option: str, directory: Path | str) -> Path:
+    """The absolute path; makes nothing. Raises `CommandFailed` (2) where no directory of one's own may be, or nothing
+    can be written."""
     import tempfile
 
-    place = Path(os.path.realpath(check_directory(directory, option)))
+    named = check_directory(directory, option)
+    place = Path(os.path.realpath(named))
     if (found := brokers_file(place)) is not None:
         raise _of_brokers(option, directory, found)
     there = next(each for each in (place, *place.parents) if each.exists())
@@ -64,9 +66,10 @@ def check_output_directory(option: str, directory: Path) -> None:
             hint="name a directory that you may write to",
             exit_code=USAGE,
         ) from error
+    return named
 
 
-def _of_brokers(option: str, place: Path, found: Path | None) -> CommandFailed:
+def _of_brokers(option: str, place: Path | str, found: Path | None) -> CommandFailed:
     return CommandFailed(
         f"{option} {place} is no place to write to: brokers keep their data there ({found})",
         hint="name another place, outside of brokers' directories",

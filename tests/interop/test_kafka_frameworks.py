@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -125,9 +126,10 @@ class ConnectWorker:
         """What `done` says as soon as it says something true."""
         deadline = time.monotonic() + PATIENCE_S
         while not (told := done()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
             has_ended = self._process.poll() is not None or time.monotonic() > deadline
             assert not has_ended, self._log.read_text()[-4000:]
-            time.sleep(0.05)
         return told
 
     def ask(self, path: str, body: object = None) -> Any:

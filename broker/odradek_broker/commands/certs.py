@@ -35,8 +35,7 @@ def node(
     """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, make_node
 
-    check_output_directory("--dir", directory)
-    path = make_node(directory.absolute(), node_id, host or ())
+    path = make_node(check_output_directory("--dir", directory), node_id, host or ())
     _print({"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}, as_json)
 
 
@@ -49,8 +48,7 @@ def client(
     """Make a client's key and certificate, and the authority if there is none. Prints what to set."""
     from odradek_broker.local.certificates import AUTHORITY, make_client
 
-    check_output_directory("--dir", directory)
-    path = make_client(directory.absolute(), user)
+    path = make_client(check_output_directory("--dir", directory), user)
     settings = {"ssl.keystore.location": path, "ssl.truststore.location": path.with_name(AUTHORITY)}
     _print({"security.protocol": "SSL", **settings}, as_json)
 
