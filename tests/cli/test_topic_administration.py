@@ -215,7 +215,7 @@ class ManyTopics(Admin):
                 await asyncio.Event().wait()
             raise RequestTimeout("not answered in time")
 
-    async def list_topics(self) -> list[str]:
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
         await self._answer()
         return self.names
 

@@ -61,7 +61,7 @@ def _target(world: RealWorld, broker: int, because: str) -> SelectedBroker:
 
 async def _partition(admin: Admin, text: str) -> PartitionDescription:
     wanted = parse_partition(text)
-    known = await admin.list_topics()
+    known = await admin.list_topics(internal=True)
     if wanted.topic not in known:
         raise no_such_topic(wanted.topic, known)
     topic = (await admin.describe_topics([wanted.topic]))[0]

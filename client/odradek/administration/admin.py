@@ -125,10 +125,10 @@ class Admin(GroupAdmin):
         request = admin_messages.CreatePartitionsRequest(topic=topic, count=count, timeout_ms=self._timeout_ms(timeout))
         await self._change(request, admin_messages.CreatePartitionsResponse, timeout, where=topic)
 
-    async def list_topics(self) -> list[str]:
-        """The names of all topics, sorted, internal ones left out."""
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted; internal ones only if they are wanted, too."""
         answer = await self._metadata(broker_pb2.MetadataRequest(all_topics=True))
-        return sorted(topic.topic for topic in answer.topics if not topic.internal)
+        return sorted(topic.topic for topic in answer.topics if internal or not topic.internal)
 
     async def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
         """Partitions, leaders, ISRs; of all topics when none is named. Raises UNKNOWN_TOPIC_OR_PARTITION."""

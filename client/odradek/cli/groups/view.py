@@ -89,7 +89,7 @@ async def _ends(
     """High watermarks; of what was deleted, or has no leader that answers, there is none."""
     from odradek.core.fetch_state import LATEST
 
-    topics = await admin.list_topics()
+    topics = await admin.list_topics(internal=True)
     known = [tp for tp in partitions if tp.topic in topics]
     found = await listed(bootstrap, known, [LATEST]) if known else {}
     return {tp: answer.offset for tp, answers in found.items() if not isinstance(answer := answers[LATEST], Exception)}

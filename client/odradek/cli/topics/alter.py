@@ -75,6 +75,6 @@ def alter(
 
 async def check_topic(admin: Admin, name: str) -> None:
     """Raises `CommandFailed` with the nearest name for one that is not there."""
-    known = await admin.list_topics()
+    known = await admin.list_topics(internal=True)
     if name not in known:
         raise no_such_topic(name, known)
