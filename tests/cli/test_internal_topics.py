@@ -19,7 +19,7 @@ OFFSETS = "__consumer_offsets"
 @pytest.fixture
 def group(odradek: Run, bootstrap: str, request: pytest.FixtureRequest) -> str:
     """A group that has committed an offset in the topic of offsets: who looks for its coordinator makes that topic."""
-    name = request.node.name
+    name: str = request.node.name
     odradek("group", "reset-offsets", name, f"{OFFSETS}/0", "-o", "0", "--execute", "-q", code=0)
     return name
 
