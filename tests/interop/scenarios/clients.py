@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -119,22 +120,42 @@ def java(version: str) -> list[str]:
 def go(client: str) -> list[str]:
     """A Go client's program, built where Go keeps what it has built, without C and without what debuggers want: that
     would be a third of a first build. Raises `NoKafka`."""
-    if shutil.which("go") is None:
-        raise NoKafka("go is not installed")
     program = Path(tempfile.mkdtemp(prefix="odradek-go-")) / "scenarios"
-    command = ["go", "build", "-tags", client, "-ldflags=-s -w", "-gcflags=all=-dwarf=false", "-o", str(program), "."]
-    done = subprocess.run(
-        command,
-        cwd=HERE / "go",
-        env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise NoKafka(f"the Go client could not be built: {done.stderr[-500:]}")
+    flags = ["-tags", client, "-ldflags=-s -w", "-gcflags=all=-dwarf=false"]
+    build(["go", "build", *flags, "-o", str(program), "."], HERE / "go", {"CGO_ENABLED": "0"})
     return [str(program)]
+
+
+@cache
+def node() -> list[str]:
+    """The Node client's program, beside the modules that npm has installed from its cache. Raises `NoKafka`."""
+    if shutil.which("node") is None:
+        raise NoKafka("node is not installed")
+    place = Path(tempfile.mkdtemp(prefix="odradek-node-"))
+    shutil.copytree(HERE / "js", place, dirs_exist_ok=True)
+    build(["npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"], place)
+    return ["node", str(place / "scenarios.js")]
+
+
+def build(command: list[str], directory: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run what makes a client's program from `directory`. Raises `NoKafka`."""
+    if shutil.which(command[0]) is None:
+        raise NoKafka(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoKafka(f"{' '.join(command[:2])} takes longer than {BUILD_TIMEOUT_S} s") from error
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
+        raise NoKafka(f"{' '.join(command[:2])} failed: {' '.join(said[:4])}")
 
 
 CLIENTS: dict[str, Program] = {
@@ -146,6 +167,7 @@ CLIENTS: dict[str, Program] = {
     **{f"java-{each}": partial(run_program, partial(java, each)) for each in ("3.9.2", "4.1.1", "4.4.0")},
     "franz-go": partial(run_program, partial(go, "franz")),
     **{each: partial(run_program, partial(go, each)) for each in ("sarama", "segmentio")},
+    "kafkajs": partial(run_program, node),
 }
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.interop.scenarios.record [CLIENT...]
 
-Needs Java, Maven and Go, and some ten minutes for all of them.
+Needs Java, Maven, Go and Node with npm, and some ten minutes for all of them.
 """
 
 from __future__ import annotations
