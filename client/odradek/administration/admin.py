@@ -290,7 +290,8 @@ class Admin(GroupAdmin):
         `alter_configs` is its short name. Unlike Kafka's old call it keeps what is not named.
 
         It holds on every broker as soon as that one has read it, without a restart; levels of loggers on that broker
-        until its end. Raises INVALID_CONFIG for a name or a value that cannot be, and changes nothing then.
+        until its end. Raises INVALID_CONFIG (of brokers INVALID_REQUEST, as in Kafka) for a name or a value that cannot
+        be, and changes nothing then.
         """
         request = admin_messages.AlterConfigsRequest(
             resource_type=resource_type,

@@ -16,7 +16,6 @@ from odradek_broker.core.metadata.config_types import ConfigDefinition
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, CLUSTER_DEFAULT, TOPIC_CONFIGS
 
-WITHOUT_DEFAULT: Final = ("log.retention.ms", "log.roll.ms")  # Kafka's defaults are those of settings in hours
 SECRET_WORDS: Final = ("password", "secret", "credential", "keystore.key")
 
 
@@ -75,7 +74,6 @@ def config_entry(
                 name=synonym.name, value="" if sensitive else synonym.value, source=synonym.source
             )
             for synonym in sources
-            if synonym.source != "default" or synonym.name not in WITHOUT_DEFAULT
         ],
     )
 

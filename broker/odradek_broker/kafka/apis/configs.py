@@ -19,6 +19,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's
 RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger", GROUP: "group"}
 SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6, "group": 8}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms")  # Kafka's are those of settings in hours
 THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
     {
         "leader.replication.throttled.rate",
@@ -176,7 +177,9 @@ def _entry(entry: admin_messages.ConfigEntry, synonyms: Iterable[admin_messages.
         "config_source": SOURCES.get(entry.source, 0),
         "is_sensitive": entry.sensitive,
         "synonyms": [
-            {"name": each.name, "value": each.value, "source": SOURCES.get(each.source, 0)} for each in synonyms
+            {"name": each.name, "value": each.value, "source": SOURCES.get(each.source, 0)}
+            for each in synonyms
+            if each.source != "default" or each.name not in WITHOUT_DEFAULT
         ],
         "config_type": TYPES.get(entry.type, 0),
     }
