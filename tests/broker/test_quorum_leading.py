@@ -204,6 +204,16 @@ def test_a_waiting_fetch_ends_when_its_time_is_over() -> None:
     assert answer.error is ErrorCode.NONE
 
 
+def test_a_fetch_whose_time_is_over_before_the_turn_is_has_its_records() -> None:
+    """R-209: the leader's disk may hold its effects up for longer than a fetch waits."""
+    core = at_ten()
+    asked = Fetch(2, 5, 10, 1, NEVER_EARLY, 500, 1 << 20)
+    assert of(core.on_request(asked, "fetch", NOW), AnswerFetches)
+    (reply,) = of(core.on_time(NOW + 500), ReplyRecords)
+    assert (reply.fetch_offset, reply.limit) == (10, 11)
+    assert fetched(core.answer_fetches(NOW + 500)) is None, "once is enough"
+
+
 @pytest.mark.parametrize(("replica", "waits"), [(-1, False), (0, True), (9, True)])
 def test_whoever_follows_waits_and_whoever_reads_does_not(replica: int, waits: bool) -> None:
     """R-209: a replica id is one from 0 on; a negative one is somebody who only looks, and is answered at once."""

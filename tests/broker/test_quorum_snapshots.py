@@ -11,6 +11,7 @@ from odradek_broker.core.partition.messages import ReplicaLog, WriteEpochs
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.messages import (
+    AnswerFetches,
     CheckSnapshot,
     Effect,
     Fail,
@@ -313,6 +314,16 @@ def test_old_snapshots_go_and_the_log_below_them(
     assert bool(of(effects, WriteEpochs)) is (first_epoch != EpochEntry(3, 10))
     sent = answered(fetch(core, 3, 0, 0))
     assert sent.snapshot == AT_28.id
+
+
+def test_a_fetch_whose_records_went_within_the_turn_is_sent_the_snapshot() -> None:
+    """R-208: what it was to be sent when it came is not in the log any more."""
+    core = leader(retention_bytes=0, retention_ms=-1)
+    effects = core.on_request(Fetch(2, 6, 15, 3, 20, 500, 1 << 20), "fetch", NOW)
+    assert of(effects, AnswerFetches)
+    core.on_snapshot_taken(AT_28, SEGMENTS, NOW, 0)
+    assert core.log.log_start_offset == 28
+    assert answered(core.answer_fetches(NOW)).snapshot == AT_28.id
 
 
 def test_a_snapshot_goes_without_the_log_while_its_segment_holds_newer_records() -> None:

@@ -44,8 +44,7 @@ class Replication:
             return
         if self._needs_snapshot(fetch):
             role.hear(fetch, member.log.log_end_offset, now_ms)
-            answer = replace(self._answer(role), snapshot=member.snapshots[-1].id)
-            member.emit(QuorumReply(token, answer))  # no position, either
+            member.emit(QuorumReply(token, self._snapshot_answer(role)))  # no position, either
             return
         end = member.log.epochs.end_offset_for(fetch.last_epoch, member.log.log_end_offset)
         if end.epoch != fetch.last_epoch or end.offset < fetch.fetch_offset:
@@ -107,6 +106,9 @@ class Replication:
             diverging,
         )
 
+    def _snapshot_answer(self, role: Leader) -> QuorumFetchAnswer:
+        return replace(self._answer(role), snapshot=self._member.snapshots[-1].id)
+
     def _confirm_leadership(self, role: Leader, now_ms: int) -> None:
         """A voter that may have lost its disk follows this leader: request confirmation from the others that it still
         leads (R-217).
@@ -118,10 +120,11 @@ class Replication:
 
     def _reply(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> QuorumReply | ReplyRecords | None:
         """The news for a fetch, None for none. Uncommitted records are sent too; a state machine reads up to the high
-        watermark.
+        watermark. A fetch that has waited may be one from before the log start by now.
         """
-        member = self._member
-        limit = member.log.log_end_offset
+        if self._needs_snapshot(fetch):
+            return QuorumReply(token, self._snapshot_answer(role))
+        limit = self._member.log.log_end_offset
         caught_up = fetch.catching_up and role.catch_ups.has_caught_up(fetch, role.high_watermark, now_ms)
         answer = replace(self._answer(role), caught_up=caught_up) if caught_up else self._answer(role)
         if fetch.fetch_offset < limit:
@@ -186,6 +189,7 @@ class Replication:
             member.become_resigned(role.successors(), "R-211", now_ms)
             return
         for token in role.expired(now_ms):
-            member.answer_waiting(token, self._answer(role))
+            waiting = role.waiting.pop(token)
+            member.emit(self._reply(role, waiting.fetch, token, now_ms) or QuorumReply(token, self._answer(role)))
         for voter in role.voters_to_tell(now_ms):
             member.emit(SendRequest(voter, BeginEpoch(role.leader_id, role.epoch)))
