@@ -22,8 +22,9 @@ class CorruptDigests(ValueError):
 
 @dataclass
 class RememberedRange:
-    """Of one partition: offsets below `end` were compared, in leader epochs up to `epoch`; of a compacted topic when
-    its logs had these sizes in bytes, by broker."""
+    """Of one partition: offsets below `end` were compared on all replicas; of a compacted topic when its logs had these
+    sizes in bytes, by broker. `epoch` is the newest leader epoch below the leader's own high watermark, which may lie
+    above `end`; -1: none was read."""
 
     end: int = 0
     epoch: int = -1
