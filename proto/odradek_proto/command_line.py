@@ -51,7 +51,7 @@ def home() -> Path:
     return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
 
 
-def check_directory(path: str | Path, option: str = "--data") -> Path:
+def check_directory(option: str, path: str | Path) -> Path:
     """A directory that was named, there or not, as an absolute path. Raises `CommandFailed` (2) for what is none and
     cannot become one, and for no name, which would be the directory that one is in."""
     if not path:

@@ -52,7 +52,7 @@ def check_output_directory(option: str, directory: Path | str) -> Path:
     can be written."""
     import tempfile
 
-    named = check_directory(directory, option)
+    named = check_directory(option, directory)
     place = Path(os.path.realpath(named))
     if (found := brokers_file(place)) is not None:
         raise _of_brokers(option, directory, found)

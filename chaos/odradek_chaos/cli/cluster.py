@@ -96,7 +96,7 @@ def _lay_out(
         _check_security(stopped, secure)
         screen.say(f"found a stopped cluster with {_topics(stopped)}; --new starts an empty one instead")
         return _again(stopped, settings, screen)
-    directory = check_directory(data)
+    directory = check_directory("--data", data)
     if not LocalCluster.exists(directory):
         refuse_inside_another(directory)
         with room_needed(directory):

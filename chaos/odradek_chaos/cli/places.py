@@ -62,7 +62,7 @@ def _broken(place: Path, error: BaseException | None) -> CommandFailed:
 
 def place_for_another(path: str) -> Path:
     """Where a new cluster is to lie. Raises `CommandFailed` (2) for what can be no directory, or not one for it."""
-    place = check_directory(path)
+    place = check_directory("--data", path)
     refuse_inside_another(place)
     return place
 

@@ -98,7 +98,7 @@ def data_directory(given: str | None) -> Path:
 
     As everywhere, a path that was named is wrong usage (2), and no cluster to talk to is a cluster unreachable (4).
     """
-    directory = current_directory() if given is None else check_directory(given)
+    directory = current_directory() if given is None else check_directory("--data", given)
     if directory is None:
         known = "; `odradek cluster list` names those that are stopped" if cluster_directories() else ""
         hint = f"odradek cluster up, or --data DIR{known}"
