@@ -111,6 +111,17 @@ def test_the_job_of_spark_refuses_it_too(data: Path, capsys: pytest.CaptureFixtu
     assert "brokers keep their data there" in capsys.readouterr().err
 
 
+def test_the_job_of_spark_refuses_no_name(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be the directory that one is in."""
+    monkeypatch.chdir(data.parent)
+    for name in ("", "file:"):
+        with pytest.raises(SystemExit, match=str(USAGE)):
+            spark_job(["--replica", f"1={data / 'broker-1'}", "--out", name])
+        assert "--out: the name is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", [*FILES, *DIRECTORIES])
 def test_what_cannot_be_written_is_refused_at_once(
     odradek: Run, tmp_path: Path, given: dict[str, str], option: str

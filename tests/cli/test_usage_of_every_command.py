@@ -28,7 +28,8 @@ FOREIGN = (
 ADDRESSES = ("localhost:99999", "localhost:0", "nohost", "a b:1", ":9092", "here:1,there", " , ", "")
 A_FILE = __file__
 TAKE_A_DIRECTORY = (
-    "audit live --out", "audit package --out", "certs client a --dir", "certs node 1 --dir",
+    "audit live --out", "audit package --out", f"audit run --replica 1={Path(A_FILE).parent} --out",
+    "certs client a --dir", "certs node 1 --dir",
     "chaos kill --broker 1 --data", "chaos restart --data", "chaos rounds --data", "cluster down --data",
     "cluster stop --data", "cluster up --data", "demo --data", "demo acks --data",
 )  # fmt: skip
@@ -267,8 +268,8 @@ WRONG: list[tuple[str, ...]] = [  # a command line, and what its answer has in i
         )
         for words in TAKE_A_DIRECTORY
         for path in ("''", A_FILE, f"{A_FILE}/below")
-        if path != "''" or not words.startswith("audit")
     ),
+    ("audit live --out file:", "--out: the name is empty"),
     (f"cluster up --data {Path(__file__).parent}", "holds other files", "empty"),
     (f"chaos rounds --data {Path(__file__).parent}", "holds other files", "empty"),
     (f"demo --data {Path(__file__).parent}", "holds other files", "empty"),

@@ -26,8 +26,8 @@ from odradek_audit.cli.refusing import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     begin,
-    check_directory,
     check_out,
+    output_directory,
     stop,
     write_behind_verdict,
 )
@@ -181,7 +181,7 @@ def run(
 
 @app.command()
 def package(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive and audit_job.py go here.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="The archive and audit_job.py go here.")],
     also: Annotated[
         list[str] | None,
         typer.Option(
@@ -198,9 +198,9 @@ def package(
     from odradek_audit.spark.package import NotInstalled, write_package
 
     begin("package", in_json=as_json)
-    check_directory("--out", out)
+    directory = output_directory("--out", out)
     try:
-        inside = write_package(out, also or [])
+        inside = write_package(directory, also or [])
     except NotInstalled as error:
         stop(str(error), EXIT_FAILED, hint=error.hint)
     except OSError as error:

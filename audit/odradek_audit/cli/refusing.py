@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import typer
-from odradek_proto.command_line import CommandFailed
+from odradek_proto.command_line import CommandFailed, check_directory
 from odradek_proto.output_places import check_output_directory, check_output_file
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
@@ -53,13 +53,13 @@ def write_behind_verdict(writes: Mapping[str, Callable[[], object]]) -> None:
 
 def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], data: Path | None = None) -> None:
     """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
-    from odradek_audit.inputs.stores import is_uri, local_path, names_in
+    from odradek_audit.inputs.stores import is_uri, names_in
     from odradek_audit.report import RESULT_FILES
 
     if out is None:
         return
     if not is_uri(out):
-        _check_out_here(out, local_path(out), replicas, data)
+        _check_out_here(out, replicas, data)
     try:
         present = [] if overwrite else sorted(names_in(out).intersection(RESULT_FILES))
     except (OSError, ValueError) as error:
@@ -74,10 +74,11 @@ def check_file(option: str, file: Path | None) -> None:
         check_output_file(option, file)
 
 
-def check_directory(option: str, directory: Path) -> None:
-    """The same of what is written into a directory."""
+def output_directory(option: str, name: str) -> Path:
+    """The same of what is written into a directory; returns its absolute path."""
     with _told():
-        check_output_directory(option, directory)
+        return check_output_directory(option, name)
+    raise AssertionError("unreachable: stop raises")
 
 
 @contextmanager
@@ -88,10 +89,14 @@ def _told() -> Iterator[None]:
         stop(str(error), error.exit_code, error.hint)
 
 
-def _check_out_here(out: str, place: Path, replicas: Mapping[str, Path], data: Path | None) -> None:
+def _check_out_here(out: str, replicas: Mapping[str, Path], data: Path | None) -> None:
+    from odradek_audit.inputs.stores import local_name
+
+    with _told():
+        place = check_directory("--out", local_name(out)).resolve()
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
             stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
     if data is not None and place == data.resolve():
         stop(f"--out {out} is what is audited; choose a directory of its own")
-    check_directory("--out", place)
+    output_directory("--out", local_name(out))

@@ -36,10 +36,15 @@ def is_uri(place: str) -> bool:
     return "://" in place and not place.startswith("file:")
 
 
+def local_name(place: str) -> str:
+    """The path of a place on this machine as it was given, empty where none was."""
+    path = place.removeprefix("file:")
+    return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
 def local_path(place: str) -> Path:
     """A place on this machine as an absolute path."""
-    path = place.removeprefix("file:") if place.startswith("file:") else place
-    return Path("/" + path.lstrip("/") if path.startswith("//") else path).resolve()
+    return Path(local_name(place)).resolve()
 
 
 def located(places: Mapping[str, str | Path]) -> tuple[FileSystem, dict[str, str]]:

@@ -19,7 +19,7 @@ from odradek_proto.output_places import check_output_directory
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.inputs.history import CorruptHistory
 from odradek_audit.inputs.layout import replicas_of
-from odradek_audit.inputs.stores import is_uri, local_path, names_in
+from odradek_audit.inputs.stores import is_uri, local_name, names_in
 from odradek_audit.report import PARQUET_FILE, RESULT_FILES
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import parse_settings
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
         replicas = replicas_of(given.replica, given.data)
         settings = parse_settings(given.setting)
         if not is_uri(given.out):
-            check_output_directory("--out", local_path(given.out))
+            check_output_directory("--out", local_name(given.out))
         present = names_in(given.out).intersection(RESULT_FILES)
     except (ValueError, OSError, CommandFailed) as error:
         arguments.error(str(error))
