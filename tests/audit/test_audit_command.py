@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.cli.commands import app
-from odradek_audit.findings import Finding
+from odradek_audit.findings import Finding, Severity
 from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_audit.live.digests import Digests
 from odradek_audit.report import Report
@@ -207,6 +208,28 @@ def test_a_verdict_is_said_although_its_files_cannot_be_written(
     assert said in result.stderr
     assert json.loads(result.stdout)["verdict"] == "fine" if options else "The replicas agree." in result.stdout
     assert digests.exists() is (command == "live")
+    damaged = Report("live", {}, findings=[Finding("log-matching", Severity.CRITICAL, "t", 0, "2", "it differs")])
+    monkeypatch.setattr("odradek_audit.live.run.audit_cluster", lambda *_: (damaged, Digests("x")))
+    monkeypatch.setattr("odradek_audit.engine.local.audit", lambda **_: damaged)
+    result = runner.invoke(app, [command, *given, "--out", str(tmp_path / "out"), *options])
+    assert (result.exit_code, said in result.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_verdict_of_the_job_is_its_exit_code_although_its_files_cannot_be_written(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    """Whoever looks for damage asks for 3."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    finding = Finding("log-matching", Severity.CRITICAL, "t", 0, "2", "it differs")
+    monkeypatch.setattr(job, "write_report", full)
+    monkeypatch.setattr(job, "_session", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr("odradek_audit.spark.engine.audit", lambda *_, **__: Report("spark", {}, [finding] * damaged))
+    replicas = [f"--replica={name}={path}" for name, path in write_cluster(log, log).items()]
+    assert job.main([*replicas, "--out", str(tmp_path / "out")]) == (3 if damaged else 1)
 
 
 @pytest.mark.parametrize("master", ["local[x]", "local[0]", "local[]", "locla", "spark://", ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -290,6 +291,18 @@ def test_wrong_usage_is_said(options: list[str], said: str) -> None:
     result = runner.invoke(app, ["live", *options])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_a_file_that_may_not_be_read_is_named_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not about a place to write to."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "digests"))
+
+    monkeypatch.setattr("odradek_audit.live.run.audit_cluster", refuse)
+    result = runner.invoke(app, ["live", "-b", "127.0.0.1:1", "--digests", str(tmp_path / "digests")])
+    said = f"odradek: {tmp_path / 'digests'} Permission denied\n  try: name a file that you may read\n"
+    assert (result.exit_code, result.output) == (1, said)
 
 
 def test_a_cluster_that_does_not_answer_ends_it(free_port_of_nobody: str) -> None:

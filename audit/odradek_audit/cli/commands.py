@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -174,9 +175,9 @@ def run(
     report.history_file = str(request["history"] or "")
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     _print(report, shown, out, every_partition=wanted is not None)
-    if out is not None:
-        write_behind_verdict({f"--out {out}": lambda: write_report(report, out, html=html)})
-    raise typer.Exit(report.exit_code)
+    write_behind_verdict(
+        report.exit_code, {f"--out {out}": partial(write_report, report, out, html=html)} if out is not None else {}
+    )
 
 
 @app.command()

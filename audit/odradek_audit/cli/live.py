@@ -117,8 +117,8 @@ def live(
         stop(str(error), UNREACHABLE, error.hint)
     except WireError as error:
         stop(str(error), EXIT_FAILED)
-    except OSError as error:
-        hint = "name a place that is there, and that you may write to"
+    except OSError as error:  # of what is read: --digests, a certificate
+        hint = "name a file that you may read"
         stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED, hint)
     except KeyboardInterrupt:
         stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
@@ -130,8 +130,7 @@ def live(
         writes[f"--out {out}"] = partial(write_report, report, out)
     if digests is not None and remembered is not None:
         writes[f"--digests {digests}"] = partial(remembered.write, digests)
-    write_behind_verdict(writes)
-    raise typer.Exit(report.exit_code)
+    write_behind_verdict(report.exit_code, writes)
 
 
 def _meant(named: str | None) -> tuple[list[tuple[str, int]], Path | None]:

@@ -39,8 +39,9 @@ def stop(message: str, code: int = EXIT_USAGE, hint: str = "") -> NoReturn:
     raise typer.Exit(code)
 
 
-def write_behind_verdict(writes: Mapping[str, Callable[[], object]]) -> None:
-    """Write all that was asked for, by option and place, when the verdict was printed: no disk can take that back."""
+def write_behind_verdict(exit_code: int, writes: Mapping[str, Callable[[], object]]) -> NoReturn:
+    """Write all that was asked for, by option and place, when the verdict was printed, and end with its exit code: no
+    disk can take that back. One of 0 becomes 1 where something was not written."""
     failed = []
     for place, write in writes.items():
         try:
@@ -48,7 +49,9 @@ def write_behind_verdict(writes: Mapping[str, Callable[[], object]]) -> None:
         except OSError as error:
             failed.append(f"{place} was not written: {error.strerror or error}")
     if failed:
-        stop("; ".join(failed), EXIT_FAILED, "name another place; what was printed is the result all the same")
+        remedy = "name another place; what was printed is the result all the same"
+        stop("; ".join(failed), exit_code or EXIT_FAILED, remedy)
+    raise typer.Exit(exit_code)
 
 
 def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], data: Path | None = None) -> None:

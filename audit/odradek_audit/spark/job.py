@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None, *, archive: str = "", python_path: str =
         written = write_report(report, given.out, html=not given.no_html)
     except OSError as error:
         print(f"audit_job.py: --out {given.out} was not written: {error.strerror or error}", file=sys.stderr)
-        return FAILED
+        return report.exit_code or FAILED
     if PARQUET_FILE not in written:
         print(f"no {PARQUET_FILE}: the driver's Python has no pyarrow (odradek audit package --with pyarrow)")
     print(f"see {given.out}")
