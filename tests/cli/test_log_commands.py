@@ -148,6 +148,30 @@ def test_a_segment_that_is_named_is_verified_alone(odradek: Run, healthy: Path) 
     assert both.out.endswith(" of 1 partition and 1 segment: 3 problems\n"), both.out
 
 
+def test_a_file_that_is_no_segment_stands_for_its_directory(odradek: Run, tmp_path: Path) -> None:
+    """Alone, beside others, and beside directories and segments: what is named is not left out without a word."""
+    sound = replica(tmp_path / "a-0", batch(0, [b"a"]))
+    torn = replica(tmp_path / "b-0", AB[:-1])
+    lost = without_segments(tmp_path / "broker")
+    for directory in (sound, torn):
+        (directory / NAME.replace(".log", ".index")).write_bytes(b"")
+    index, emptied = torn / NAME.replace(".log", ".index"), lost / NAME.replace(".log", ".index")
+    for places, said in (
+        ([index], "1 partition: 1 problem"),
+        ([sound, index], "2 partitions: 1 problem"),
+        ([sound / NAME, index], "1 partition and 1 segment: 1 problem"),
+        ([torn / NAME, index], "1 partition: 1 problem"),
+        ([index, emptied], "2 partitions: 2 problems"),
+        ([sound, emptied], "2 partitions: 1 problem"),
+    ):
+        outcome = odradek("log", "verify", *map(str, places), code=3)
+        assert outcome.out.endswith(f" of {said}\n"), (places, outcome)
+    (notes := tmp_path / "notes.txt").touch()
+    for beside in ([], [sound], [sound / NAME]):
+        outcome = odradek("log", "verify", *map(str, beside), str(notes), code=2)
+        assert (outcome.out, f"there is no segment in {notes}" in outcome.err) == ("", True), outcome
+
+
 def test_a_preallocated_end_is_no_damage(odradek: Run, healthy: Path) -> None:
     """Zeros behind the last batch are what a preallocated file has."""
     file = healthy / NAME

@@ -90,8 +90,8 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
 
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
     there, but for those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
-    alone, and nothing beside it. Exit code 1 when something may not be read:
-    nothing is said then. Where a running broker uses the directory, a line on standard error says so.
+    alone, and nothing beside it; another file of a log stands for its directory. Exit code 1 when
+    something may not be read: nothing is said then. Where a running broker uses the directory, a line on standard error says so.
     """
     from odradek_broker.commands.log_checks import verify_directory, verify_segment
 
@@ -173,18 +173,34 @@ def _partition_directories(paths: list[Path]) -> list[Path]:
     with_segments = {file.parent for file in _files(paths, segments_only=True) if file.suffix == ".log"}
     directories = sorted(with_segments.union(*(without_segments(path) for path in paths if path.is_dir())))
     if not directories:
-        places = ", ".join(map(str, paths))
-        raise CommandFailed(f"there is no segment in {places}", hint=WHAT_TO_NAME, exit_code=USAGE)
+        raise _no_segment_in(paths)
     return directories
+
+
+def _no_segment_in(paths: list[Path]) -> CommandFailed:
+    places = ", ".join(map(str, paths))
+    return CommandFailed(f"there is no segment in {places}", hint=WHAT_TO_NAME, exit_code=USAGE)
 
 
 def _to_verify(paths: list[Path]) -> tuple[list[Path], list[Path]]:
     """Partitions' directories, and segments that are named outside of them."""
-    places = [path for path in paths if path.is_dir()]
-    files = [path for path in paths if path not in places]
-    named = {file for file in _files(files, segments_only=True) if file.suffix == ".log"}
-    directories = _partition_directories(places or files) if places or not named else []
-    return directories, sorted(file for file in named if file.parent not in directories)
+    from odradek_broker.commands.log_rows import is_known
+
+    places: list[Path] = []
+    segments: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            places.append(path)
+            continue
+        (file,) = _files([path], segments_only=True)
+        if file.suffix == ".log":
+            segments.add(file)
+        elif is_known(file):
+            places.append(file.parent)
+        else:
+            raise _no_segment_in([file])
+    directories = _partition_directories(places) if places else []
+    return directories, sorted(file for file in segments if file.parent not in directories)
 
 
 def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
