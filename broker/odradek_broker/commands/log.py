@@ -91,7 +91,8 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
     there, but for those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
     alone, and nothing beside it; another file of a log stands for its directory. Exit code 1 when
-    something may not be read: nothing is said then. Where a running broker uses the directory, a line on standard error says so.
+    something may not be read: nothing is said then. Where a running broker uses the directory, a line on standard error
+    says so.
     """
     from odradek_broker.commands.log_checks import verify_directory, verify_segment
 
