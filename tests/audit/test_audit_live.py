@@ -29,7 +29,7 @@ from odradek_audit.live.partition import (
     judge_epochs,
     judge_memory,
 )
-from odradek_audit.live.run import LiveRequest, audit_cluster
+from odradek_audit.live.run import LiveProgress, LiveRequest, audit_cluster
 from odradek_audit.live.security import BadSettings, LiveSecurity, security_from
 from odradek_audit.live.tails import Tail, look_again
 from odradek_audit.live.wire import AnswerReader, Connection, Fetched, WireError
@@ -477,14 +477,111 @@ def test_what_lay_above_is_reached_or_was_not_compared(
 ) -> None:
     """Of three looks; `committed` is the highest high watermark of the first one, and 260 the longest log's end."""
     tail = Tail(TopicPartition("t", 0), 200, 260, committed, {"1": leader, "2": follower}, {"2": 200})
-    assert bool(look_again([tail], iter(range(3)), lambda tail: None)) is stays, why
+    (waiting, _) = looked_at([tail], 3)
+    assert bool(waiting) is stays, why
     if stays:
-        sink = FindingSink("t", 0)
-        tail.into(sink)
-        assert sink.notes[0].sentence == (
-            "t-0: not compared on all replicas: 60 offsets from 200 on: high watermarks stay below 260, where the "
-            f"longest log ended: replica 2 {max(200, *follower.marks)}"
-        )
+        reason = "could not be asked again: replica 2 (it hung up)"
+        if not isinstance(follower, Gone):
+            mark = max(200, *follower.marks)
+            reason = f"high watermarks stay below 260, where the longest log ended: replica 2 {mark}"
+        assert sentence(tail) == f"t-0: not compared on all replicas: 60 offsets from 200 on: {reason}"
+
+
+def looked_at(tails: Sequence[Tail], ends: int, costs: int = 0) -> tuple[list[Tail], list[Tail]]:
+    """Those that wait, and those that were looked at, until a clock shows `ends`: a pause costs 1, a look `costs`."""
+    waiting, seen, now = {tail.place: tail for tail in tails}, [], [0]
+
+    def pass_by(time: int) -> None:
+        now[0] += time
+
+    def shown(tail: Tail) -> None:
+        seen.append(tail)
+        pass_by(costs)
+
+    look_again(waiting, lambda: now[0] >= ends, lambda: pass_by(1), shown)
+    return [*waiting.values()], seen
+
+
+def sentence(tail: Tail) -> str:
+    tail.into(sink := FindingSink(tail.place.topic, tail.place.partition))
+    return sink.notes[0].sentence
+
+
+def low(partition: int, follower: Later, third: Later | None = None) -> Tail:
+    """Of a follower that stays at 200, and perhaps another one."""
+    copies = {"1": Later([260], [260]), "2": follower} | ({"3": third} if third is not None else {})
+    behind = {name: 200 for name in copies if name != "1"}
+    return Tail(TopicPartition("t", partition), 200, 260, 260, copies, behind)
+
+
+def test_no_look_begins_when_the_time_is_over() -> None:
+    """Each partition is looked at once; a second round may end in the midst of many."""
+    tails = [low(number, Later([200], [260])) for number in range(4)]
+    waiting, seen = looked_at(tails, 6, 1)
+    assert (waiting, seen) == (tails, [*tails, tails[0]])
+    assert looked_at(tails, 2, 1) == (tails, tails)
+
+
+def test_a_broker_that_timed_out_is_asked_no_more() -> None:
+    """Each time costs as long as all looks together. One that hangs up may be back at the next look."""
+
+    @dataclass
+    class Silent(Later):
+        asked: int = 0
+
+        def latest(self) -> tuple[int, int]:
+            self.asked += 1
+            raise WireError("it does not answer") from TimeoutError()
+
+    silent, gone = Silent([200], [260]), Gone([200], [260])
+    tails = [low(0, silent, Later([200], [260])), low(1, silent, gone)]
+    assert looked_at(tails, 3)[0] == tails
+    assert silent.asked == 1
+    assert [sentence(tail).partition(" on: ")[2] for tail in tails] == [
+        "high watermarks stay below 260, where the longest log ended: replica 3 200; "
+        "could not be asked again: replica 2 (it does not answer)",
+        "could not be asked again: replica 2 (it does not answer), replica 3 (it hung up)",
+    ]
+
+
+@pytest.mark.parametrize("how", ["its topic is deleted", "its replica is moved away", "nobody says", "interrupted"])
+def test_what_changes_after_a_comparison_is_not_taken_for_a_replica_that_lags(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str, how: str
+) -> None:
+    """Metadata are asked for once more before the verdict; Ctrl-C leaves what was compared."""
+    produce(kafka_bootstrap, odradek_topic, 0, 300)
+    replicated(kafka_bootstrap, odradek_topic, 300)
+    leader = odradek_cluster.leader_of(odradek_topic)
+    follower = next(broker for broker in odradek_cluster.brokers if broker != leader)
+    was = wire.metadata
+    host, _, port = kafka_bootstrap.split(",")[0].rpartition(":")
+
+    def afterwards(connection: Connection, topics: Sequence[str] | None) -> wire.ClusterMetadata:
+        known = was(connection, topics)
+        if how == "its topic is deleted":
+            return known._replace(partitions=[], errors={odradek_topic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        if how == "its replica is moved away":
+            (state,) = known.partitions
+            return known._replace(partitions=[state._replace(replicas=(leader,))])
+        if how == "nobody says":
+            return known._replace(partitions=[], errors={odradek_topic: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+        return known
+
+    with stuck(odradek_cluster.kafka_addresses[follower], 0), pytest.MonkeyPatch.context() as patch:
+
+        def progress(shown: LiveProgress) -> None:
+            if shown.done == shown.total:
+                patch.setattr(wire, "metadata", afterwards)
+                if how == "interrupted":
+                    raise KeyboardInterrupt
+
+        report, _ = audit_cluster(LiveRequest([(host, int(port))], [odradek_topic]), lambda _: None, progress)
+    (partition,) = report.partitions
+    assert partition.above_bound == 300
+    low = f"{odradek_topic}-0: not compared on all replicas: 300 offsets from 0 on: high watermarks stay below 300"
+    stays = [each.partition(", where")[0] for each in report.inconclusive]
+    said = "interrupted before all high watermarks had been looked at again"
+    assert stays == {"nobody says": [low], "interrupted": [said, low]}.get(how, [])
 
 
 def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:

@@ -8,7 +8,7 @@ after at the end, for all partitions at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek_proto.errors import ErrorCode
@@ -170,11 +170,9 @@ def audit_cluster(
     open_digests: Callable[[str], Digests | None],
     progress: Callable[[LiveProgress], None] | None = None,
     beforehand: Callable[[int | None], None] = lambda size: None,
-    looks: Callable[[], Iterator[object]] = lambda: rounds(),
 ) -> tuple[Report, Digests | None]:
     """Compare all replicas. `open_digests` is given the cluster's id, `beforehand` the bytes of all logs (None:
-    brokers do not say); `looks` says how often high watermarks are looked at again. Raises `WireError` when no broker
-    answers."""
+    brokers do not say). Raises `WireError` when no broker answers."""
     started = time.monotonic()
     throttle = QuotaThrottle(request.quota)
     cluster = BrokerConnections(request.bootstrap, throttle, request.security)
@@ -187,7 +185,7 @@ def audit_cluster(
         compacted = _compacted(cluster, known, report)
         sizes = _sizes(cluster, known)
         beforehand(None if sizes is None else sum(sum(each.values()) for each in sizes.values()))
-        tails: list[Tail] = []
+        tails: dict[TopicPartition, Tail] = {}
         for done, state in enumerate(known.partitions):
             name = f"{state.topic}-{state.partition}"
             if progress is not None:
@@ -199,13 +197,18 @@ def audit_cluster(
             if digests is not None and after is not None:
                 digests.partitions[name] = after
             if audited.tail is not None:
-                tails.append(audited.tail)
+                tails[audited.tail.place] = audited.tail
 
         def waits_for(tail: Tail) -> None:
             if progress is not None:
                 progress(LiveProgress(len(known.partitions), len(known.partitions), throttle.received, str(tail.place)))
 
-        for tail in look_again(tails, looks(), waits_for):
+        ends = time.monotonic() + LAG_S
+        try:
+            look_again(tails, lambda: time.monotonic() >= ends, lambda: time.sleep(LOOK_EVERY_S), waits_for)
+        except KeyboardInterrupt:
+            report.inconclusive.append("interrupted before all high watermarks had been looked at again")
+        for tail in _still_behind(cluster, tails):
             sink = FindingSink(tail.place.topic, tail.place.partition)
             tail.into(sink)
             report.notes += sink.notes
@@ -218,13 +221,17 @@ def audit_cluster(
     return report, digests
 
 
-def rounds() -> Iterator[object]:
-    """At once, and then again and again until a replica in sync must have what its leader had."""
-    ends = time.monotonic() + LAG_S
-    yield LAG_S
-    while time.monotonic() < ends:
-        time.sleep(LOOK_EVERY_S)
-        yield LAG_S
+def _still_behind(cluster: BrokerConnections, tails: Mapping[TopicPartition, Tail]) -> list[Tail]:
+    """Without partitions that were deleted, and replicas that were moved away, since they were compared."""
+    if not tails:
+        return []
+    try:
+        known = cluster.metadata(sorted({place.topic for place in tails}))
+    except wire.WireError:
+        return [*tails.values()]
+    assigned = {TopicPartition(each.topic, each.partition): {*map(str, each.replicas)} for each in known.partitions}
+    unsaid = {topic for topic, error in known.errors.items() if error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    return [tail for place, tail in tails.items() if place.topic in unsaid or tail.keep(assigned.get(place, ()))]
 
 
 def _sizes(cluster: BrokerConnections, known: wire.ClusterMetadata) -> dict[tuple[str, int], dict[int, int]] | None:

@@ -8,9 +8,9 @@ or cannot read on, and above it nobody has compared all replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -18,6 +18,7 @@ from odradek_proto.words import plural
 
 from odradek_audit.findings import FindingSink
 from odradek_audit.live.partition import Source
+from odradek_audit.live.wire import WireError
 
 SHOWN_REPLICAS = 5
 
@@ -35,57 +36,89 @@ class Tail:
     copies: Mapping[str, Source]
     behind: dict[str, int] = field(default_factory=dict)
     """The newest high watermark of each replica that has not told a sufficient one yet."""
+    unasked: dict[str, str] = field(default_factory=dict)
+    """Why replicas did not answer when they were asked last."""
 
-    def is_reached(self) -> bool:
-        """Ask again: have all replicas heard by now that all of it is committed, but for what no log holds any more?"""
-        goal = self._goal()
+    def is_reached(self, silent: dict[str, str]) -> bool:
+        """Ask again: have all replicas heard by now that all of it is committed, but for what no log holds any more?
+
+        `silent` are replicas on brokers that have timed out, and why: they are asked no more, and new ones are added.
+        """
+        ends = [self._told(replica, silent, lambda copy: copy.latest()) for replica in self.copies]
+        # Of what a leader had alone a change of leader may leave nothing; of what was committed it may not.
+        goal = max(min(self.log_end, max((end for end in ends if end >= 0), default=self.log_end)), self.committed)
         for replica in list(self.behind):
-            self.behind[replica] = max(self.behind[replica], self._high_watermark(replica))
+            known = self.behind[replica]
+            ask = partial(_high_watermark, offset=max(known, self.compared_to))
+            self.behind[replica] = max(known, self._told(replica, silent, ask))
             if self.behind[replica] >= goal:
                 del self.behind[replica]
         return not self.behind
 
+    def keep(self, assigned: Collection[str]) -> bool:
+        """Forget all replicas but these. Is some replica still behind?"""
+        self.behind = {replica: mark for replica, mark in self.behind.items() if replica in assigned}
+        return bool(self.behind)
+
     def into(self, sink: FindingSink) -> None:
         """A note of what was not compared."""
         first = min(self.compared_to, *self.behind.values())
-        marks = [f"replica {replica} {mark}" for replica, mark in islice(self.behind.items(), SHOWN_REPLICAS)]
-        more = f" and {len(self.behind) - len(marks)} more" if len(self.behind) > len(marks) else ""
+        marks = [f"replica {replica} {mark}" for replica, mark in self.behind.items() if replica not in self.unasked]
+        unasked = [f"replica {replica} ({self.unasked[replica]})" for replica in self.behind if replica in self.unasked]
+        low = f"high watermarks stay below {self.log_end}, where the longest log ended: {_some(marks)}" if marks else ""
+        mute = f"could not be asked again: {_some(unasked)}" if unasked else ""
         sink.note(
             "not-compared",
             next(iter(self.behind)),
-            f"not compared on all replicas: {plural(self.log_end - first, 'offset')} from {first} on: high watermarks "
-            f"stay below {self.log_end}, where the longest log ended: {', '.join(marks)}{more}",
+            f"not compared on all replicas: {plural(self.log_end - first, 'offset')} from {first} on: "
+            f"{'; '.join(filter(None, (low, mute)))}",
         )
 
-    def _goal(self) -> int:
-        """Of what a leader had alone a change of leader may leave nothing; of what was committed it may not."""
-        ends = [end for end in map(self._log_end, self.copies.values()) if end >= 0]
-        return max(min(self.log_end, max(ends, default=self.log_end)), self.committed)
-
-    @staticmethod
-    def _log_end(copy: Source) -> int:
+    def _told(self, replica: str, silent: dict[str, str], ask: Callable[[Source], tuple[int, int]]) -> int:
+        """The offset that it answers; -1 for an error and where nobody answers."""
         try:
-            error, end = copy.latest()
-        except OSError:
+            if replica in silent:
+                raise WireError(silent[replica])
+            error, offset = ask(self.copies[replica])
+        except OSError as problem:
+            self.unasked[replica] = str(problem)
+            if isinstance(problem, WireError) and problem.timed_out:
+                silent[replica] = str(problem)
             return -1
-        return -1 if error else end
-
-    def _high_watermark(self, replica: str) -> int:
-        copy = self.copies[replica]
-        try:
-            error, mark = copy.high_watermark(max(self.behind[replica], self.compared_to))
-            if error == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention went past it, or its log was cut
-                error, begins = copy.earliest()
-                error, mark = copy.high_watermark(begins) if not error else (error, -1)
-        except OSError:
-            return -1
-        return -1 if error else mark
+        self.unasked.pop(replica, None)
+        return -1 if error else offset
 
 
-def look_again(tails: Iterable[Tail], rounds: Iterator[object], shown: Callable[[Tail], None]) -> list[Tail]:
-    """Those of which some replica has not heard when the last round was over; `shown` is told of what is waited for."""
-    waiting = list(tails)
-    while waiting and next(rounds, None) is not None:
-        shown(waiting[0])
-        waiting = [tail for tail in waiting if not tail.is_reached()]
-    return waiting
+def _high_watermark(copy: Source, offset: int) -> tuple[int, int]:
+    """Error code and high watermark of a replica whose log holds an offset, or has held it."""
+    error, mark = copy.high_watermark(offset)
+    if error == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention went past it, or its log was cut
+        error, begins = copy.earliest()
+        error, mark = copy.high_watermark(begins) if not error else (error, -1)
+    return error, mark
+
+
+def _some(each: Sequence[str]) -> str:
+    more = f" and {len(each) - SHOWN_REPLICAS} more" if len(each) > SHOWN_REPLICAS else ""
+    return ", ".join(each[:SHOWN_REPLICAS]) + more
+
+
+def look_again(
+    waiting: dict[TopicPartition, Tail],
+    is_over: Callable[[], bool],
+    pause: Callable[[], None],
+    shown: Callable[[Tail], None],
+) -> None:
+    """Take those out of which all replicas have heard. Each is looked at once, and then again, with pauses, until it is
+    over; `shown` is told of what is looked at."""
+    silent: dict[str, str] = {}
+    again = False
+    while waiting:
+        for place, tail in list(waiting.items()):
+            if again and is_over():
+                return
+            shown(tail)
+            if tail.is_reached(silent):
+                del waiting[place]
+        again = True
+        pause()

@@ -42,6 +42,11 @@ TOPIC_RESOURCE = 2
 class WireError(OSError):
     """A broker cannot be reached, hangs up, or answers with bytes that are no answer."""
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was waited for in vain: whoever asks again waits as long again."""
+        return isinstance(self.__cause__, TimeoutError)
+
 
 class WireUnreachable(WireError):
     """Nobody answers there in Kafka's protocol. `hint` says what to try."""
