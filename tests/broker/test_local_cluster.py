@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import deque
 from functools import partial
 from pathlib import Path
 
@@ -140,12 +141,45 @@ def test_no_two_ways_of_choosing_ports_choose_the_same() -> None:
     assert all(one.stop <= other.start for one, other in itertools.pairwise(ranges)), ranges
 
 
-def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> range:
+    """All ports that there are: those of three blocks, on which nobody listens and that nobody has claimed."""
     few = range(LISTENING_PORTS.start, LISTENING_PORTS.start + 3 * processes.BLOCK)
     monkeypatch.setattr(processes, "LISTENING_PORTS", few)
     monkeypatch.setattr(processes, "is_free", lambda address: True)
     monkeypatch.setattr(processes, "LOCKS", tmp_path)
+    for name, empty in {"_claims": {}, "_unused": deque(), "_given": set()}.items():
+        monkeypatch.setattr(processes, name, empty)
+    return few
+
+
+def test_what_a_choice_leaves_of_its_ports_is_chosen_next(few: range) -> None:
+    """A process that has many clusters one after the other runs out of no ports sooner than of all that there are."""
+    found = [port for _ in few[::3] for port in CHOOSES(3)]
+    assert sorted(found) == list(few)
+    with pytest.raises(OSError, match="too few free ports"):
+        CHOOSES(1)
+
+
+def test_ports_of_a_cluster_that_is_removed_are_chosen_again(
+    tmp_path: Path, few: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of the original of a copy that is removed, though the copy names them until it starts."""
+    monkeypatch.setattr(cluster_module, "free_ports", CHOOSES)
+    for number in range(20):
+        cluster = LocalCluster.create(tmp_path / f"{number}", brokers=3)
+        shutil.copytree(cluster.directory, tmp_path / "copy")
+        LocalCluster.load(tmp_path / "copy").remove()
+        others = CHOOSES(len(few) - 12)
+        assert not {f"127.0.0.1:{port}" for port in others} & {node.kafka for node in cluster.nodes.values()}
+        with pytest.raises(OSError, match="too few free ports"):
+            CHOOSES(1)
+        processes.release_ports(others)
+        cluster.remove()
+
+
+def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, few: range) -> None:
+    """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
     mine = CHOOSES(2 * processes.BLOCK)
     others = subprocess.run(
         [sys.executable, "-c", IN_ANOTHER_PROCESS, str(few.start), str(few.stop), str(tmp_path)],

@@ -28,7 +28,7 @@ from odradek_proto.command_line import CLIENT_SETTINGS, FAILED, STATE_FILE, USAG
 
 from odradek_broker.local.certificates import AUTHORITY, make_node
 from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
-from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
+from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, release_ports, start_time
 from odradek_broker.process import slow
 
 REBALANCE_DELAY_MS = "100"  # kafka-python joins before it knows its topic's partitions, and would be left without any
@@ -276,6 +276,13 @@ class LocalCluster:
             remove_secrets(self.directory)
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
+        if not self.moved:  # else they may be the original's
+            addresses = [
+                each
+                for node in self.nodes.values()
+                for each in (node.grpc, node.replication, node.controller, node.kafka)
+            ]
+            release_ports(int(address.rpartition(":")[2]) for address in addresses)
 
     def topics(self) -> list[str]:
         """Those of which a log directory has something, but for internal ones."""

@@ -11,6 +11,8 @@ import random
 import socket
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -24,27 +26,37 @@ LISTENING_PORTS = range(22_000, 32_768)
 IN_PROCESS_PORTS = range(10_000, 19_000)  # of clusters inside of a process: they hold ports on which nobody listens yet
 
 
-LOCKS = Path("/tmp")  # wherever TMPDIR is: ports are those of the machine
+LOCKS = Path("/tmp")  # wherever TMPDIR is: each user has one set of locks for the ports of a machine
 BLOCK = 16  # ports that are claimed together: those of a cluster of four
-_claims: list[IO[bytes]] = []
+_claims: dict[int, IO[bytes] | None] = {}  # by the first port of a block; None where there is no place for a lock
+_unused: deque[int] = deque()  # ports of these blocks that no cluster has
+_given: set[int] = set()  # the others
 
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different, and that no outgoing connection is given. Raises `OSError`.
 
-    Nobody else gets them here before this process has ended, whether a broker listens there yet, or is down meanwhile.
+    No cluster of this user gets them here before this process has ended or released them, whether a broker listens
+    there yet, or is down meanwhile.
     """
     found: list[int] = []
-    blocks = list(LISTENING_PORTS[::BLOCK])
-    random.Random().shuffle(blocks)
-    while blocks and len(found) < count:
-        first = blocks.pop()
-        if _claim(first):
-            ports = range(first, min(first + BLOCK, LISTENING_PORTS.stop))
-            found += [port for port in ports if is_free(f"{HOST}:{port}")]
-    if len(found) >= count:
-        return found[:count]
-    raise OSError(f"too few free ports from {LISTENING_PORTS.start} to {LISTENING_PORTS.stop - 1} on {HOST}")
+    taken: list[int] = []
+    while len(found) < count and (_unused or _claim_block()):
+        port = _unused.popleft()
+        (found if is_free(f"{HOST}:{port}") else taken).append(port)
+    _unused.extend(taken)
+    if len(found) < count:
+        _unused.extend(found)
+        raise OSError(f"too few free ports from {LISTENING_PORTS.start} to {LISTENING_PORTS.stop - 1} on {HOST}")
+    _given.update(found)
+    return found
+
+
+def release_ports(ports: Iterable[int]) -> None:
+    """Ports that no cluster needs any more: those of them that `free_ports` gave may be given again."""
+    released = sorted(_given.intersection(ports))
+    _given.difference_update(released)
+    _unused.extend(released)
 
 
 def lock_of_ports(name: str) -> IO[bytes] | None:
@@ -52,15 +64,21 @@ def lock_of_ports(name: str) -> IO[bytes] | None:
     return take_lock(LOCKS / f"odradek-ports-{os.getuid()}-{name}.lock")
 
 
-def _claim(first: int) -> bool:
-    """Whether the block of ports that begins there is this process's from now on."""
-    try:
-        lock = lock_of_ports(f"from-{first}")
-    except OSError:  # no place for a lock
-        return True
-    if lock is not None:
-        _claims.append(lock)
-    return lock is not None
+def _claim_block() -> bool:
+    """Make a block of ports this process's; False when none is left."""
+    blocks = [first for first in LISTENING_PORTS[::BLOCK] if first not in _claims]
+    random.Random().shuffle(blocks)
+    for first in blocks:
+        lock, lockable = None, True
+        try:
+            lock = lock_of_ports(f"from-{first}")
+        except OSError:  # no place for a lock
+            lockable = False
+        if lock is not None or not lockable:
+            _claims[first] = lock
+            _unused.extend(range(first, min(first + BLOCK, LISTENING_PORTS.stop)))
+            return True
+    return False
 
 
 def is_free(address: str) -> bool:

@@ -1,6 +1,6 @@
 """The start of a cluster of this machine, on ports that somebody may have taken since they were chosen.
 
-No other cluster of odradek gets them (`local/ports.py`, `local/processes.py`), but of other processes nobody knows.
+No other cluster of this user gets them (`local/ports.py`, `local/processes.py`), but of other processes nobody knows.
 """
 
 from __future__ import annotations
