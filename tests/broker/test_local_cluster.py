@@ -148,8 +148,9 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> range:
     monkeypatch.setattr(processes, "LISTENING_PORTS", few)
     monkeypatch.setattr(processes, "is_free", lambda address: True)
     monkeypatch.setattr(processes, "LOCKS", tmp_path)
-    for name, empty in {"_claims": {}, "_unused": deque(), "_given": set()}.items():
-        monkeypatch.setattr(processes, name, empty)
+    monkeypatch.setattr(processes, "_claims", {})
+    monkeypatch.setattr(processes, "_unused", deque())
+    monkeypatch.setattr(processes, "_given", set())
     return few
 
 

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import BootstrapError, BufferFull, ConfigError, LogTruncated, OdradekError, TopicPartition
+from odradek import (
+    BootstrapError,
+    BrokerError,
+    BufferFull,
+    ConfigError,
+    DeliveryTimeout,
+    LogTruncated,
+    OdradekError,
+    TopicPartition,
+    UnknownTopic,
+)
+from odradek.broker_errors import TopicAlreadyExists
 from odradek.cli.main import main
 from odradek.cli.terminal.failures import explain
 from odradek.cluster.cluster import _bootstrap_hint
@@ -379,6 +390,22 @@ def test_what_the_client_says_is_told_in_the_shells_words(error: OdradekError) -
     assert not SETTING_IN_PYTHON.search(f"{found.message} {found.hint}")
     assert "()" not in found.hint
     assert '="' not in found.hint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TopicAlreadyExists("topic 'client_id' exists already"),
+        BrokerError("nothing is known of group_id", where="batch_size-0"),
+        UnknownTopic("there is no topic 'client_id'", topic="client_id"),
+        BootstrapError({"client_id:9092": "connection refused"}),
+        DeliveryTimeout("client_id-0: not acknowledged within 1 ms", maybe_written=False),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_names_in_an_error_are_as_they_were_typed(error: OdradekError) -> None:
+    """Also where a topic, a group or a host has the name of a setting."""
+    assert explain(error).message == error.message
 
 
 def test_a_directory_is_not_compared_with_itself(odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,6 @@ GRPC_PORT: Final = (
     "`odradek server config` for a broker"
 )
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
-IN_A_SHELL: Final = {  # by the client's error, what to try where its own hint is a call of a method
-    "BufferFull": "records come faster than the cluster takes them: --rate slows down",
-    "LogTruncated": "-o OFFSET says where to go on; what was read from there to the old position is gone",
-}
 QUOTED_LINE: Final = "\n    "  # before each line of a log that a message quotes
 
 
@@ -74,7 +70,14 @@ def _explain_client(error: BaseException) -> Explanation:
     from odradek.shared import errors
 
     message, hint = str(getattr(error, "message", error)), str(getattr(error, "hint", ""))
-    message, hint = _as_in_a_file(message), IN_A_SHELL.get(type(error).__name__) or _as_in_a_file(hint)
+    if isinstance(error, errors.ConfigError):  # the other messages name topics and groups, and no settings
+        message = _as_in_a_file(message)
+    if isinstance(error, errors.BufferFull):
+        hint = "records come faster than the cluster takes them: --rate slows down"
+    elif isinstance(error, errors.LogTruncated):
+        hint = "-o OFFSET says where to go on; what was read from there to the old position is gone"
+    else:
+        hint = _as_in_a_file(hint)
     code = FAILED
     if isinstance(error, errors.BootstrapError) and (kafka := _speaks_kafka(error.causes)):
         return Explanation(
@@ -134,8 +137,7 @@ def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error)
     explained = explain(error)
-    is_refusal = type(error).__module__ == "odradek.broker_errors"  # of what was typed, as a broker sees it
-    if not explained.hint and (explained.exit_code == USAGE or is_refusal):
+    if not explained.hint and (explained.exit_code == USAGE or _is_refusal(error)):
         explained = explained._replace(hint=how_to_use())
     if as_json:
         failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
@@ -146,6 +148,13 @@ def report(error: BaseException, how_to_use: Callable[[], str], *, as_json: bool
     if explained.hint:
         print(f"  try: {_on_a_line(explained.hint)}", file=sys.stderr)
     return explained.exit_code
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether a broker refused what was typed."""
+    from odradek.shared.errors import BrokerError
+
+    return isinstance(error, BrokerError)
 
 
 def _on_a_line(text: str) -> str:
