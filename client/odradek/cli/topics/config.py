@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed
+from odradek_proto.errors import ErrorCode
 from odradek_proto.setting_units import WITHOUT_UNITS
 
 from odradek.cli.clusters.asking import ASKING, QuietAsking, ToAsking
@@ -112,6 +113,9 @@ def alter(
     consumer.session.timeout.ms and consumer.heartbeat.interval.ms. Levels of loggers
     (odradek.quorum=DEBUG) hold until the broker ends; deleted, a logger goes by the one above it.
     """
+    from odradek.broker_errors import InvalidRequest
+    from odradek.shared.errors import HINTS
+
     kind, name = resource.kind_and_name()
     values, unset = parse_settings(settings or [], "KEY=VALUE"), list(delete or [])
     if not values and not unset:
@@ -122,7 +126,13 @@ def alter(
     async def work(admin: Admin) -> None:
         if kind == "topic":
             await check_topic(admin, name)
-        await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
+        try:
+            await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
+        except InvalidRequest as error:  # for settings of brokers, as in Kafka; others are INVALID_CONFIG
+            if kind == "broker":
+                error.hint = HINTS[ErrorCode.INVALID_CONFIG]
+                error.hint += ", `odradek cluster describe` the brokers" if name else ""
+            raise
         if kind == "topic":
             warnings.extend(await warnings_for_topic(admin, name, values))
         elif kind == "broker":
