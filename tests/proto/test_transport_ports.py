@@ -121,6 +121,11 @@ REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.
      "nobody.invalid:50051: Domain name not found]", "unknown host nobody.invalid"),
     ("DNS resolution failed for nobody.invalid:50051: C-ares status is not ARES_SUCCESS qtype=A name=nobody.invalid "
      "is_balancer=0: Domain name not found", "unknown host nobody.invalid"),
+    ("errors resolving slow.invalid:50051: [field:hostname lookup error:address lookup failed for "
+     "slow.invalid:50051: Timeout while contacting DNS servers]",
+     "slow.invalid cannot be resolved: Timeout while contacting DNS servers"),
+    ("DNS resolution failed for slow.invalid:50051: C-ares status is not ARES_SUCCESS qtype=A name=slow.invalid "
+     "is_balancer=0: Could not contact DNS servers", "slow.invalid cannot be resolved: Could not contact DNS servers"),
     (REFUSED + "Connection refused", "Failed to connect to remote host: Connection refused"),
     ("Stream removed (ping timeout)", "it has the connection and says nothing any more"),
     ("what nobody knows", "what nobody knows"),

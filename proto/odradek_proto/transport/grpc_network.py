@@ -46,6 +46,7 @@ CLOSE_GRACE_S = 0.5  # how long the other side may take to answer the end of a s
 RENEWED_AFTER = 0.85  # of a session: Kafka's clients authenticate again between that and 0.95 of it (KIP-368)
 LEAST_PAUSE_S = 1.0  # between two conversations, however short a session the server names; Kafka's refuse more
 UNRESOLVED = re.compile(r"(?:errors resolving|DNS resolution failed for) (\S+):\d+")
+NO_SUCH_NAME = ("Domain name not found", "Name or service not known")  # as c-ares and libc report it
 NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
 
@@ -336,8 +337,10 @@ def plain(details: str) -> str:
         return "it has the connection and says nothing any more"
     if "recvmsg:Connection reset by peer" in details:
         return "it closes the connection: a server of another kind?"
-    if unknown := UNRESOLVED.search(details):
-        return f"unknown host {unknown[1]}"
+    if unresolved := UNRESOLVED.search(details):
+        if any(sign in details for sign in NO_SUCH_NAME):
+            return f"unknown host {unresolved[1]}"
+        return f"{unresolved[1]} cannot be resolved: {details.rpartition(': ')[2].rstrip(']')}"
     _, is_found, last = details.rpartition("last error: ")
     return re.sub(r"^[A-Z]+: (ipv[46]:\S+: )?", "", last) if is_found else details
 
