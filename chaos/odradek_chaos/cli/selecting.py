@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek import Admin, PartitionDescription
-from odradek.cli.clusters.current import believe_refusals
+from odradek.cli.clusters.current import set_refusals_final
 from odradek.cli.terminal.failures import no_such_topic
 from odradek.cli.terminal.parsing import parse_partition
 from odradek_broker.local.cluster import ClusterError, NoSuchBroker
@@ -31,7 +31,7 @@ async def select(
             raise NoSuchBroker(broker, world.nodes)
         return _target(world, broker, "chosen by its number")
     bootstrap = world.bootstrap
-    believe_refusals(bootstrap.split(","))
+    set_refusals_final(bootstrap.split(","))
     async with Admin(bootstrap) as admin:
         if controller:
             found = (await admin.describe_cluster()).controller_id

@@ -10,6 +10,7 @@ line is empty then.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,7 @@ from odradek_proto.command_line import (
 
 from odradek.cli.clusters import file as cluster_file
 
+LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|\[::1\]", re.IGNORECASE)
 StillRuns = Callable[[Path], bool]
 
 
@@ -147,7 +149,7 @@ def bootstrap_servers(given: str | None) -> str:
             named = "ODRADEK_BOOTSTRAP" if given == os.environ.get("ODRADEK_BOOTSTRAP") else "-b"
             raise CommandFailed(f"{named}: {wrong}", hint="-b HOST:PORT, several with commas between", exit_code=USAGE)
         talk_as_told(None)
-        believe_refusals(addresses_of(given))
+        set_refusals_final(addresses_of(given))
         return given
     directory = current_directory()
     if directory is None:
@@ -156,7 +158,7 @@ def bootstrap_servers(given: str | None) -> str:
     file = directory / STATE_FILE
     try:
         found = cluster_file.addresses(file)
-        believe_refusals(found)
+        set_refusals_final(found)
         return ",".join(found)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _gone(directory, HOW_TO_NAME) from error
@@ -164,9 +166,15 @@ def bootstrap_servers(given: str | None) -> str:
         raise cluster_file.unreadable(file, error) from error
 
 
-def believe_refusals(addresses: Iterable[str]) -> None:
-    """That nobody listens at an address is told at once, unless a broker of this machine is about to."""
+def set_refusals_final(addresses: Iterable[str]) -> None:
+    """A refused connection ends the search at once, unless a broker of this machine is about to listen there."""
     from odradek.shared.config import refusals_are_final
 
     at_work = {address for directory in cluster_directories() for address in cluster_file.addresses_at_work(directory)}
-    refusals_are_final.set(at_work.isdisjoint(addresses))
+    refusals_are_final.set({*map(_with_one_loopback, at_work)}.isdisjoint(map(_with_one_loopback, addresses)))
+
+
+def _with_one_loopback(address: str) -> str:
+    """The same address, in which this machine has one name."""
+    host, _, port = address.rpartition(":")
+    return f"localhost:{int(port)}" if LOOPBACK.fullmatch(host) and port.isdecimal() else address
