@@ -227,6 +227,16 @@ def test_what_holds_records_up_is_told_once(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == "records are acknowledged again\n"
 
 
+def test_what_holds_records_up_from_the_start_is_told_when_it_has_lasted(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever the clock shows at the first look."""
+    notices, refused = SendingNotices(Screen()), client.BrokerUnreachable("broker 1 at here:1: connection refused")
+    for moment in (100.0, 101.9):
+        notices.look(refused, moment)
+    assert capfd.readouterr().err == ""
+    notices.look(refused, 102.0)
+    assert capfd.readouterr().err.startswith("held up: broker 1 at here:1: connection refused; waiting\n")
+
+
 def test_news_that_are_none_are_not_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The count of records has a line when it has changed."""
     counts = iter((0, 0, 0, 7, 7, 8))

@@ -78,13 +78,14 @@ class SendingNotices:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._since = 0.0
+        self._since: float | None = None  # the last look at which all went well, or the first one of all
         self._told: dict[str, None] = {}
 
     def look(self, trouble: OdradekError | None, now: float) -> None:
         """`trouble` is the producer's `held_up_by`, `now` is in seconds."""
-        if trouble is None:
+        if trouble is None or self._since is None:
             self._since = now
+        if trouble is None:
             if self._told:
                 self._told.clear()
                 self._screen.say("records are acknowledged again")

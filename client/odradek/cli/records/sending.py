@@ -117,7 +117,7 @@ class Sending:
         news = asyncio.create_task(
             tell(self._screen, self._topic, total, lambda: (sent.acknowledged, "acknowledged"), self._pace)
         )
-        trouble = asyncio.create_task(self._tell_trouble())
+        trouble = asyncio.create_task(self._show_trouble())
         self._working = asyncio.create_task(self._work(source, following))
         try:
             with told_to_stop(self._stop):
@@ -297,7 +297,7 @@ class Sending:
     def _pace(self) -> str:
         return rates(self.sent.acknowledged, self.sent.bytes, self.sent.seconds)
 
-    async def _tell_trouble(self) -> None:
+    async def _show_trouble(self) -> None:
         """Until cancelled: what holds records up, for people who want to know."""
         notices = SendingNotices(self._screen)
         while self._screen.for_people:
