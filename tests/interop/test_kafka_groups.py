@@ -12,7 +12,7 @@ from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 
 from tests.interop import group_story
 from tests.interop.kafka.dump import TOOL
-from tests.interop.kafka.java import programs_of, run_program
+from tests.interop.kafka.java import programs_of, run_program, tool
 from tests.interop.scenarios.telling import until
 
 EVERYDAY = "confluent"
@@ -172,22 +172,15 @@ class Tools:
     classpath: str
     bootstrap: str
 
-    def run(self, program: str, *arguments: str, typed: str = "") -> str:
+    def ask(self, program: str, *arguments: str) -> str:
         """What it printed. Its exit code must be 0."""
-        return run_program(self.classpath, name_of(program), arguments, typed=typed)
-
-    def ask(self, program: str, *arguments: str, typed: str = "") -> str:
-        return self.run(program, "--bootstrap-server", self.bootstrap, *arguments, typed=typed)
+        return run_program(self.classpath, tool(program), ("--bootstrap-server", self.bootstrap, *arguments))
 
     def refused(self, program: str, *arguments: str) -> str:
         """What it says on both channels."""
         asked = ("--bootstrap-server", self.bootstrap, *arguments)
-        said = programs_of(self.classpath).run(name_of(program), asked)
+        said = programs_of(self.classpath).run(tool(program), asked)
         return said.output + said.errors
-
-
-def name_of(program: str) -> str:
-    return program if program.startswith("kafka.") else f"org.apache.kafka.tools.{program}"
 
 
 @pytest.fixture

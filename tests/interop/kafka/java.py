@@ -174,6 +174,11 @@ def _killed_after(seconds: float, process: subprocess.Popen[bytes]) -> Iterator[
 programs_of = cache(Programs)
 
 
+def tool(name: str) -> str:
+    """The class of one of Kafka's command line tools, most of which are in one package."""
+    return name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
+
+
 def run_program(classpath: str, program: str, arguments: Sequence[str] = (), *, typed: str = "") -> str:
     """Run to the end in the JVM of such programs; its standard output. Raises `AssertionError` when it fails."""
     said = programs_of(classpath).run(program, arguments, typed=typed)

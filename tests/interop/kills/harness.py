@@ -39,7 +39,7 @@ from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.cluster_health import wait_until_converged
 from odradek_chaos.worlds.processes import ProcessesWorld
 
-from tests.interop.kafka.java import PROGRAMS, classpath_of, java_command
+from tests.interop.kafka.java import PROGRAMS, classpath_of, java_command, tool
 
 TOPIC, GROUP, PARTITIONS, MEMBERS = "orders", "readers", 6, 2
 RATE = 600  # records a second
@@ -49,7 +49,6 @@ POLL_S = 0.01
 CLOSED = "Cannot perform operation after producer has been closed"  # Kafka's program hands over records until it ends
 READ_AT_ONCE = 10_000  # records, or what comes in a second
 PAUSE_S = 1.0  # a kill comes at a random moment of it
-TOOLS = "org.apache.kafka.tools."
 
 
 @dataclass
@@ -196,7 +195,7 @@ class Harness:
         return self._java("VerifiableConsumer", *arguments, "--group-protocol", self._protocol)
 
     def _java(self, program: str, *arguments: str) -> list[str]:
-        return java_command(classpath_of(PROGRAMS), TOOLS + program, arguments, log_level="error")
+        return java_command(classpath_of(PROGRAMS), tool(program), arguments, log_level="error")
 
     def _create_topic(self) -> None:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # not said to be exported

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.interop.kafka.java import classpath_of, programs_of
+from tests.interop.kafka.java import classpath_of, programs_of, tool
 from tests.interop.scenarios.telling import (
     COMPACTED,
     FOUR,
@@ -55,8 +55,7 @@ class Tools:
 
     def run(self, program: str, *arguments: str, lines: Sequence[str] = ()) -> list[str]:
         """The lines that it printed, sorted. Raises `Refused` with the exception that ended it, or with its code."""
-        name = program if program.startswith("kafka.") else f"org.apache.kafka.tools.{program}"
-        said = self._programs.run(name, arguments, typed="".join(f"{line}\n" for line in lines))
+        said = self._programs.run(tool(program), arguments, typed="".join(f"{line}\n" for line in lines))
         refusal = EXCEPTION.search(said.output + said.errors)
         if refusal is not None or said.code:
             raise Refused(refusal[1] if refusal is not None else f"exit code {said.code}")
