@@ -102,12 +102,13 @@ def live(
     if from_start and digests is None:
         stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
     try:
-        progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json)
+        progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json, told=not as_json)
         report, remembered = audit_cluster(
             request,
             lambda cluster: Digests.read(digests, cluster) if digests is not None else None,
             progress.show,
             progress.beforehand,
+            progress.waits,
         )
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         progress.end()
@@ -180,10 +181,11 @@ def _print(report: Report, as_json: bool) -> None:
 
 
 class _Shown:
-    """One line on a terminal: how far it is."""
+    """One line on a terminal: how far it is. And, also elsewhere, who is waited for."""
 
-    def __init__(self, quota: float, *, shown: bool) -> None:
+    def __init__(self, quota: float, *, shown: bool, told: bool) -> None:
         self.shown = shown
+        self.told = told
         self.quota = quota
 
     def beforehand(self, size: int | None) -> None:
@@ -201,6 +203,11 @@ class _Shown:
         if self.shown:
             done = f"{progress.done} of {progress.total} partitions, {progress.received / 1e6:.1f} MB"
             typer.echo(f"\r\033[K{done}, {progress.partition[:60]}", nl=False, err=True)
+
+    def waits(self, who: str) -> None:
+        if self.told:
+            self.end()
+            typer.echo(f"{who} does not answer yet; it is waited for", err=True)
 
     def end(self) -> None:
         if self.shown:

@@ -2,7 +2,7 @@
 
 Read-only: every request is one that a consumer sends. A replica that cannot be asked is a note, and the audit is
 inconclusive; one partition's trouble ends no other partition's comparison. What lay above the high watermarks is looked
-after at the end, for all partitions at once.
+after at the end, for all partitions at once. A broker that cannot be asked is left out, and told of once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from odradek_audit.live.partition import (
     judge_memory,
 )
 from odradek_audit.live.security import IN_THE_CLEAR, LiveSecurity
-from odradek_audit.live.tails import Tail, look_again
+from odradek_audit.live.tails import Tail, look_again, some
 from odradek_audit.report import Report
 from odradek_audit.report.model import LIVE
 from odradek_audit.results import PartitionSummary, ReplicaSummary
 
 TIMEOUT_S = 30.0
+FIRST_TIMEOUT_S = 10.0
+"""Of the request that says who is in the cluster: it reads nothing from a disk, and any broker answers it."""
 ATTEMPTS = 3
 """Of a partition whose leader changes while it is compared."""
 LAG_S = 30.0
@@ -65,6 +67,28 @@ class LiveProgress:
     partition: str
 
 
+class BrokerFailed(wire.WireError):
+    """One broker, by its id, does not run, does not answer, or answers nonsense."""
+
+    def __init__(self, broker: int, message: str) -> None:
+        super().__init__(message)
+        self.broker = broker
+
+
+@dataclass
+class LeftOut:
+    """Why a broker could not be asked first, and names of the partitions that were compared without it, and of those
+    that were not compared at all since it leads them."""
+
+    reason: str
+    without: list[str] = field(default_factory=list)
+    led: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        told = (("not compared on it", self.without), ("not compared at all", self.led))
+        return "; ".join((self.reason, *(f"{what}: {some(names)}" for what, names in told if names)))
+
+
 class QuotaThrottle:
     """Holds back whoever receives more than a quota, by the second."""
 
@@ -90,14 +114,24 @@ class BrokerConnections:
     security: LiveSecurity = IN_THE_CLEAR
     brokers: dict[int, wire.BrokerAddress] = field(default_factory=dict)
     open: dict[int, wire.Connection] = field(default_factory=dict)
+    waits: Callable[[str], None] = lambda who: None
+    silent: dict[wire.BrokerAddress, wire.WireError] = field(default_factory=dict)
+    """Who has timed out, and so is asked no more: each time would cost as long again."""
+    heard: set[int] = field(default_factory=set)
+    """Brokers that have answered."""
+    left_out: dict[int, LeftOut] = field(default_factory=dict)
 
     def metadata(self, topics: Sequence[str] | None) -> wire.ClusterMetadata:
-        """As the first broker that answers knows it. Raises `WireError`."""
+        """As the first broker that answers knows it, who answered last before the others. Raises `WireError`."""
         failed: list[wire.WireError] = []
-        addresses = [*self.bootstrap, *((broker.host, broker.port) for broker in self.brokers.values())]
-        for host, port in addresses:
+        known = [wire.BrokerAddress(*each) for each in self.bootstrap]
+        timeout_s = TIMEOUT_S if self.brokers else FIRST_TIMEOUT_S
+        for address in dict.fromkeys([*known, *self.brokers.values()]):
+            if address in self.silent:
+                failed.append(self.silent[address])
+                continue
             try:
-                connection = wire.Connection(host, port, TIMEOUT_S, self.throttle.add, self.security)
+                connection = self._dialled(address, f"{address.host}:{address.port}", timeout_s)
                 try:
                     found = wire.metadata(connection, topics)
                 finally:
@@ -105,19 +139,44 @@ class BrokerConnections:
             except wire.WireError as error:
                 failed.append(error)
                 continue
+            self.bootstrap = [address, *(each for each in known if each != address)]
             self.brokers.update(found.brokers)
             return found
         said = "; ".join(dict.fromkeys(map(str, failed)))
         unreachable = [error for error in failed if isinstance(error, wire.WireUnreachable)]
         raise wire.WireUnreachable(said, unreachable[0].hint) if unreachable else wire.WireError(said)
 
-    def connection(self, broker: int) -> wire.Connection:
-        """Raises `WireError`."""
-        if broker not in self.open:
-            if broker not in self.brokers:
-                raise wire.WireError(f"broker {broker} is not in the cluster's metadata: it does not run")
-            self.open[broker] = wire.Connection(*self.brokers[broker], TIMEOUT_S, self.throttle.add, self.security)
-        return self.open[broker]
+    def ask(self, broker: int, ask: Callable[[wire.Connection], wire.T]) -> wire.T:
+        """Raises `BrokerFailed`."""
+        address = self.brokers.get(broker)
+        try:
+            if address is None:
+                raise wire.WireError("is not in the cluster's metadata: it does not run")
+            if address in self.silent:
+                raise self.silent[address]
+            if broker not in self.open:
+                who = f"broker {broker} ({address.host}:{address.port})"
+                self.open[broker] = self._dialled(address, who, TIMEOUT_S)
+                self.open[broker].has_answered |= broker in self.heard
+            answer = ask(self.open[broker])
+        except wire.WireError as error:
+            self.drop(broker)
+            if error.timed_out and address is not None:
+                self.silent[address] = error
+            said = f": {error}" if address is not None else f" {error}"
+            if isinstance(error, wire.WireHungUp):
+                said = " hung up during the audit: it may have been stopped"
+            raise BrokerFailed(broker, f"broker {broker}{said}") from error
+        self.heard.add(broker)
+        return answer
+
+    def leave_out(self, failed: BrokerFailed, partition: str, *, leads: bool) -> None:
+        """For the report: its partitions are told of in one line."""
+        left = self.left_out.setdefault(failed.broker, LeftOut(str(failed)))
+        (left.led if leads else left.without).append(partition)
+
+    def _dialled(self, address: wire.BrokerAddress, who: str, timeout_s: float) -> wire.Connection:
+        return wire.Connection(*address, timeout_s, self.throttle.add, self.security, lambda: self.waits(who))
 
     def drop(self, broker: int) -> None:
         """After a failure the next answer on a connection could be that to an earlier request."""
@@ -158,11 +217,7 @@ class BrokersCopy:
         return self._ask(lambda connection: wire.epoch_end(connection, self.topic, self.partition, epoch))
 
     def _ask(self, ask: Callable[[wire.Connection], wire.T]) -> wire.T:
-        try:
-            return ask(self.cluster.connection(self.broker))
-        except wire.WireError:
-            self.cluster.drop(self.broker)
-            raise
+        return self.cluster.ask(self.broker, ask)
 
 
 def audit_cluster(
@@ -170,12 +225,14 @@ def audit_cluster(
     open_digests: Callable[[str], Digests | None],
     progress: Callable[[LiveProgress], None] | None = None,
     beforehand: Callable[[int | None], None] = lambda size: None,
+    waits: Callable[[str], None] = lambda who: None,
 ) -> tuple[Report, Digests | None]:
     """Compare all replicas. `open_digests` is given the cluster's id, `beforehand` the bytes of all logs (None:
-    brokers do not say). Raises `WireError` when no broker answers."""
+    brokers do not say), `waits` the name of a broker that has not answered for some seconds. Raises `WireError` when no
+    broker answers."""
     started = time.monotonic()
     throttle = QuotaThrottle(request.quota)
-    cluster = BrokerConnections(request.bootstrap, throttle, request.security)
+    cluster = BrokerConnections(request.bootstrap, throttle, request.security, waits=waits)
     try:
         known = cluster.metadata(request.topics)
         digests = open_digests(known.cluster_id)
@@ -213,6 +270,7 @@ def audit_cluster(
             tail.into(sink)
             report.notes += sink.notes
             report.inconclusive.append(sink.notes[-1].sentence)
+        report.inconclusive += [left.sentence() for _, left in sorted(cluster.left_out.items())]
     finally:
         cluster.close()
     if not report.partitions:
@@ -239,9 +297,8 @@ def _sizes(cluster: BrokerConnections, known: wire.ClusterMetadata) -> dict[tupl
     found: dict[tuple[str, int], dict[int, int]] = {(state.topic, state.partition): {} for state in known.partitions}
     for broker in sorted({replica for state in known.partitions for replica in state.replicas}):
         try:
-            sizes = wire.log_sizes(cluster.connection(broker))
-        except wire.WireError:
-            cluster.drop(broker)
+            sizes = cluster.ask(broker, wire.log_sizes)
+        except BrokerFailed:
             return None
         if sizes is None:
             return None
@@ -255,11 +312,16 @@ def _compacted(cluster: BrokerConnections, known: wire.ClusterMetadata, report: 
     topics = sorted({state.topic for state in known.partitions})
     found = COMPACTED_TOPICS & set(topics)
     policies: dict[str, str] = {}
-    try:
-        if topics:
-            policies = wire.cleanup_policies(cluster.connection(min(known.brokers)), topics)
-    except wire.WireError as error:
-        report.inconclusive.append(f"nobody says which topics are compacted: {error}")
+    failed: list[BrokerFailed] = []
+    for broker in sorted(known.brokers) if topics else ():
+        try:
+            policies = cluster.ask(broker, lambda connection: wire.cleanup_policies(connection, topics))
+            break
+        except BrokerFailed as error:
+            failed.append(error)
+    else:
+        if failed:
+            report.inconclusive.append(f"nobody says which topics are compacted: {failed[0]}")
     unsaid = [topic for topic in topics if topic not in policies and topic not in found]
     if unsaid:
         report.inconclusive.append(
@@ -282,6 +344,12 @@ class _Audited:
     """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
     tail: Tail | None = None
     """What some replica does not know to be committed, and so was not compared on all."""
+    missed: dict[int, BrokerFailed] = field(default_factory=dict)
+    """Followers' brokers that it was compared without."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.state.topic}-{self.state.partition}"
 
     def into(self, report: Report) -> RememberedRange | None:
         """Compare, add what was found, and give what is to be remembered; None where nothing was compared."""
@@ -292,17 +360,25 @@ class _Audited:
             return self.before
         for attempt in range(ATTEMPTS):
             sink = FindingSink(self.state.topic, self.state.partition)
+            compared, leader, now = None, None, self.state
             try:
-                compared, leader = self._compare(sink)
+                compared, leader = self._compare_with_who_answers(sink)
                 now = self._state_now()
+            except BrokerFailed as error:
+                now = self._moved() if attempt + 1 < ATTEMPTS else self.state
+                if now is self.state:
+                    self.cluster.leave_out(error, self.name, leads=True)
             except OSError as error:
                 sink.note("not-compared", "", f"not compared: {error}")
                 report.inconclusive.append(sink.notes[-1].sentence)
-                compared, leader, now = None, None, self.state
-            if now.leader_epoch != self.state.leader_epoch and sink.findings and attempt + 1 < ATTEMPTS:
+                compared, leader = None, None
+            changed = sink.findings or compared is None
+            if now.leader_epoch != self.state.leader_epoch and changed and attempt + 1 < ATTEMPTS:
                 self.state = now  # what was found may be a truncation that was under way
                 continue
             break
+        for failed in self.missed.values():
+            self.cluster.leave_out(failed, self.name, leads=False)
         report.findings += explained(sink.findings)
         report.notes += sink.notes
         if compared is None or leader is None:
@@ -311,6 +387,8 @@ class _Audited:
         log_end = max(compared.log_ends.values())
         if behind := {name: mark for name, mark in compared.high_watermarks.items() if mark < log_end}:
             self.tail = self._tail(compared.end, log_end, behind, max(compared.high_watermarks.values()))
+        if self.missed:
+            return None  # what is remembered is what all replicas had
         if self.compacted:
             last = compared.epochs[-1][0] if compared.epochs else -1
             told = sink.findings or sink.notes or self.tail is not None
@@ -321,11 +399,29 @@ class _Audited:
         end = compared.end if self.before is None or lost else max(compared.end, self.before.end)
         return RememberedRange(end, epoch, {**kept, **compared.blocks})
 
+    def _compare_with_who_answers(self, sink: FindingSink) -> tuple[PartitionComparison, ReplicaStream]:
+        """Without a follower whose broker fails, from the start again: what was found on it until then is kept.
+        Raises `BrokerFailed` of the leader's, and `OSError`."""
+        self.missed = {}
+        while True:
+            tried = FindingSink(sink.topic, sink.partition)
+            try:
+                return self._compare(tried)
+            except BrokerFailed as error:
+                if error.broker == self.state.leader or error.broker in self.missed:
+                    raise
+                self.missed[error.broker] = error
+                tried.findings = [each for each in tried.findings if each.replica == str(error.broker)]
+                tried.notes = []
+            finally:
+                sink.findings += tried.findings
+                sink.notes += tried.notes
+
     def _compare(self, sink: FindingSink) -> tuple[PartitionComparison, ReplicaStream]:
         state = self.state
         if state.leader < 0:
             raise OSError("nobody leads it")
-        copies = {broker: ReplicaStream(str(broker), self._copy(broker)) for broker in state.replicas}
+        copies = {broker: ReplicaStream(str(broker), self._copy(broker)) for broker in self._asked()}
         leader = copies.pop(state.leader)
         error, begins = leader.source.earliest()
         if error:
@@ -344,16 +440,19 @@ class _Audited:
         if self.before is not None:
             judge_memory(leader, state.leader_epoch, 0, self.before.blocks, compared, sink)
         judge_epochs(leader, compared, sink)
-        if not copies:
+        if len(state.replicas) == 1:
             sink.note("one-replica", leader.replica, "it has one replica")
         return compared, leader
+
+    def _asked(self) -> list[int]:
+        return [broker for broker in self.state.replicas if broker not in self.missed]
 
     def _copy(self, broker: int) -> BrokersCopy:
         return BrokersCopy(self.cluster, broker, self.state.topic, self.state.partition)
 
     def _tail(self, compared_to: int, log_end: int, behind: dict[str, int], committed: int) -> Tail:
         place = TopicPartition(self.state.topic, self.state.partition)
-        copies = {str(broker): self._copy(broker) for broker in self.state.replicas}
+        copies = {str(broker): self._copy(broker) for broker in self._asked()}
         return Tail(place, compared_to, log_end, committed, copies, behind)
 
     def _is_as_it_was(self, before: RememberedRange) -> bool:
@@ -364,6 +463,14 @@ class _Audited:
     def _nothing_new(self, before: RememberedRange) -> PartitionSummary:
         end, leader = before.end, str(self.state.leader)
         return PartitionSummary(self.state.topic, self.state.partition, end, end, end, 0, 0, leader)
+
+    def _moved(self) -> wire.PartitionState:
+        """Its leader's broker has failed: with another leader by now, or as it was."""
+        try:
+            now = self._state_now()
+        except wire.WireError:
+            return self.state
+        return now if now.leader >= 0 and now.leader_epoch != self.state.leader_epoch else self.state
 
     def _state_now(self) -> wire.PartitionState:
         known = self.cluster.metadata([self.state.topic]).partitions

@@ -20,7 +20,7 @@ from odradek_audit.findings import FindingSink
 from odradek_audit.live.partition import Source
 from odradek_audit.live.wire import WireError
 
-SHOWN_REPLICAS = 5
+SHOWN = 5
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Tail:
         first = min(self.compared_to, *self.behind.values())
         marks = [f"replica {replica} {mark}" for replica, mark in self.behind.items() if replica not in self.unasked]
         unasked = [f"replica {replica} ({self.unasked[replica]})" for replica in self.behind if replica in self.unasked]
-        low = f"high watermarks stay below {self.log_end}, where the longest log ended: {_some(marks)}" if marks else ""
-        mute = f"could not be asked again: {_some(unasked)}" if unasked else ""
+        low = f"high watermarks stay below {self.log_end}, where the longest log ended: {some(marks)}" if marks else ""
+        mute = f"could not be asked again: {some(unasked)}" if unasked else ""
         sink.note(
             "not-compared",
             next(iter(self.behind)),
@@ -98,9 +98,10 @@ def _high_watermark(copy: Source, offset: int) -> tuple[int, int]:
     return error, mark
 
 
-def _some(each: Sequence[str]) -> str:
-    more = f" and {len(each) - SHOWN_REPLICAS} more" if len(each) > SHOWN_REPLICAS else ""
-    return ", ".join(each[:SHOWN_REPLICAS]) + more
+def some(each: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = f" and {len(each) - SHOWN} more" if len(each) > SHOWN else ""
+    return ", ".join(each[:SHOWN]) + more
 
 
 def look_again(

@@ -37,6 +37,9 @@ LARGEST_ANSWER = 256 * 1024 * 1024
 RECEIVE_BYTES = 1 << 20
 LATEST, EARLIEST = -1, -2
 TOPIC_RESOURCE = 2
+PATIENCE_S = 3.0
+"""No answer to a consumer's requests takes as long: somebody is told who is waited for."""
+SILENT_HINT = "is the process frozen, or the machine too busy?"
 
 
 class WireError(OSError):
@@ -45,7 +48,12 @@ class WireError(OSError):
     @property
     def timed_out(self) -> bool:
         """Whether it was waited for in vain: whoever asks again waits as long again."""
-        return isinstance(self.__cause__, TimeoutError)
+        cause = self.__cause__
+        return isinstance(cause, TimeoutError) or (isinstance(cause, WireError) and cause.timed_out)
+
+
+class WireHungUp(WireError):
+    """The other side, which had answered before, closed the connection within a request."""
 
 
 class WireUnreachable(WireError):
@@ -123,7 +131,8 @@ def string(text: str) -> bytes:
 
 
 class Connection:
-    """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota."""
+    """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota. `waits` is
+    called when an answer does not begin within `PATIENCE_S`."""
 
     def __init__(
         self,
@@ -132,9 +141,14 @@ class Connection:
         timeout_s: float,
         received: Callable[[int], None],
         security: LiveSecurity = IN_THE_CLEAR,
+        waits: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises `WireError`, also when the broker does not believe who asks."""
         self.address = f"{host}:{port}"
+        self.has_answered = False
+        """Whether it has been understood, on this connection or an earlier one: then it speaks as we do."""
+        self._timeout_s = timeout_s
+        self._waits = waits
         self._received = received
         self._correlation = 0
         try:
@@ -160,26 +174,41 @@ class Connection:
         head = struct.pack(">hhi", api_key, VERSIONS[api_key], self._correlation) + string(CLIENT_ID)
         try:
             self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-            (size,) = struct.unpack(">i", self._read(4))
+            (size,) = struct.unpack(">i", self._size())
             if not 4 <= size <= LARGEST_ANSWER:
                 raise WireError(f"{self.address} claims an answer of {size} bytes")
             answer = AnswerReader(self._read(size))
         except TimeoutError as error:
-            raise WireError(f"{self.address} does not answer") from error
+            raise WireUnreachable(f"{self.address} does not answer", SILENT_HINT) from error
         except WireError:
             raise
         except OSError as error:
-            raise WireError(f"{self.address}: {error.strerror or error}") from error
+            kind = WireHungUp if self.has_answered and isinstance(error, ConnectionError) else WireError
+            raise kind(f"{self.address}: {error.strerror or error}") from error
         if answer.number(4) != self._correlation:
             raise WireError(f"{self.address} answers another request")
+        self.has_answered = True
         return answer
+
+    def _size(self) -> bytes:
+        """The four bytes that an answer begins with."""
+        self._socket.settimeout(min(PATIENCE_S, self._timeout_s))
+        try:
+            first = self._read(1)
+        except TimeoutError:
+            self._waits()
+            self._socket.settimeout(max(self._timeout_s - PATIENCE_S, PATIENCE_S))
+            first = self._read(1)
+        finally:
+            self._socket.settimeout(self._timeout_s)
+        return first + self._read(3)
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
             if not piece:
-                raise _hung_up(self.address)
+                raise WireHungUp(f"{self.address} hung up") if self.has_answered else _hung_up(self.address)
             data += piece
             self._received(len(piece))
         return bytes(data)
