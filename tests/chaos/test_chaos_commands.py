@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.cli.commands import WorldChoice, WorldKind, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
+from odradek_chaos.harness.waiting import NotReadyInTime
 from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
@@ -43,6 +45,30 @@ def test_a_ledger_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
 def test_a_hint_names_the_cluster_that_was_struck(place: WorldChoice, arguments: str) -> None:
     """Without --data or --project the hint would act on another cluster."""
     assert place.arguments() == arguments
+
+
+@pytest.mark.parametrize("frozen", [[], [2]])
+def test_a_broker_that_is_frozen_is_named_when_the_wait_for_it_is_over(
+    frozen: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With what thaws it: nobody reads that in its log."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    late = NotReadyInTime("the brokers are not ready after 3 s", hint="what they say: broker-2.log")
+
+    async def never(*_: object, **__: object) -> None:
+        raise late
+
+    monkeypatch.setattr("odradek_chaos.harness.waiting.wait_until_ready", never)
+    monkeypatch.setattr(LocalCluster, "running", lambda *_: True)
+    monkeypatch.setattr(LocalCluster, "paused", lambda _, node_id: node_id in frozen)
+    where = f"{tmp_path / 'cluster'}"
+    error = runner.invoke(app, ["restart", "--wait", "--data", where]).exception
+    assert isinstance(error, NotReadyInTime)
+    if not frozen:
+        assert error is late
+        return
+    assert str(error) == f"{late}; broker 2 (pid {cluster.nodes[2].pid}) is frozen"
+    assert error.hint == f"`odradek chaos resume --data {where} --broker 2`, which ends it"
 
 
 @pytest.fixture

@@ -200,6 +200,8 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
         lambda people: (
             people.code == 3
             and ("takes the connection and says nothing" in people.out or "broker 2 is down" in people.out)
+            and f"broker 2 (pid {cluster.nodes[2].pid}) is frozen by SIGSTOP" in people.out
+            and "--broker 2` lets it go on" in people.out
         ),
     )
 
@@ -339,6 +341,11 @@ SWAPPED = broker(OUTER.format(2), 3, "GRPC_HOST")  # two published ports that le
             {1: fenced_by(1, 2), 3: fenced_by(3, 2), 2: DialOutcome.REFUSED},
             "broker-down",
             "broker 2 is down: it is fenced",
+        ),
+        (
+            {1: fenced_by(1, 2), 3: fenced_by(3, 2), 2: DialOutcome.MUTE},
+            "broker-down",
+            "broker 2 is fenced, and 127.0.0.1:29052 takes the connection and says nothing",
         ),
         ({each: fenced_by(each, 2) for each in (1, 2, 3)}, "broker-fenced", "the controller does not hear it"),
         ({2: SWAPPED}, "wrong-broker", "broker 2 advertises GRPC_HOST://127.0.0.1:29052, and broker 3 answers there"),

@@ -53,10 +53,10 @@ def of_local_cluster(directory: Path) -> list[Facts]:
         remedy = f"`{up}` starts what is missing; the ends of broker-N.log say why"
         found.append(_fact("problem", "dead-process", str(directory), f"the cluster in {directory}: {which}", remedy))
     frozen = [node_id for node_id in cluster.nodes if cluster.paused(node_id)]
-    if frozen:
-        who = f"{noun(len(frozen), 'broker')} {_list(frozen)} {noun(len(frozen), 'is', 'are')}"
-        says = f"the cluster in {directory}: {who} frozen by SIGSTOP"
-        found.append(_fact("problem", "frozen-process", str(directory), says, "`odradek chaos resume` lets it go on"))
+    for node_id in frozen:
+        says = f"the cluster in {directory}: broker {node_id} (pid {cluster.nodes[node_id].pid}) is frozen by SIGSTOP"
+        resume = f"odradek chaos resume --data {shlex.quote(str(directory))} --broker {node_id}"
+        found.append(_fact("problem", "frozen-process", str(directory), says, f"`{resume}` lets it go on"))
     return found
 
 

@@ -34,6 +34,7 @@ from odradek_chaos.worlds.real import SLOW_DELAY_MS, SLOW_FOR_MS, SLOW_MOST_S
 
 if TYPE_CHECKING:
     from odradek_chaos.cli.selecting import SelectedBroker
+    from odradek_chaos.harness.waiting import NotReadyInTime
     from odradek_chaos.worlds.real import Fault, RealWorld
 
 app = CommandGroup("Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.")
@@ -251,12 +252,26 @@ def restart(
     if wait:
         import asyncio
 
-        from odradek_chaos.harness.waiting import wait_until_ready
+        from odradek_chaos.harness.waiting import NotReadyInTime, wait_until_ready
 
-        asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
+        try:
+            asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
+        except NotReadyInTime as error:
+            raise _with_frozen(error, found, WorldChoice(world, data, project)) from None
     _tell(done, screen)
     if screen.for_people:
         _tell_down(found, screen, WorldChoice(world, data, project))
+
+
+def _with_frozen(late: NotReadyInTime, world: RealWorld, place: WorldChoice) -> NotReadyInTime:
+    """The same error, or one that names the brokers that are paused, which no wait makes ready."""
+    frozen = [node_id for node_id in world.nodes if world.paused(node_id)]
+    if not frozen:
+        return late
+    pids = {node_id: world.place(node_id).get("pid", "unknown") for node_id in frozen}
+    who = ", ".join(f"broker {node_id} (pid {pid}) is frozen" for node_id, pid in pids.items())
+    thaws = ", ".join(f"`odradek chaos resume{place.arguments()} --broker {node_id}`" for node_id in frozen)
+    return type(late)(f"{late}; {who}", hint=f"{thaws}, which ends it")
 
 
 def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:

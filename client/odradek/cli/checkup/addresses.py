@@ -101,6 +101,9 @@ def _judge_advertised(addresses: Addresses, one: AdvertisedAddress) -> list[Chec
         if not mine:
             return [note("other-listener", one.address, f"{who}; from here: {says}. Only {one.listener} clients care")]
         if one.fenced:
+            if dialled.outcome is DialOutcome.MUTE:  # it runs: starting it helps nobody
+                remedy = f"{remedy}; `odradek chaos resume --broker {one.broker}` thaws one that was paused"
+                return [problem("broker-down", one.address, f"broker {one.broker} is fenced, and {says}", remedy)]
             return [problem("broker-down", one.address, f"broker {one.broker} is down: it is fenced, and {says}",
                             f"start broker {one.broker}, or look into its log")]  # fmt: skip
         return [problem("advertised-address", one.address, f"{who}; {says}", _remedy(addresses, one, remedy))]
