@@ -17,7 +17,7 @@ from odradek_proto.words import plural
 from odradek_broker.commands.log_listing import below, entries, naming_what_may_not_be_read
 
 if TYPE_CHECKING:
-    from odradek_broker.commands.log_checks import LogProblem
+    from odradek_broker.commands.log_checks import LogProblem, NotDecoded
 
 app = typer.Typer(
     help="Read the files of a log directory, Apache Kafka's too.",
@@ -53,13 +53,13 @@ def dump(
     """Print what is in segments, indexes, snapshots and checkpoints, with kafka-dump-log's names.
 
     Every batch's CRC is checked. Exit code 3 when something is not valid, or a partition has no segment; 1 when
-    something may not be read.
+    something may not be read, or records are not shown because the package of their codec is not installed.
     """
     from odradek_broker.commands.log_checks import no_segment, without_segments
     from odradek_broker.commands.log_rows import is_known, rows_of, unknown_file
 
     chosen = OutputFormat.JSON if as_json else output
-    sound = True
+    sound = decoded = True
     collected: list[dict[str, Any]] = []
     for path in _files(paths, segments_only=segments_only):
         if not is_known(path):
@@ -68,6 +68,7 @@ def dump(
             print(f"Dumping {path}")
         for row in rows_of(path, records=records, metadata=metadata):
             sound &= bool(row.get("isvalid", True))
+            decoded &= bool(row.get("isdecoded", True))
             match chosen:
                 case OutputFormat.TABLE:
                     print(_line(row))
@@ -80,7 +81,7 @@ def dump(
     for directory in {each: None for path in paths if path.is_dir() for each in without_segments(path)}:
         problem, sound = no_segment(directory), False
         print(f"{problem.file}: {problem.sentence}", file=sys.stderr)
-    raise typer.Exit(0 if sound else FINDINGS)
+    raise typer.Exit(FINDINGS if not sound else 0 if decoded else FAILED)
 
 
 @app.command("verify")
@@ -91,21 +92,24 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
     there, but for those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
     alone, and nothing beside it; another file of a log stands for its directory. Exit code 1 when
-    something may not be read: nothing is said then. Where a running broker uses the directory, a line on standard error
-    says so.
+    something may not be read: nothing is said then; and, when no problem was found, where batches were not decoded
+    because the package of their codec is not installed. Where a running broker uses the directory, a line on standard
+    error says so.
     """
-    from odradek_broker.commands.log_checks import verify_directory, verify_segment
+    from odradek_broker.commands.log_checks import NotDecoded, verify_directory, verify_segment
 
     directories, files = _to_verify(paths)
     in_use = warn_of_brokers_at_work([*directories, *(file.parent for file in files)])
     problems: list[LogProblem] = []
     batches = records = 0
+    not_decoded = NotDecoded()
     for result in (*map(verify_directory, directories), *map(verify_segment, files)):
         batches, records = batches + result.batches, records + result.records
         problems += result.problems
+        not_decoded.add(result.not_decoded.batches, result.not_decoded.first)
     checked = [_partitions(directories)] * bool(directories) + [plural(len(files), "segment")] * bool(files)
     summary = f"{plural(records, 'record')} in {plural(batches, 'batch', 'batches')} of {' and '.join(checked)}"
-    _tell(problems, summary, output, as_json, in_use=in_use)
+    _tell(problems, summary, output, as_json, in_use=in_use, not_decoded=not_decoded)
 
 
 @app.command("diff")
@@ -237,21 +241,28 @@ def _tell(
     *,
     in_use: list[str],
     inconclusive: bool = False,
+    not_decoded: NotDecoded | None = None,
 ) -> None:
-    """Print what was found, and end. `in_use` are the log directories that a broker was using meanwhile."""
+    """Print what was found, and end. `in_use` are the log directories that a broker was using meanwhile;
+    `not_decoded` is None for a command that decodes no records."""
     rows = [problem._asdict() for problem in problems]
+    undone = not_decoded.summary if not_decoded is not None and not_decoded.batches else ""
+    if not_decoded is not None and undone:
+        print(f"odradek: inconclusive: {not_decoded.sentence}", file=sys.stderr)
     if inconclusive and not problems:
         print("odradek: nothing could be compared, so this says nothing about the replicas", file=sys.stderr)
     if as_json or output is OutputFormat.JSON:
-        print(json.dumps({"problems": rows, "summary": summary, "in_use": in_use}, indent=2))
+        decoded = {} if not_decoded is None else {"not_decoded": not_decoded.as_json()}
+        print(json.dumps({"problems": rows, "summary": summary, "in_use": in_use, **decoded}, indent=2))
     elif output is OutputFormat.JSONL:
         for row in rows:
             print(json.dumps(row))
     else:
         for problem in problems:
             print(f"{problem.file}: {problem.sentence}")
-        print(f"{summary}: {plural(len(problems), 'problem') if problems else 'no problems'}")
-    raise typer.Exit(FINDINGS if problems else FAILED if inconclusive else 0)
+        found = plural(len(problems), "problem") if problems else "inconclusive" if undone else "no problems"
+        print(f"{summary}: {found}" + (f", {undone}" if undone else ""))
+    raise typer.Exit(FINDINGS if problems else FAILED if inconclusive or undone else 0)
 
 
 def _partitions(each: Sized) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek_proto import formats
 from odradek_proto.formats import CorruptFile
 from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
+from odradek_proto.words import plural
 
 from odradek_broker.commands.log_gaps import ExpectedOffset, Gap, not_missed_below
 from odradek_broker.commands.log_listing import below, entries, segments
@@ -53,6 +54,32 @@ class LocatedBatch(NamedTuple):
 
 
 @dataclass
+class NotDecoded:
+    """Batches of which the records were not read, because the package of their codec is not installed."""
+
+    batches: int = 0
+    first: LogProblem | None = None
+
+    def add(self, batches: int, first: LogProblem | None) -> None:
+        self.batches += batches
+        self.first = self.first or first
+
+    @property
+    def sentence(self) -> str:
+        """Where the first one is, and the remedy; empty when every batch was decoded."""
+        if self.first is None:
+            return ""
+        return f"{self.summary}; the first: {self.first.file}: {self.first.sentence}"
+
+    @property
+    def summary(self) -> str:
+        return f"{plural(self.batches, 'batch was', 'batches were')} not decoded"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"batches": self.batches, "first": self.first and self.first._asdict()}
+
+
+@dataclass
 class CheckResult:
     """What was looked at, and what was found."""
 
@@ -60,6 +87,7 @@ class CheckResult:
     records: int = 0
     problems: list[LogProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    not_decoded: NotDecoded = field(default_factory=NotDecoded)
 
 
 def without_segments(path: Path) -> list[Path]:
@@ -144,34 +172,29 @@ def _verified(found: Iterable[LocatedBatch], result: CheckResult) -> CheckResult
         header = each.header
         offset = each.offset if each.offset >= 0 else expected
 
-        def note(sentence: str, each: LocatedBatch = each, offset: int = offset) -> None:
-            where = f"byte {each.position}, offset {offset}"
-            result.problems.append(LogProblem(str(each.file), each.position, offset, f"{where}: {sentence}"))
+        def located(sentence: str, each: LocatedBatch = each, offset: int = offset) -> LogProblem:
+            where = f"byte {each.position}" + (f", offset {offset}" if offset >= 0 else "")
+            return LogProblem(str(each.file), each.position, offset, f"{where}: {sentence}")
 
         if each.problem:
-            note(each.problem)
+            result.problems.append(located(each.problem))
         if header is None:
             continue
         result.batches += 1
         result.records += header.record_count
         if header.base_offset < expected:
-            note(f"offset {expected} was expected")
+            result.problems.append(located(f"offset {expected} was expected"))
         if header.leader_epoch < epoch:
-            note(f"leader epoch {header.leader_epoch} after {epoch}")
-        if not each.problem and (unreadable := _unreadable(each.batch, header)):
-            note(unreadable)
+            result.problems.append(located(f"leader epoch {header.leader_epoch} after {epoch}"))
+        if not each.problem:
+            try:
+                decode_records(each.batch, header)
+            except CorruptBatch as error:
+                result.problems.append(located(error.reason))
+            except CodecUnavailable as error:
+                result.not_decoded.add(1, located(str(error)))
         expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
     return result
-
-
-def _unreadable(batch: bytes, header: BatchHeader) -> str:
-    try:
-        decode_records(batch, header)
-    except CorruptBatch as error:
-        return error.reason
-    except CodecUnavailable:
-        return ""
-    return ""
 
 
 def diff_directories(left: Path, right: Path) -> CheckResult:

@@ -160,7 +160,7 @@ def _records(batch: bytes, header: BatchHeader, *, metadata: bool) -> Iterator[R
         yield {"offset": header.base_offset, "isvalid": False, "error": error.reason}
         return
     except CodecUnavailable as error:
-        yield {"offset": header.base_offset, "isvalid": True, "error": f"not decoded: {error}"}
+        yield {"offset": header.base_offset, "isvalid": True, "isdecoded": False, "error": f"not decoded: {error}"}
         return
     for number, record in enumerate(found):
         sequence = header.base_sequence + number if header.base_sequence >= 0 else -1
