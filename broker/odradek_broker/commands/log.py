@@ -89,8 +89,9 @@ def dump(
 def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
     """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
 
-    A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
-    there, but for those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
+    A partition without any segment is one, too, and so are a segment that begins below the offset in its name, a name
+    below the end of the segment before it, and offsets that a segment's name promises and that are not there, but for
+    those that Kafka's cleaner or DeleteRecords removed. A segment (.log) that is named itself is checked
     alone, and nothing beside it; another file of a log stands for its directory. Exit code 1 when
     something may not be read: nothing is said then; and, when no problem was found, where batches were not decoded
     because the package of their codec is not installed. Where a running broker uses the directory, a line on standard
@@ -122,9 +123,9 @@ def diff(
 ) -> None:
     """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
 
-    Bytes that are no batch, missing offsets and a replica without segments count as one. Exit code 1 when there was
-    nothing to compare, or something may not be read. That one of them ends earlier is no difference. For whole
-    clusters, with a verdict: `odradek audit run`.
+    Bytes that are no batch, missing offsets, wrong names of segments and a replica without segments count as one. Exit
+    code 1 when there was nothing to compare, or something may not be read. That one of them ends earlier is no
+    difference. For whole clusters, with a verdict: `odradek audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
 

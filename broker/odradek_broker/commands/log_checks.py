@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from odradek_proto.records import CodecUnavailable, decode_records
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
 from odradek_proto.words import plural
 
-from odradek_broker.commands.log_gaps import ExpectedOffset, Gap, not_missed_below
+from odradek_broker.commands.log_gaps import ExpectedOffset, MisplacedOffset, not_missed_below
 from odradek_broker.commands.log_listing import below, entries, segments
 from odradek_broker.commands.log_rows import batches, open_regular, parse_name
 
@@ -40,7 +41,8 @@ class LogProblem(NamedTuple):
 
 
 class LocatedBatch(NamedTuple):
-    """A batch and where it stands; the header is None for bytes that are no batch, and for a gap.
+    """A batch and where it stands; the header is None for bytes that are no batch, for a gap, and for a segment's
+    name that does not go with its offsets.
 
     `offset` is that of the batch, or where the gap begins; -1 when it is not known.
     """
@@ -128,7 +130,7 @@ def _is_partitions(directory: Path) -> bool:
 
 
 def all_batches(directory: Path) -> Iterator[LocatedBatch]:
-    """The batches of a partition's directory, segment by segment, and between them the gaps."""
+    """The batches of a partition's directory, segment by segment, and between them the gaps and wrong names."""
     yield from _batches_of(segments(directory) if not _lacks_segments(directory) else (), directory)
 
 
@@ -137,11 +139,13 @@ def _batches_of(files: Iterable[Path], directory: Path) -> Iterator[LocatedBatch
     for file in files:
         try:
             with open_regular(file) as opened:
-                if (gap := expected.begin(file)) is not None:
-                    yield _missing(file, 0, gap)
-                for position, header, batch, problem in batches(opened):
-                    if header is not None and (gap := expected.batch(header)) is not None:
-                        yield _missing(file, position, gap)
+                found = batches(opened)
+                first = [*islice(found, 1)]
+                if (misplaced := expected.begin(file, first[0][1] if first else None)) is not None:
+                    yield _misplaced(file, 0, misplaced)
+                for position, header, batch, problem in chain(first, found):
+                    if header is not None and (misplaced := expected.batch(header)) is not None:
+                        yield _misplaced(file, position, misplaced)
                     yield LocatedBatch(
                         file, position, header, batch, problem, -1 if header is None else header.base_offset
                     )
@@ -149,12 +153,13 @@ def _batches_of(files: Iterable[Path], directory: Path) -> Iterator[LocatedBatch
             yield LocatedBatch(file, 0, None, b"", str(error))
 
 
-def _missing(file: Path, position: int, gap: Gap) -> LocatedBatch:
-    return LocatedBatch(file, position, None, b"", gap.sentence, gap.start)
+def _misplaced(file: Path, position: int, found: MisplacedOffset) -> LocatedBatch:
+    return LocatedBatch(file, position, None, b"", found.sentence, found.offset)
 
 
 def verify_directory(directory: Path) -> CheckResult:
-    """Segments, CRC, form, rising offsets without gaps, leader epochs that do not fall, readable records."""
+    """Segments and their names, CRC, form, rising offsets without gaps, leader epochs that do not fall, readable
+    records."""
     result = CheckResult()
     if _lacks_segments(directory):
         result.problems.append(no_segment(directory))
@@ -176,13 +181,14 @@ def _verified(found: Iterable[LocatedBatch], result: CheckResult) -> CheckResult
             where = f"byte {each.position}" + (f", offset {offset}" if offset >= 0 else "")
             return LogProblem(str(each.file), each.position, offset, f"{where}: {sentence}")
 
+        told = any(problem[:2] == (str(each.file), each.position) for problem in result.problems[-1:])  # of its name
         if each.problem:
             result.problems.append(located(each.problem))
         if header is None:
             continue
         result.batches += 1
         result.records += header.record_count
-        if header.base_offset < expected:
+        if header.base_offset < expected and not told:
             result.problems.append(located(f"offset {expected} was expected"))
         if header.leader_epoch < epoch:
             result.problems.append(located(f"leader epoch {header.leader_epoch} after {epoch}"))
