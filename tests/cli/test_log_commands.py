@@ -223,8 +223,17 @@ def test_a_pipe_among_the_segments_is_reported_and_not_waited_for(odradek: Run, 
     other = replica(tmp_path / "b2/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"c"], epoch=1))
     pipe = healthy / "00000000000000000009.log"
     os.mkfifo(pipe)
-    commands = (["verify", healthy], ["dump", healthy], ["dump", pipe], ["diff", healthy, other])
+    commands = (["verify", healthy], ["dump", healthy], ["diff", healthy, other])
     all_find(odradek, commands, "it is no regular file")
+    pipe.rename(first := healthy / NAME)
+    outcome = odradek("log", "verify", str(healthy), code=3)
+    assert "offset -1" not in outcome.out, "the place in a log is not known"
+    first.rename(named := healthy / "fifo.log")
+    for verb, path in (("verify", named), ("verify", pipe), ("dump", pipe)):
+        if not path.exists():
+            os.mkfifo(path)
+        outcome = odradek("log", verb, str(path), code=2)
+        assert (outcome.out, f"{path}: it is no regular file" in outcome.err) == ("", True), outcome
 
 
 def without_segments(log_directory: Path) -> Path:

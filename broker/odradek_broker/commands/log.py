@@ -27,8 +27,19 @@ app = typer.Typer(
 )
 
 
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition directories, log directories.")]
 WHAT_TO_NAME = "name a broker's log.dirs, or a partition's directory such as data/broker-1/orders-0"
+
+
+def named(path: str) -> Path:
+    """What a command line names. Raises `CommandFailed` (2) for no name, which would be the current directory."""
+    if not path:
+        raise CommandFailed("PATH: the name is empty", hint="is a variable not set?", exit_code=USAGE)
+    return Path(path)
+
+
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="PATH...", parser=named, help="Files, partition directories, log directories.")
+]
 Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
@@ -116,8 +127,10 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
 @app.command("diff")
 @naming_what_may_not_be_read
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A partition's directory, or a log directory.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The same partition's on another broker.")],
+    first: Annotated[
+        Path, typer.Argument(metavar="A", parser=named, help="A partition's directory, or a log directory.")
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", parser=named, help="The same partition's on another broker.")],
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
 ) -> None:
@@ -154,6 +167,8 @@ def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
         if not path.exists():
             raise CommandFailed(f"there is nothing at {path}", hint=WHAT_TO_NAME, exit_code=USAGE)
         if not path.is_dir():
+            if not path.is_file():
+                raise CommandFailed(f"{path}: it is no regular file", hint=WHAT_TO_NAME, exit_code=USAGE)
             yield path
             continue
         found = [file for file in _below(path) if is_known(file) and not file.is_dir()]

@@ -8,6 +8,7 @@ has been compared with the recorded one, so that a pid that was given to somebod
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -124,7 +125,9 @@ class LocalCluster:
                 raise ClusterError(f"{directory} holds other files", hint=hint, exit_code=USAGE)
         except OSError as error:
             raise ClusterError(
-                f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
+                f"cannot make {directory}: {error.strerror}",
+                hint="name another place with --data",
+                exit_code=FAILED if error.errno in (errno.ENOSPC, errno.EDQUOT) else USAGE,
             ) from error
         nodes = {
             node_id: NodeProcess(node_id, "", "", str(directory / f"broker-{node_id}"))

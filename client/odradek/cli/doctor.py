@@ -64,7 +64,16 @@ class DoctorReport:
 def doctor(
     bootstrap: Bootstrap = None,
     config: Annotated[
-        Path | None, typer.Option("-c", "--config", metavar="FILE", help="Check a broker's settings as well.")
+        Path | None,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Check a broker's settings as well.",
+        ),
     ] = None,
     timeout: Annotated[float, seconds("--timeout", "How long one dial or question may take.")] = DIAL_S,
     screen: ToScreen = SCREEN,
