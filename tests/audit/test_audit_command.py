@@ -102,6 +102,7 @@ def test_how_many_acknowledged_records_were_found_is_said(write_cluster: WriteCl
         (["run", "--replica", "1=/nowhere"], "no directory"),
         (["run", "--replica", "1=/tmp", "--replica", "1=/tmp"], "named twice"),
         (["run", "--data", "/nowhere"], "/nowhere"),
+        (["run", "--data", ""], "--data: the name is empty; is a variable not set?"),
         (["run", "--replica", "1=/", "--history", "/nowhere"], "/nowhere"),
         (["run", "--replica", "1=/", "--history", "A", "--history", "the B"], "`cat A 'the B' > all.jsonl`"),
         (["run", "--replica", "1=/", "--engine", "pandas"], "pandas"),
@@ -118,6 +119,23 @@ def test_wrong_usage_exits_two_and_says_what_to_do(arguments: list[str], said: s
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
     assert said.lower() in result.output.lower()
+
+
+def test_a_partitions_directory_is_no_replica(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """What lies in it would be no partition, and the audit would have nothing to read; the one above it is meant."""
+    replicas = write_cluster(log, log)
+    for number, path in enumerate(replicas.values()):
+        if number:
+            (path / "meta.properties").unlink()
+            path.rename(path.with_name("broker-2"))  # which is called as a partition is, and is none
+            path = path.with_name("broker-2")
+        fine = runner.invoke(app, ["run", "--replica", f"1={path}", "--replica", f"2={replicas['1']}"])
+        assert fine.exit_code != 2, fine.output
+        place = path / "t-0"
+        result = runner.invoke(app, ["run", "--replica", f"2={replicas['1']}", "--replica", f"1={place}"])
+        assert result.exit_code == 2, result.output
+        said = f"1={place}: that is a partition's directory: name the broker's directory above it, or use `odradek log"
+        assert said in result.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("place", ["b1", "b1/t-0/report", ""])

@@ -33,6 +33,7 @@ from odradek_proto.formats import (
     decode_meta_properties,
     decode_offset_checkpoint,
     decode_partition_metadata,
+    parse_segment_file_name,
 )
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition, parse_partition_directory, topic_id_to_text
 
@@ -381,6 +382,17 @@ def _is_log_directory(disk: FileSystem, path: str) -> bool:
     return META_PROPERTIES in names or any(parse_partition_directory(name) is not None for name in names)
 
 
+def _is_partitions_directory(disk: FileSystem, path: str) -> bool:
+    """Whether a partition's files lie in it; not where it cannot be read, which is told by who reads it."""
+    try:
+        names = disk.list(path)
+        of_partition = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA}
+        found = any(name in of_partition or parse_segment_file_name(name) is not None for name in names)
+        return found and not _is_log_directory(disk, path)
+    except OSError:
+        return False
+
+
 def replicas_of(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
     """The brokers' log directories that a command was given: each by name, or places that hold them.
 
@@ -391,7 +403,16 @@ def replicas_of(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
         raise ValueError("give either --replica NAME=DIR for each replica, or --data DIR for a whole cluster")
     if entries:
         found = parse_replicas(entries)
+        disk, places = located(found)
+        for name, path in places.items():
+            if _is_partitions_directory(disk, path):
+                raise ValueError(
+                    f"{name}={path}: that is a partition's directory: name the broker's directory above it, or use"
+                    " `odradek log diff`"
+                )
         return {name: place if is_uri(place) else str(local_path(place)) for name, place in found.items()}
+    if not all(data):
+        raise ValueError("--data: the name is empty; is a variable not set?")
     disk, places = located({str(number): place for number, place in enumerate(data)})
     found = find_brokers(disk, list(places.values()))
     if not found:
