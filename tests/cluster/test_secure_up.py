@@ -48,7 +48,7 @@ def test_a_secure_cluster_is_used_as_any_other(tmp_path: Path) -> None:
         assert "refused" not in logged  # who came before its user was there has waited
         stranger = until(  # a broker that has no time says nothing of TLS
             lambda: run("topic", "list", "-b", told["bootstrap"], "--timeout", "60"),
-            lambda done: 'security_protocol="SSL"' in done.stderr,
+            lambda done: "security.protocol=SSL" in done.stderr,
         )
         assert stranger.returncode == 4, stranger.stderr
         again = run("cluster", "up", "--secure", "--data", str(directory), "-d")
