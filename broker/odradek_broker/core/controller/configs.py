@@ -171,9 +171,8 @@ def _records(
     image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
 ) -> list[MetadataRecord]:
     known = _known(settings, request.resource_type)
-    invalid = (
-        ErrorCode.INVALID_REQUEST if request.resource_type == "broker" else ErrorCode.INVALID_CONFIG
-    )  # as in Kafka
+    of_broker = request.resource_type == "broker"
+    invalid = ErrorCode.INVALID_REQUEST if of_broker else ErrorCode.INVALID_CONFIG  # as in Kafka
     for name, value in sorted(request.set.items()):
         try:
             validate_config(known, request.resource_type, name, value)
