@@ -46,7 +46,7 @@ from odradek_broker.core.partition.messages import (
 from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.partition.truncation import cut_for
 
-FIRST_DELAY_MS = 20  # longer than it takes a metadata record to reach every broker on a healthy network
+FIRST_DELAY_MS = 2  # about as long as a metadata record takes to reach every broker on a healthy network
 
 
 class FetchPhase(Enum):
