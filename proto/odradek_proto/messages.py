@@ -77,7 +77,9 @@ class _Field:
         self.optional = field.has_presence
         self.is_plain = not (field.has_presence or field.is_repeated)  # its value is the message's, without a look
         kind = field.message_type
-        is_map = kind is not None and kind.has_options  # entries of maps alone have some; to read them loads 25 ms of code
+        is_map = (
+            kind is not None and kind.has_options
+        )  # entries of maps alone have some; to read them loads 25 ms of code
         nested = getattr(values, kind.name) if kind is not None and not is_map else None
         self.read: Callable[[Any], Any]
         self.fill: Callable[[Any, Any], None]

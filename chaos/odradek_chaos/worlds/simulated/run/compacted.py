@@ -17,6 +17,7 @@ from odradek import Admin, Consumer, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek.shared.errors import OdradekError
 from odradek_audit.catalogue import COMPACTION_MISMATCH
+from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
@@ -44,7 +45,7 @@ class CompactedStates:
     def __init__(self, world: World, start: Start) -> None:
         self._world = world
         self._start = start
-        self._machine: SimNode | None = None
+        self._machines: list[SimNode] = []
         self._stopping = False
         self._rng = Random()
         self._acknowledged: dict[bytes, tuple[int, bytes | None]] = {}  # of each key the newest: offset and value
@@ -54,13 +55,13 @@ class CompactedStates:
 
     def start(self) -> None:
         self._rng = self._world.loop.fork_rng("states")
-        self._machine = self._start("k1", self._write)
+        self._machines = [self._start("k1", self._write), self._start("k3", self._look_at_isr)]
 
     async def stop(self) -> None:
         """Returns when nothing is on its way any more."""
         self._stopping = True
-        if self._machine is not None:
-            await self._machine.wait()
+        for machine in self._machines:
+            await machine.wait()
 
     async def _write(self, ports: NodePorts) -> None:
         async with Admin(self._world.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
@@ -78,7 +79,6 @@ class CompactedStates:
                 key = b"key %d" % self._rng.randrange(KEYS)
                 value = None if self._rng.random() < TOMBSTONES else b"%b is %d" % (key, number)
                 await self._write_one(producer, key, value)
-                self._look_at_isr(ports.clock.now_ms())
                 await ports.clock.sleep(PAUSE_MS)
 
     async def _create(self, admin: Admin, ports: NodePorts) -> None:
@@ -102,11 +102,15 @@ class CompactedStates:
         self._acknowledged[key] = (told.offset, value)
         self._unheard[key].clear()
 
-    def _look_at_isr(self, now_ms: int) -> None:
+    async def _look_at_isr(self, ports: NodePorts) -> None:
         """A replica that is behind for longer than `delete.retention.ms` may miss a tombstone, as in Kafka (K-91)."""
-        registration = self._world.cluster.newest_image().partition(TopicPartition(STATES, 0))
-        if registration is None:
-            return
+        while not self._stopping:
+            registration = self._world.cluster.newest_image().partition(TopicPartition(STATES, 0))
+            if registration is not None:
+                self._judge_absences(registration, ports.clock.now_ms())
+            await ports.clock.sleep(PAUSE_MS)
+
+    def _judge_absences(self, registration: PartitionRegistration, now_ms: int) -> None:
         for broker_id in registration.replicas:
             if broker_id in registration.isr:
                 self._in_sync_ms[broker_id] = now_ms
