@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import socket
@@ -31,6 +32,7 @@ from odradek.core.batches import ProducerBatch, SendQueue
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
+from odradek_proto.transport.background import BackgroundLoop
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
 TRANSLATED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
@@ -444,3 +446,15 @@ def test_a_callback_hears_what_became_of_a_record(served: Any) -> None:
         producer.enqueue("orders", "b").add_done_callback(lambda delivery: told.append(delivery.exception()))
     assert told[0] == 0
     assert "INVALID_RECORD" in str(told[1])
+
+
+def test_the_background_loop_keeps_time_while_a_test_freezes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """freezegun replaces `time.monotonic`; without uvloop, the brokers' timers would wait for ever."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    background = BackgroundLoop()
+    loop = background.call(asyncio.get_running_loop)
+    try:
+        monkeypatch.setattr("time.monotonic", lambda: 0.0)
+        assert background.call(loop.time) > 0
+    finally:
+        loop.call_soon_threadsafe(loop.stop)

@@ -188,9 +188,9 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
     for order, words in refused:
         with pytest.raises(ClusterError, match=words):
             order()
-    with pytest.raises(SettingError, match=r"unknown setting 'partitions'"):
+    with pytest.raises(SettingError, match=r"^unknown setting 'partitions'"):
         Cluster(settings={"partitions": 4})
-    with pytest.raises(SettingError, match=r"num\.partitions must be a whole number"):
+    with pytest.raises(SettingError, match=r"^num\.partitions must be a whole number"):
         Cluster(settings={"num.partitions": "many"})
     with Cluster(brokers=1, directory=tmp_path):
         pass

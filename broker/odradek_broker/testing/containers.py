@@ -45,7 +45,7 @@ class KafkaContainer:
         try:
             unused = unused_settings({name: str(value)})
         except SettingError as error:
-            raise SettingError(f"{key}: {str(error).removeprefix('command line: ')}") from None
+            raise SettingError(f"{key}: {error}") from None
         if name in OWN_SETTINGS or unused:
             warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
         else:

@@ -29,7 +29,7 @@ from odradek_proto.transport.lock_holders import take_lock
 from odradek_proto.values import replace
 
 from odradek_broker.config import sources as config
-from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings, SettingError
 from odradek_broker.config.sources import LoadedConfig
 from odradek_broker.local.cluster import REBALANCE_DELAY_MS, ClusterError
 from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
@@ -204,7 +204,10 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 def unused_settings(values: Mapping[str, str]) -> Sequence[str]:
     """Those that only Kafka would use. Raises `SettingError` for what is unknown or malformed."""
-    return _loaded(("node.id=1", *_overrides({**OF_GROUPS, **values}))).unused
+    try:
+        return _loaded(("node.id=1", *_overrides({**OF_GROUPS, **values}))).unused
+    except SettingError as error:  # its source is the caller's dictionary, and no command line
+        raise SettingError(str(error).removeprefix(f"{config.COMMAND_LINE}: ")) from None
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:

@@ -101,7 +101,7 @@ def odradek_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     except ClusterError as error:
         reason = f"{error}; try: {error.hint}" if error.hint else str(error)
     except SettingError as error:
-        reason = str(error).removeprefix("command line: ")
+        reason = str(error)
     if reason:
         raise _refused(request.node, reason)
     yield cluster

@@ -12,6 +12,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -108,8 +109,21 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         from uvloop import new_event_loop
     except ImportError:
-        return asyncio.new_event_loop()
+        return _SteadyEventLoop()
     return new_event_loop()
+
+
+class _SteadyEventLoop(asyncio.SelectorEventLoop):
+    """Keeps the clock that the process began with, as uvloop does: its timers go on in a test that freezes time.
+
+    freezegun replaces `time.monotonic` in every module, and does not look into classes. Brokers that share the process
+    would wait for each other's time-outs for ever.
+    """
+
+    _monotonic = staticmethod(time.monotonic)
+
+    def time(self) -> float:
+        return self._monotonic()
 
 
 async def _next(items: AsyncIterator[T]) -> T:
