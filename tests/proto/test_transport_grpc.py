@@ -180,6 +180,26 @@ async def test_frozen_peer_takes_the_deadline_and_is_not_refused(peer: Peer) -> 
         assert await stream.recv() == b"still here"
 
 
+@pytest.mark.parametrize("wall_s", [0.0, 4e9])
+async def test_the_wall_clock_has_no_say_in_a_timeout(peer: Peer, monkeypatch: pytest.MonkeyPatch, wall_s: float) -> None:
+    """A test that freezes time, in the past or in the future, has its calls answered, or ended when it is time."""
+    left_ms: list[float | None] = []
+
+    async def echo(request: bytes, context: CallContext) -> bytes:
+        left_ms.append(context.deadline_ms)
+        return request
+
+    monkeypatch.setattr("time.time", lambda: wall_s)
+    async with network() as client, asyncio.timeout(120):
+        server = await client.serve("127.0.0.1:0", Handlers({ECHO: echo}))
+        assert await client.call(server.address, ECHO, b"x", PATIENCE_MS) == b"x"
+        assert left_ms == [PATIENCE_MS]
+        await server.stop()
+        peer.signal(signal.SIGSTOP)
+        with pytest.raises(DeadlineExceeded):
+            await client.call(peer.address, ECHO, b"", 200)
+
+
 async def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
     """A first connection to a stopped process fails by time, never as refused."""
     async with network(GrpcOptions()) as client, asyncio.timeout(120):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -163,6 +164,20 @@ def test_a_wait_says_what_was_missing(cluster: Cluster) -> None:
         producer.send("orders", "without it")
     with pytest.raises(ClusterError, match=r"not within 0\.1 s: orders-0: in sync \[.*\] of \[.*\]"):
         cluster.wait_until_in_sync("orders", timeout=0.1)
+
+
+def test_time_that_a_test_freezes_stops_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clock stands still, years ago: clients that do not know of it write records of their own time."""
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr("time.time_ns", lambda: 10**18)
+    monkeypatch.setattr("time.time", lambda: 10**9)
+    cluster.create_topic("orders")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("orders", "of now", timestamp=now_ms)
+        cluster.kill(cluster.leader_of("orders"))
+        producer.send("orders", "of then")
+    assert read_all(cluster.bootstrap, "orders") == ["of now", "of then"]
+    cluster.heal()
 
 
 def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> None:

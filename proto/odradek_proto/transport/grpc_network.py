@@ -21,7 +21,7 @@ import grpc.aio
 from odradek_proto.security.tls import NO_CLIENT_AUTH, TlsSource
 from odradek_proto.transport.grpc_credentials import TOKEN_KEY, channel_credentials, server_credentials
 from odradek_proto.transport.grpc_login import AUTHENTICATE, Login, log_in
-from odradek_proto.transport.grpc_options import GrpcOptions
+from odradek_proto.transport.grpc_options import TIMEOUT_KEY, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import (
     Accept,
@@ -78,10 +78,13 @@ class GrpcNetwork:
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         try:
             with self._used(peer) as channel:
-                metadata = await self._metadata(channel)
-                return await channel.unary(method)(
-                    request, timeout=timeout_ms / 1000, wait_for_ready=False, metadata=metadata
-                )
+                said = ((TIMEOUT_KEY, f"{timeout_ms:.0f}"), *(await self._metadata(channel) or ()))
+                async with asyncio.timeout(timeout_ms / 1000):
+                    return await channel.unary(method)(
+                        request, wait_for_ready=False, metadata=grpc.aio.Metadata(*said)
+                    )
+        except TimeoutError:
+            raise DeadlineExceeded(f"{peer} {method}: no answer within {timeout_ms} ms") from None
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._login is not None:
                 channel.token = ""  # the connection is another one than it was given on, or the session is over

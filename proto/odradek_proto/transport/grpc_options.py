@@ -12,6 +12,7 @@ MAX_BACKOFF_MS = 200
 CONNECT_TIMEOUT_MS = 500  # a peer whose machine is silent; also how often a lost SYN is tried anew
 RESOLVE_TIMEOUT_MS = 2_000  # of a name; gRPC itself waits 13 s and more for a question that got lost
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing is dropped after this
+TIMEOUT_KEY = "odradek-timeout-ms"  # of a call's metadata; grpcio reckons a deadline by the wall clock, that tests freeze
 MAX_METADATA_BYTES = 16 * 1024
 MAX_CONNECTIONS = 2_000
 MAX_CALLS_PER_CONNECTION = 100  # at the same time; a client waits with more. HTTP/2 advises no less than 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
 from odradek_proto.transport.grpc_credentials import TOKEN_KEY
-from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
+from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, TIMEOUT_KEY, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
 from odradek_proto.transport.refusals import refusal_of
@@ -246,14 +247,19 @@ def _writer(context: Context, peer: str) -> Callable[[bytes], Awaitable[None]]:
 
 
 def _call_context(context: Context) -> CallContext:
+    said = {key: str(value) for key, value in context.invocation_metadata() or ()}
     remaining: float | None = context.time_remaining()
-    token = next((str(value) for key, value in context.invocation_metadata() or () if key == TOKEN_KEY), "")
     return CallContext(
         peer=_address(context.peer()),
-        deadline_ms=None if remaining is None else remaining * 1000,
+        deadline_ms=_milliseconds(said.get(TIMEOUT_KEY, "")) or (None if remaining is None else remaining * 1000),
         certificate=_certificate(context.auth_context()),
-        token=token,
+        token=said.get(TOKEN_KEY, ""),
     )
+
+
+def _milliseconds(said: str) -> int | None:
+    """Of what anybody may have sent: nothing, unless it is a time."""
+    return int(said) if re.fullmatch("[0-9]{1,12}", said) else None
 
 
 def _certificate(said: Mapping[str, Iterable[bytes]]) -> PeerCertificate | None:
