@@ -181,7 +181,7 @@ async def test_frozen_peer_takes_the_deadline_and_is_not_refused(peer: Peer) -> 
 
 
 @pytest.mark.parametrize("wall_s", [0.0, 4e9])
-async def test_the_wall_clock_has_no_say_in_a_timeout(peer: Peer, monkeypatch: pytest.MonkeyPatch, wall_s: float) -> None:
+async def test_a_timeout_ignores_the_wall_clock(peer: Peer, monkeypatch: pytest.MonkeyPatch, wall_s: float) -> None:
     """A test that freezes time, in the past or in the future, has its calls answered, or ended when it is time."""
     left_ms: list[float | None] = []
 

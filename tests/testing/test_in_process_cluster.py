@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import time
+import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import grpc
 import odradek
@@ -195,10 +196,6 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
         (cluster.open, "open already"),
         (lambda: Cluster().leader_of("orders"), "not open"),
         (lambda: Cluster(settings={"log.cleaner.threads": 4}), r"odradek does not use log\.cleaner\.threads$"),
-        *(
-            (partial(Cluster, brokers=cast(int, size)), f"brokers is a number from 1 to 9, not {size!r}")
-            for size in (0, 10, "3", True, 2.0)
-        ),
     ]
     for order, words in refused:
         with pytest.raises(ClusterError, match=words):
@@ -218,6 +215,45 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
             pass
     with pytest.raises(ClusterError, match="cannot make /proc/none/below: "), Cluster(directory="/proc/none/below"):
         pass
+
+
+NO_NUMBERS = ("x", None, True, -1, float("inf"), float("nan"))
+WRONG_ARGUMENTS: list[tuple[Callable[[Cluster, Any], object], str, tuple[object, ...]]] = [
+    (lambda _, value: Cluster(value), "brokers is a number from 1 to 9", ("3", True, 2.0, 0, 10)),
+    (lambda _, value: Cluster(settings=value), "settings is a dictionary", (["x"], "x=y", {1: 2})),
+    (lambda _, value: Cluster(directory=value), "directory is a path", ("", 5, True)),
+    (lambda one, value: one.kill(value), "broker is a number", (True, 1.0, "1", None, -1)),
+    (lambda one, value: one.cut(1, value), "broker is a number", (True, "2")),
+    (lambda one, value: one.slow(1, value), "delay_ms is a number from 0", NO_NUMBERS),
+    (lambda one, value: one.create_topic(value), "name is a string", (b"x", 5, None)),
+    (lambda one, value: one.create_topic("q", value), "partitions is a number", ("3", 2.5, None, True, -2, 10**12)),
+    (lambda one, value: one.create_topic("q", replication_factor=value), "replication_factor is a number", ("3", 2.5)),
+    (lambda one, value: one.create_topic("q", configs=value), "configs is a dictionary", ([1], {1: 1})),
+    (lambda one, value: one.create_topic("q", timeout=value), "timeout is a number from 0", NO_NUMBERS),
+    (lambda one, value: one.start(1, timeout=value), "timeout is a number from 0", NO_NUMBERS),
+    (lambda one, value: one.heal(timeout=value), "timeout is a number from 0", NO_NUMBERS),
+    (lambda one, value: one.wait_until_ready(timeout=value), "timeout is a number from 0", NO_NUMBERS),
+    (lambda _, value: Cluster().open(timeout=value), "timeout is a number from 0", NO_NUMBERS),
+    (lambda one, value: one.leader_of(value), "topic is a string", (b"t", None)),
+    (lambda one, value: one.leader_of("t", value), "partition is a number", ("0", None, True, -1)),
+    (lambda one, value: one.wait_until_in_sync(value), "topic is a string", (b"t", None)),
+    (lambda one, value: one.wait_until_reassigned(value), "topic is a string", (b"t", None)),
+    (lambda one, value: one.coordinator_of(value), "group is a string", (b"g", None)),
+    (lambda one, value: one.wait_until(value), "condition is a function", (None, True)),
+]
+
+
+def test_a_wrong_argument_is_named_with_what_is_wanted(cluster: Cluster) -> None:
+    for order, words, values in WRONG_ARGUMENTS:
+        for value in values:
+            with pytest.raises(ClusterError, match=f"^{words}.*, not {re.escape(repr(value))}$"):
+                order(cluster, value)
+
+
+def test_a_traceback_shows_the_hint() -> None:
+    with pytest.raises(ClusterError) as refused:
+        Cluster().heal()
+    assert "".join(traceback.format_exception(refused.value)).endswith("\ntry: use `with Cluster() as cluster:`\n")
 
 
 # --- the same for code with asyncio, on the running loop or beside it -----------------------------------------------

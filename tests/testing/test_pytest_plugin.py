@@ -118,7 +118,7 @@ def test_nothing_heavy_is_imported_before_a_fixture_is_used(run: pytest.Pytester
 
 WRONG_MARKERS = {  # and what is said of them
     "nodes=1": "*test_0: {marker}: got an*nodes*",
-    "settings=['num.partitions']": "*test_1: {marker}: settings are a dictionary, not*",
+    "settings=['num.partitions']": "*test_1: {marker}: settings is a dictionary *, not*",
     "brokers='3'": "*brokers is a number from 1 to 9, not '3'*",
     "settings={'min.insync.replcas': 2}": (
         "*test_3: {marker}: unknown setting 'min.insync.replcas'; did you mean 'min.insync.replicas'*"

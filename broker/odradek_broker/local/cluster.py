@@ -51,6 +51,8 @@ class ClusterError(Exception):
     def __init__(self, message: str, *, hint: str = "", exit_code: int | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"try: {hint}")  # for tracebacks; whoever prints the sentence prints the hint, too
         if exit_code is not None:
             self.exit_code = exit_code
 

@@ -22,9 +22,10 @@ from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
+from odradek_broker.testing.arguments import as_path, as_text, check, check_number, check_text, check_whole
 from odradek_broker.testing.doors import API_NAMES
 from odradek_broker.testing.fabric import OUTSIDE, Fabric
-from odradek_broker.testing.layout import ClusterLayout, as_text, broker_settings, check_settings
+from odradek_broker.testing.layout import ClusterLayout, broker_settings, check_settings
 from odradek_broker.testing.member import ClusterMember
 from odradek_broker.testing.network import BrokerNetwork, admin_address
 from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready, not_reassigned
@@ -46,11 +47,10 @@ class AsyncCluster:
     def __init__(
         self, brokers: int = 3, *, settings: Mapping[str, object] | None = None, directory: Path | str | None = None
     ) -> None:
-        if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST_BROKERS:
-            raise ClusterError(f"brokers is a number from 1 to {MOST_BROKERS}, not {brokers!r}")
+        check_whole("brokers", brokers, least=1, most=MOST_BROKERS)
         self._size = brokers
         self._settings = check_settings(settings or {})
-        self._wanted_directory = None if directory is None else Path(directory)
+        self._wanted_directory = None if directory is None else as_path("directory", directory)
         self.opens_late = False  # for gRPC clients: not before `open_doors` is called
         self._layout: ClusterLayout | None = None
         self._members: dict[int, ClusterMember] = {}
@@ -60,6 +60,7 @@ class AsyncCluster:
 
     async def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Start all brokers and wait until they are ready. Raises `ClusterError`, `SettingError`, `OSError`."""
+        check_number("timeout", timeout)
         if self._layout is not None:
             raise ClusterError("the cluster is open already")
         self._layout = ClusterLayout(self._size, self._wanted_directory)
@@ -169,6 +170,7 @@ class AsyncCluster:
 
         While fewer than a majority run there is no controller to wait for: then it returns as soon as it listens.
         """
+        check_number("timeout", timeout)
         member = self._member(broker)
         if member.node is not None:
             raise ClusterError(f"broker {broker} runs already")
@@ -196,15 +198,15 @@ class AsyncCluster:
 
         Clients reach it. What is on its way arrives when `heal` mends the network, as with TCP.
         """
+        faults = self._faults(broker, *others)
         if broker in others:
             raise ClusterError(f"broker {broker} cannot be cut off from itself", hint="name others, or none for all")
         for other in others or [each for each in self.brokers if each != broker]:
-            self._faults(broker, other).cut(broker, other)
+            faults.cut(broker, other)
 
     async def slow(self, broker: int, delay_ms: float) -> None:
         """Everything that a broker says or hears takes so much longer, on its way to and from clients, too."""
-        if not 0 <= delay_ms < float("inf"):
-            raise ClusterError(f"a delay of {delay_ms} ms is none", hint="give 0 or more; 0 ends it")
+        check_number("delay_ms", delay_ms)
         self._faults(broker).slow(broker, delay_ms)
 
     async def lose_next_answer(self, broker: int, api: str = "Produce") -> None:
@@ -223,6 +225,7 @@ class AsyncCluster:
 
     async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """End all faults, start every broker that does not run, and wait until all are ready."""
+        check_number("timeout", timeout)
         self._opened()
         self._fabric.mend()
         down = [member for member in self._opened().values() if member.node is None]
@@ -244,11 +247,16 @@ class AsyncCluster:
 
         Raises `ClusterError` with the controller's words.
         """
+        replicas = DEFAULT if replication_factor is None else replication_factor
+        check_text("name", name)
+        check_whole("partitions", partitions, least=DEFAULT)
+        check_whole("replication_factor", replicas, least=DEFAULT)
+        check_number("timeout", timeout)
         topic = admin_messages.NewTopic(
             name=name,
             partitions=partitions,
-            replication_factor=DEFAULT if replication_factor is None else replication_factor,
-            configs=as_text(configs or {}),
+            replication_factor=replicas,
+            configs=as_text("configs", configs or {}),
         )
         request = admin_messages.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout * 1000))
         is_new = name not in self._newest_image().topics
@@ -279,6 +287,7 @@ class AsyncCluster:
 
         The topic of committed offsets is created for the first group that a client looks for.
         """
+        check_text("group", group)
 
         def unknown() -> str:
             return (
@@ -311,7 +320,7 @@ class AsyncCluster:
 
     async def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
-
+        check_text("topic", topic)
         await self._until(lambda: not_in_sync(self._newest_image(), topic), timeout)
 
     async def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -319,6 +328,7 @@ class AsyncCluster:
 
         By then every running broker has taken up what it gained and given up what it lost.
         """
+        check_text("topic", topic)
         await self._until(lambda: not_reassigned(self._nodes(), topic), timeout)
 
     async def wait_until_told(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -336,10 +346,12 @@ class AsyncCluster:
 
         Raises `ClusterError` when a broker fails meanwhile, or when the time is over.
         """
+        check("condition", condition, callable(condition), "a function")
         await self._until(lambda: "" if condition() else "the condition does not hold", timeout)
 
     async def _until(self, missing: Callable[[], str], timeout: float) -> None:
         """Look again and again until nothing is missing. Raises `ClusterError` with what was."""
+        check_number("timeout", timeout)
         deadline = asyncio.get_running_loop().time() + timeout
         while lack := missing():
             for broker, node in self._nodes().items():
@@ -386,6 +398,8 @@ class AsyncCluster:
         return all(map(image.is_active, self.brokers))
 
     def _partition(self, topic: str, partition: int) -> PartitionRegistration:
+        check_text("topic", topic)
+        check_whole("partition", partition)
         found = self._newest_image().partition(TopicPartition(topic, partition))
         if found is None:
             raise ClusterError(f"there is no partition {topic}-{partition}")
@@ -409,6 +423,7 @@ class AsyncCluster:
         return self._members
 
     def _member(self, broker: int) -> ClusterMember:
+        check_whole("broker", broker)
         try:
             return self._opened()[broker]
         except KeyError:

@@ -17,8 +17,9 @@ from typing import Self
 
 from odradek_broker.config.settings import SettingError
 from odradek_broker.local.cluster import ClusterError
+from odradek_broker.testing.arguments import as_text
 from odradek_broker.testing.cluster import Cluster
-from odradek_broker.testing.layout import OWN_SETTINGS, as_text, unused_settings
+from odradek_broker.testing.layout import OWN_SETTINGS, unused_settings
 
 KAFKA = "KAFKA_"
 PORT = 9093  # inside of the image
@@ -49,7 +50,7 @@ class KafkaContainer:
         if name in OWN_SETTINGS or unused:
             warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
         else:
-            self._settings |= as_text({name: value})
+            self._settings |= as_text("env", {name: value})
         return self
 
     def with_envs(self, **variables: object) -> Self:

@@ -33,6 +33,7 @@ from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, SettingEr
 from odradek_broker.config.sources import LoadedConfig
 from odradek_broker.local.cluster import REBALANCE_DELAY_MS, ClusterError
 from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
+from odradek_broker.testing.arguments import as_text
 
 IDENTITY_FILE = "cluster-identity.json"
 TEMPORARY_PREFIX = "odradek-"
@@ -181,21 +182,16 @@ def _in_memory() -> str | None:
     return SHARED_MEMORY if room.f_bavail * room.f_frsize >= ENOUGH_BYTES else None
 
 
-def as_text(settings: Mapping[str, object]) -> dict[str, str]:
-    """Values as a server's file has them."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
-
-
-def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
+def check_settings(settings: object) -> dict[str, str]:
     """Kafka's dotted names and their values as text.
 
     Raises `SettingError` for what is unknown or malformed, `ClusterError` for what the cluster itself sets and, unlike
     a server, for what only Kafka would use: a test that sets it would test nothing.
     """
-    taken = sorted(set(settings) & set(OWN_SETTINGS))
+    values = as_text("settings", settings)
+    taken = sorted(set(values) & set(OWN_SETTINGS))
     if taken:
         raise ClusterError(f"{', '.join(taken)}: the cluster itself sets this for each broker")
-    values = as_text(settings)
     unused = unused_settings(values)
     if unused:
         raise ClusterError(f"odradek does not use {', '.join(unused)}")

@@ -43,7 +43,9 @@ class ClusterRequest:
 
     @property
     def key(self) -> tuple[object, ...]:
-        return self.brokers, *sorted((name, str(value)) for name, value in self.settings.items())
+        from odradek_broker.testing.arguments import as_text
+
+        return self.brokers, *sorted(as_text("settings", self.settings).items())
 
 
 class Clusters:
@@ -134,10 +136,7 @@ def _wanted(node: pytest.Item) -> ClusterRequest:
     if marker is None:
         return ClusterRequest()
     try:
-        wanted = ClusterRequest(*marker.args, **marker.kwargs)
-        if not isinstance(wanted.settings, Mapping):
-            raise TypeError(f"settings are a dictionary, not {wanted.settings!r}")
-        return wanted
+        return ClusterRequest(*marker.args, **marker.kwargs)
     except TypeError as error:
         reason = str(error).rpartition("() ")[2]  # without the name of the function that refused
     raise _refused(node, reason)

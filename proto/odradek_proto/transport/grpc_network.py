@@ -80,9 +80,7 @@ class GrpcNetwork:
             with self._used(peer) as channel:
                 said = ((TIMEOUT_KEY, f"{timeout_ms:.0f}"), *(await self._metadata(channel) or ()))
                 async with asyncio.timeout(timeout_ms / 1000):
-                    return await channel.unary(method)(
-                        request, wait_for_ready=False, metadata=grpc.aio.Metadata(*said)
-                    )
+                    return await channel.unary(method)(request, wait_for_ready=False, metadata=grpc.aio.Metadata(*said))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} {method}: no answer within {timeout_ms} ms") from None
         except grpc.aio.AioRpcError as error:
