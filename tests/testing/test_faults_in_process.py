@@ -203,10 +203,21 @@ def test_faults_need_a_broker_that_runs(odradek_cluster: Cluster) -> None:
     assert odradek_cluster.running == [1, 2, 3]
 
 
+OF_THE_IMAGE = {  # as testcontainers and compose files set them
+    "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9093,BROKER://broker:9092",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+}
+
+
 def test_a_test_for_testcontainers_runs_unchanged() -> None:
     """Settings by the image's variables, the address of one broker, all three clients; gone at the end."""
-    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft().with_env("KAFKA_NUM_PARTITIONS", "1")
-    with container as kafka:
+    started = r".*\[KafkaServer id=\d+\] started.*"
+    env = {"KAFKA_NUM_PARTITIONS": "2"}
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0", 9093, started, "CLIENTS", env=env).with_kraft()
+    with container.with_env("KAFKA_NUM_PARTITIONS", "1") as kafka:
         assert kafka.get_bootstrap_server() == f"{kafka.get_container_host_ip()}:{kafka.get_exposed_port(9093)}"
         for client, write in CLIENTS.items():
             write(kafka.get_bootstrap_server(), "orders", [client.encode()], True)
@@ -223,7 +234,14 @@ def test_what_has_no_effect_is_warned_of_and_what_is_wrong_refused() -> None:
     with pytest.warns(UserWarning, match="KAFKA_LOG_CLEANER_THREADS has no effect"):
         container.with_env("KAFKA_LOG_CLEANER_THREADS", 2)
     with pytest.warns(UserWarning, match="KAFKA_NODE_ID has no effect"):
-        container.with_envs(KAFKA_NODE_ID=7, KAFKA_HEAP_OPTS="-Xmx1g", TZ="UTC")
+        container.with_envs(KAFKA_NODE_ID=7, KAFKA_HEAP_OPTS="-Xmx1g", KAFKA_LOG4J_ROOT_LOGLEVEL="WARN", TZ="UTC")
+    for variable, value in OF_THE_IMAGE.items():
+        with pytest.warns(UserWarning, match=f"{variable} has no effect"):
+            container.with_env(variable, value)
+    with pytest.warns(UserWarning, match="with_cluster_id has no effect"):
+        container.with_cluster_id("MkU3OEVBNTcwNTJENDM2Qk")
+    with pytest.raises(ClusterError, match="security_protocol is 'PLAINTEXT', not 'SSL'"):
+        KafkaContainer(security_protocol="SSL")
     with pytest.raises(SettingError, match=r"^KAFKA_NUM_PARTITOINS: unknown setting 'num\.partitoins'"):
         container.with_env("KAFKA_NUM_PARTITOINS", 2)
     container.start()

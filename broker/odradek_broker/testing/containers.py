@@ -11,43 +11,68 @@ image could mean (its name, its JVM) is taken and has no effect; a `KAFKA_` vari
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from odradek_broker.config.settings import SettingError
 from odradek_broker.local.cluster import ClusterError
-from odradek_broker.testing.arguments import as_text
+from odradek_broker.testing.arguments import as_text, check
 from odradek_broker.testing.cluster import Cluster
 from odradek_broker.testing.layout import OWN_SETTINGS, unused_settings
 
 KAFKA = "KAFKA_"
 PORT = 9093  # inside of the image
-NO_SETTINGS = ("KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_JMX_OPTS")
+PLAINTEXT = "PLAINTEXT"
+OF_THE_JVM = re.compile("KAFKA_(OPTS|.*_OPTS|.*LOG4J_.*)")
+OF_THE_IMAGE = (  # beside those that a cluster sets itself: its listeners have other names
+    "advertised.listeners",
+    "controller.listener.names",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+)
 
 
 class KafkaContainer:
-    """A cluster of `brokers` brokers from `start` to `stop`, new each time."""
+    """A cluster of `brokers` brokers from `start` to `stop`, new each time. The other parameters are testcontainers'.
 
-    def __init__(self, image: str = "", port: int = PORT, brokers: int = 3, **_: object) -> None:
+    Raises `ClusterError` for another `security_protocol` than PLAINTEXT.
+    """
+
+    def __init__(
+        self,
+        image: str = "",
+        port: int = PORT,
+        wait_strategy_check_string: str = "",
+        listener_name: str = PLAINTEXT,
+        security_protocol: str = PLAINTEXT,
+        *,
+        brokers: int = 3,
+        env: Mapping[str, object] | None = None,
+        **_: object,
+    ) -> None:
+        check("security_protocol", security_protocol, security_protocol == PLAINTEXT, f"{PLAINTEXT!r}")
         self.image = image
         self.port = port
         self._brokers = brokers
         self._settings: dict[str, object] = {}
         self._cluster: Cluster | None = None
+        self.with_envs(**env or {})
 
     # --- What is to be ----------------------------------------------------------------------------------------------
 
     def with_env(self, key: str, value: object) -> Self:
         """A setting, as Kafka's images name it: KAFKA_NUM_PARTITIONS for num.partitions. Raises `SettingError`."""
         name = key.removeprefix(KAFKA).lower().replace("_", ".")
-        if not key.startswith(KAFKA) or key in NO_SETTINGS:
+        if not key.startswith(KAFKA) or OF_THE_JVM.fullmatch(key):
             return self
         try:
-            unused = unused_settings({name: str(value)})
+            has_effect = name not in (*OWN_SETTINGS, *OF_THE_IMAGE) and not unused_settings({name: str(value)})
         except SettingError as error:
             raise SettingError(f"{key}: {error}") from None
-        if name in OWN_SETTINGS or unused:
+        if not has_effect:
             warnings.warn(f"{key} has no effect in odradek", stacklevel=2)
         else:
             self._settings |= as_text("env", {name: value})
@@ -60,6 +85,11 @@ class KafkaContainer:
 
     def with_kraft(self) -> Self:
         """There is nothing else."""
+        return self
+
+    def with_cluster_id(self, cluster_id: str) -> Self:
+        """Each cluster has an id of its own."""
+        warnings.warn("with_cluster_id has no effect in odradek", stacklevel=2)
         return self
 
     # --- Life -------------------------------------------------------------------------------------------------------
