@@ -84,6 +84,24 @@ def test_starts_and_stops_leave_nothing_behind() -> None:
     assert not after.exceed(before), (before, after)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+def test_a_cluster_that_is_dropped_is_closed_with_a_warning() -> None:
+    """Nobody can close it any more: its brokers do not go on without their directories."""
+
+    def started() -> Path:
+        cluster = Cluster()
+        cluster.open()
+        return cluster.replicas()["1"].parent
+
+    one_life()
+    before = what_there_is()
+    with pytest.warns(ResourceWarning, match=r"unclosed cluster .*broker 1 at 127\.0\.0\.1:\d+"):
+        directory = started()
+    after = what_stays(before)
+    assert not after.exceed(before), (before, after)
+    assert not directory.exists()
+
+
 def test_no_timer_keeps_a_broker_in_memory() -> None:
     """A session of tests has thousands of clusters: neither a client's connection nor a waiting fetch holds one."""
 

@@ -6,8 +6,11 @@ Rule of this module: whatever waits has a limit, and says in its error what was 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
+import sys
+import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +40,9 @@ MOST_BROKERS = 9  # as of `odradek cluster up`
 DEFAULT = -1  # Kafka's number for "as the cluster's settings say"
 
 
+_closing: set[asyncio.Task[None]] = set()  # of clusters that nobody holds; a loop itself holds tasks weakly
+
+
 class AsyncCluster:
     """`brokers` brokers, ids from 1 on, each broker and controller in one. Times are seconds.
 
@@ -49,10 +55,10 @@ class AsyncCluster:
     ) -> None:
         check_whole("brokers", brokers, least=1, most=MOST_BROKERS)
         self._size = brokers
+        self._layout: ClusterLayout | None = None  # of an open cluster
         self._settings = check_settings(settings or {})
         self._wanted_directory = None if directory is None else as_path("directory", directory)
         self.opens_late = False  # for gRPC clients: not before `open_doors` is called
-        self._layout: ClusterLayout | None = None
         self._members: dict[int, ClusterMember] = {}
         self._network: BrokerNetwork | None = None
 
@@ -63,6 +69,7 @@ class AsyncCluster:
         check_number("timeout", timeout)
         if self._layout is not None:
             raise ClusterError("the cluster is open already")
+        self._loop = asyncio.get_running_loop()
         self._layout = ClusterLayout(self._size, self._wanted_directory)
         self._fabric = Fabric()
         self._fabric.doors_are_open = not self.opens_late
@@ -99,6 +106,21 @@ class AsyncCluster:
             await asyncio.sleep(0)  # connections that were closed are forgotten in the next turn
             if gc.isenabled():
                 gc.collect(1)  # a node's parts know each other in circles: while they are young that costs little
+
+    def __del__(self) -> None:
+        """Whoever had it did not close it. The collector may run on any thread, and does not wait."""
+        if getattr(self, "_layout", None) is None or sys.is_finalizing():
+            return
+        where = ", ".join(f"broker {broker} at {member.kafka_address}" for broker, member in self._members.items())
+        with contextlib.suppress(RuntimeError):  # its loop is closed, and its brokers ended with that
+            self._loop.call_soon_threadsafe(self._close_soon)
+        said = f"unclosed cluster ({where}): keep it while it is used"
+        warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
+
+    def _close_soon(self) -> None:
+        task = self._loop.create_task(self.close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
 
     async def __aenter__(self) -> Self:
         await self.open()
