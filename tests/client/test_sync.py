@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, suppress
 from typing import Any, assert_type
 
@@ -458,3 +458,24 @@ def test_the_background_loop_keeps_time_while_a_test_freezes_it(monkeypatch: pyt
         assert background.call(loop.time) > 0
     finally:
         loop.call_soon_threadsafe(loop.stop)
+
+
+def test_an_interrupt_right_after_the_start_of_a_call_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the coroutine is on its way to the loop, where it runs by now."""
+    runs, goes_on = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        runs.set()
+        goes_on.wait()
+
+    def interrupted(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(loop.create_task, work)
+        runs.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("asyncio.run_coroutine_threadsafe", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            background_loop().run(work())
+    finally:
+        goes_on.set()

@@ -63,10 +63,11 @@ class BackgroundLoop:
                 raise RuntimeError(
                     "synchronous calls cannot be made on their own background loop; use the asynchronous ones there"
                 )
-            future = asyncio.run_coroutine_threadsafe(work, self._running())
+            loop = self._running()
         except BaseException:
             work.close()
             raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)  # an interrupt in it leaves the work to the loop
         try:
             return future.result()
         except BaseException:
