@@ -142,7 +142,7 @@ def test_the_broker_whose_disk_is_full_is_named(odradek: Run, tmp_path: Path) ->
     settings = {"replica.high.watermark.checkpoint.interval.ms": 600_000}  # which would find that there is room
     with Cluster(3, directory=tmp_path / "cluster", settings=settings) as cluster:
         cluster.create_topic("orders", partitions=2)
-        node = cluster._cluster._member(2).node
+        node = cluster._cluster._members[2].node
         assert node is not None
         assert node.broker is not None
         troubles = [replica.trouble for replica in node.broker.replicas.replicas.values()]
@@ -202,7 +202,7 @@ def test_health_names_a_broker_whose_clock_is_ahead(
     """As metadata responses have it."""
     with Cluster(3, directory=tmp_path / "cluster") as cluster:
         odradek("cluster", "health", "-b", cluster.bootstrap, code=0)
-        node = cluster._cluster._member(2).node
+        node = cluster._cluster._members[2].node
         assert node is not None
         clock = node._clock
         real = clock.wall_ms

@@ -384,3 +384,20 @@ def test_only_the_first_timers_of_the_first_candidate_are_skipped() -> None:
         return rung, ahead_ms
 
     assert loop.run_until_complete(story()) == ({100: 0, 40: 0, 20: 20, 500: 500}, 140)
+
+
+async def test_a_cluster_on_another_loop_is_refused() -> None:
+    """A synchronous call would stop the loop that its brokers run on, and wait for them."""
+    cluster = Cluster()
+    async with cluster as here:
+        orders: list[Callable[[], object]] = [
+            lambda: cluster.create_topic("orders"),
+            lambda: cluster.kill(1),
+            lambda: cluster.bootstrap,
+            cluster.heal,
+            cluster.close,
+        ]
+        for order in orders:
+            with pytest.raises(ClusterError, match="the cluster runs on another event loop"):
+                order()
+        assert here.running == [1, 2, 3]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 from aiokafka import AIOKafkaProducer
 from odradek.sync import Producer
-from odradek_broker.testing import Cluster
+from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.layout import IDENTITY_FILE, IN_USE_FILE
 from odradek_broker.testing.unflushed import Unflushed
@@ -100,6 +100,33 @@ def test_a_cluster_that_is_dropped_is_closed_with_a_warning() -> None:
     after = what_stays(before)
     assert not after.exceed(before), (before, after)
     assert not directory.exists()
+
+
+def test_a_cluster_whose_loop_has_ended_can_be_closed() -> None:
+    """Its brokers ended with the loop; ports and directory are given back."""
+
+    async def start() -> AsyncCluster:
+        cluster = AsyncCluster()
+        cluster.opens_late = True  # gRPC cannot be ended without its loop
+        await cluster.open()
+        return cluster
+
+    cluster = asyncio.run(start())
+    directory = cluster.replicas()["1"].parent
+    asyncio.run(cluster.close())
+    assert not directory.exists()
+    with pytest.raises(ClusterError, match="the cluster is not open"):
+        cluster.replicas()
+
+
+def test_a_cluster_that_found_no_port_may_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    with monkeypatch.context() as patched:
+        patched.setattr("odradek_broker.testing.layout.IN_PROCESS_PORTS", range(0))
+        with pytest.raises(ClusterError, match="no port"):
+            cluster.open()
+    cluster.open()
+    cluster.close()
 
 
 def test_no_timer_keeps_a_broker_in_memory() -> None:

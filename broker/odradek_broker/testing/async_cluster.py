@@ -73,10 +73,10 @@ class AsyncCluster:
         self._layout = ClusterLayout(self._size, self._wanted_directory)
         self._fabric = Fabric()
         self._fabric.doors_are_open = not self.opens_late
-        for broker in range(1, self._size + 1):
-            self._members[broker] = ClusterMember(broker, self._layout.log_directory(broker), self._fabric)
-        self._network = BrokerNetwork(self._fabric, OUTSIDE)
         try:
+            for broker in range(1, self._size + 1):
+                self._members[broker] = ClusterMember(broker, self._layout.log_directory(broker), self._fabric)
+            self._network = BrokerNetwork(self._fabric, OUTSIDE)
             first = random.choice(self.brokers)
             await self._all([self._start(each, stands_first=each.broker == first) for each in self._members.values()])
             await self._until_unfenced(timeout)
@@ -87,10 +87,14 @@ class AsyncCluster:
 
     async def close(self) -> None:
         """Stop whatever runs: a temporary cluster at once, one with a directory cleanly, so that it can go on later."""
-        layout, self._layout = self._layout, None
-        if layout is None:
+        if self._layout is None:
             return
-        running = [member for member in self._members.values() if member.node is not None]
+        if self._loop.is_closed():  # the brokers ended with it
+            running, self._network = [], None
+        else:
+            self._check_loop()
+            running = [member for member in self._members.values() if member.node is not None]
+        layout, self._layout = self._layout, None
         try:
             await self._all(
                 [member.kill() if layout.is_temporary else member.stop(hand_over=False) for member in running]
@@ -248,9 +252,9 @@ class AsyncCluster:
     async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """End all faults, start every broker that does not run, and wait until all are ready."""
         check_number("timeout", timeout)
-        self._opened()
+        members = self._opened_here()
         self._fabric.mend()
-        down = [member for member in self._opened().values() if member.node is None]
+        down = [member for member in members.values() if member.node is None]
         await self._all([self._start(member) for member in down])
         await self.wait_until_ready(timeout=timeout)
 
@@ -435,7 +439,7 @@ class AsyncCluster:
         """Of the brokers that run and are not frozen."""
         return {
             broker: member.node
-            for broker, member in self._opened().items()
+            for broker, member in self._opened_here().items()
             if member.node is not None and not self._fabric.is_frozen(broker)
         }
 
@@ -444,10 +448,22 @@ class AsyncCluster:
             raise ClusterError("the cluster is not open", hint="use `with Cluster() as cluster:`")
         return self._members
 
+    def _opened_here(self) -> dict[int, ClusterMember]:
+        members = self._opened()
+        self._check_loop()
+        return members
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClusterError(
+                "the cluster runs on another event loop",
+                hint="call the methods of what `async with` gives, on the loop where it was entered",
+            )
+
     def _member(self, broker: int) -> ClusterMember:
         check_whole("broker", broker)
         try:
-            return self._opened()[broker]
+            return self._opened_here()[broker]
         except KeyError:
             known = ", ".join(map(str, self._members))
             raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}") from None
@@ -468,6 +484,6 @@ class AsyncCluster:
 
 async def open_doors(cluster: AsyncCluster) -> None:
     """Listen for gRPC clients as well, where that was to wait until somebody asks for the addresses."""
-    members = cluster._opened()
+    members = cluster._opened_here()
     cluster._fabric.doors_are_open = True
     await cluster._all([member.open_doors() for member in members.values()])
