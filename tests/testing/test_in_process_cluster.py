@@ -401,3 +401,10 @@ async def test_a_cluster_on_another_loop_is_refused() -> None:
             with pytest.raises(ClusterError, match="the cluster runs on another event loop"):
                 order()
         assert here.running == [1, 2, 3]
+
+
+async def test_faults_and_their_ends_may_overlap() -> None:
+    """Threads of a test kill and heal at the same time: no broker starts on a directory that is still in use."""
+    async with AsyncCluster() as cluster:
+        await asyncio.gather(cluster.kill(1), cluster.stop(2), cluster.heal(), cluster.heal())
+        assert cluster.running == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class ClusterMember:
         own = (admin_address(broker), self.replication_address, self.controller_address)
         fabric.owners |= dict.fromkeys(own, broker)
         self._unflushed = Unflushed(directory)
+        self._directory_in_use = asyncio.Lock()  # several threads of a test may stop, kill and heal at the same time
         self.node: Node | None = None
         self._files: BrokerFiles | None = None
         self._network: BrokerNetwork | None = None
@@ -64,21 +66,23 @@ class ClusterMember:
         return f"GRPC://{self.address},KAFKA://{self.kafka_address},{own}"
 
     async def start(self, settings: BrokerSettings, *, stands_first: bool = False) -> None:
-        """A new life. Returns when it listens; raises what `Node.start` raises. Of the voters of a new quorum one may
-        stand for election before the others.
+        """A new life, unless there is one by now. Returns when it listens; raises what `Node.start` raises.
+        Of the voters of a new quorum one may stand for election before the others.
         """
-        assert self.node is None, f"broker {self.broker} runs already"
-        for port in self.ports:
-            port.make_way()
-        files, network = BrokerFiles(self._unflushed), BrokerNetwork(self._fabric, self.broker)
-        clock = BrokerClock(self._fabric, self.broker, skips_ms=FIRST_ELECTION_MS if stands_first else 0)
-        node = Node(settings, clock=clock, files=files, network=network)
-        try:
-            await node.start()
-        except BaseException:
-            files.close()
-            raise
-        self.node, self._files, self._network = node, files, network
+        async with self._directory_in_use:
+            if self.node is not None:
+                return
+            for port in self.ports:
+                port.make_way()
+            files, network = BrokerFiles(self._unflushed), BrokerNetwork(self._fabric, self.broker)
+            clock = BrokerClock(self._fabric, self.broker, skips_ms=FIRST_ELECTION_MS if stands_first else 0)
+            node = Node(settings, clock=clock, files=files, network=network)
+            try:
+                await node.start()
+            except BaseException:
+                files.close()
+                raise
+            self.node, self._files, self._network = node, files, network
 
     async def stop(self, *, hand_over: bool = True) -> None:
         """As after SIGTERM (R-142). With the whole cluster there is nobody to `hand_over` leaderships to."""
@@ -86,10 +90,11 @@ class ClusterMember:
         _take_note_of_failure(node)
         if node.broker is not None and not hand_over:
             node.broker.settings = replace(node.settings, controlled_shutdown_enable=False)
-        try:
-            await node.stop()
-        finally:
-            files.close()
+        async with self._directory_in_use:
+            try:
+                await node.stop()
+            finally:
+                files.close()
 
     async def kill(self) -> None:
         """As kill -9: from this moment on nothing is written, flushed, answered or said. Returns when it is gone."""
@@ -98,13 +103,14 @@ class ClusterMember:
         network.cut()
         files.detach()
         self._fabric.thaw(self.broker)  # a process that is frozen can be killed
-        await network.end()
-        try:
-            await node.kill()
-        except Exception:  # it is dead all the same
-            logger.warning("broker %d: while it was killed", self.broker, exc_info=True)
-        finally:
-            files.close()
+        async with self._directory_in_use:
+            await network.end()
+            try:
+                await node.kill()
+            except Exception:  # it is dead all the same
+                logger.warning("broker %d: while it was killed", self.broker, exc_info=True)
+            finally:
+                files.close()
 
     def forget_unflushed(self) -> None:
         """The power was lost: of what a dead broker wrote, what it flushed is left."""
