@@ -177,6 +177,14 @@ def test_a_process_that_ends_without_close_sends_what_it_took(served: Any) -> No
     assert "ResourceWarning: unclosed Producer" in ended.stderr
 
 
+def test_a_dropped_consumer_has_the_name_that_its_user_knows(served: Any) -> None:
+    served.topic("orders")
+    consumer = odradek.sync.Consumer(addresses(served), "orders")
+    consumer.start()
+    with pytest.warns(ResourceWarning, match="^unclosed Consumer 'odradek'$"):
+        del consumer
+
+
 IN_A_CHILD = """
 import multiprocessing, sys
 from odradek.sync import Producer

@@ -37,7 +37,7 @@ class Client:
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:  # `warnings` may be gone by then
         if self._cluster is None or self._loop is None:
             return
-        what, lost = f"unclosed {type(self).__name__} {self._base_config.client_id!r}", self._held()
+        what, lost = f"unclosed {type(self).__name__.lstrip('_')} {self._base_config.client_id!r}", self._held()
         message = f"{what}: {lost}" if lost else what
         warn(message, ResourceWarning, source=self)
         if lost:
