@@ -157,6 +157,7 @@ def _security(file: Path | None) -> LiveSecurity:
 
 
 def _print(report: Report, as_json: bool) -> None:
+    from odradek_audit.live.run import DELETED
     from odradek_audit.report.headlines import verdict_word
 
     if as_json:
@@ -165,6 +166,9 @@ def _print(report: Report, as_json: bool) -> None:
     else:
         for finding in report.findings[:SHOWN_FINDINGS]:
             typer.echo(f"{finding.check}: {finding.sentence}")
+        for note in report.notes:
+            if note.kind == DELETED:
+                typer.echo(f"note: {note.sentence}")
         for reason in report.inconclusive:
             typer.echo(f"inconclusive: {reason}")
         found = {"fine": "The replicas agree.", "findings": f"{plural(len(report.findings), 'finding')}."}
