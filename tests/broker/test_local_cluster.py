@@ -179,6 +179,23 @@ def test_ports_of_a_cluster_that_is_removed_are_chosen_again(
         cluster.remove()
 
 
+def test_ports_of_a_stopped_cluster_are_claimed_while_somebody_has_it(
+    tmp_path: Path, few: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes may be started again on them. They were claimed until the process ended, and a process that has many
+    clusters one behind the other and removes none ran out of ports."""
+    monkeypatch.setattr(cluster_module, "free_ports", CHOOSES)
+    for number in range(20):
+        cluster = LocalCluster.create(tmp_path / f"{number}", brokers=3)
+        cluster.stop_all()
+        others = CHOOSES(len(few) - 12)
+        assert not {f"127.0.0.1:{port}" for port in others} & {node.kafka for node in cluster.nodes.values()}
+        with pytest.raises(OSError, match="too few free ports"):
+            CHOOSES(1)
+        processes.release_ports(others)
+        del cluster
+
+
 def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, few: range) -> None:
     """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
     mine = CHOOSES(2 * processes.BLOCK)

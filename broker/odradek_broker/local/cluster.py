@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import uuid
+import weakref
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -81,7 +82,7 @@ class NodeProcess:
     started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class LocalCluster:
     """Nodes in one directory. Every change is written to `cluster.json` at once."""
 
@@ -95,6 +96,7 @@ class LocalCluster:
     fixed_ports: bool = True  # the first row that is free; else any
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
+    _releases: list[weakref.finalize[..., LocalCluster]] = field(default_factory=list)  # of other ports
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # --- Making and finding -----------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ class LocalCluster:
         if self._claim is not None:
             addresses = self._claim.addresses
         else:
-            ports = [f"{HOST}:{port}" for port in free_ports(4 * count)]
+            ports = [f"{HOST}:{port}" for port in self._claimed(4 * count)]
             addresses = {name: ports[at::4] for at, name in enumerate(("grpc", "replication", "controller", "kafka"))}
         if asked:
             try:
@@ -244,8 +246,15 @@ class LocalCluster:
             return
         host = wanted.rpartition("//")[2].rpartition(":")[0]
         unplaced = [node for node in self.nodes.values() if node.metrics.rpartition(":")[0] != host]
-        for node, port in zip(unplaced, free_ports(len(unplaced)), strict=True):
+        for node, port in zip(unplaced, self._claimed(len(unplaced)), strict=True):
             node.metrics = f"{host}:{port}"
+
+    def _claimed(self, count: int) -> list[int]:
+        """Free ports that are ours until the cluster is removed, or nobody has this object any more: till then a node
+        that is stopped may be started again on its own."""
+        ports = free_ports(count)
+        self._releases.append(weakref.finalize(self, release_ports, ports))
+        return ports
 
     def save(self) -> None:
         state = {
@@ -279,13 +288,8 @@ class LocalCluster:
             remove_secrets(self.directory)
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
-        if not self.moved:  # else they may be the original's
-            addresses = [
-                each
-                for node in self.nodes.values()
-                for each in (node.grpc, node.replication, node.controller, node.kafka)
-            ]
-            release_ports(int(address.rpartition(":")[2]) for address in addresses)
+        for release in self._releases:
+            release()
 
     def topics(self) -> list[str]:
         """Those of which a log directory has something, but for internal ones."""
