@@ -196,6 +196,14 @@ def test_ports_of_a_stopped_cluster_are_claimed_while_somebody_has_it(
         del cluster
 
 
+def test_a_hint_names_the_cluster_that_was_struck(tmp_path: Path) -> None:
+    """Without --data it would act on the one that was started last."""
+    cluster = LocalCluster.create(tmp_path / "my data", brokers=1)
+    with pytest.raises(ClusterError, match="broker 1 does not run") as refused:
+        cluster.kill(1)
+    assert refused.value.hint == f"`odradek chaos restart --data '{tmp_path}/my data' --broker 1` starts it"
+
+
 def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, few: range) -> None:
     """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
     mine = CHOOSES(2 * processes.BLOCK)

@@ -392,12 +392,16 @@ class LocalCluster:
         child = self._children.get(node_id)
         return child.poll() if child is not None and child.pid == self._node(node_id).pid else None
 
+    @property
+    def _quoted(self) -> str:
+        """Its directory, as a shell takes it: what leaves it out acts on the cluster that was started last."""
+        return shlex.quote(str(self.directory))
+
     def signal(self, node_id: int, number: signal.Signals) -> None:
         """Send a signal to a node's process. Raises `ClusterError` when it does not run."""
         if not self.running(node_id):
-            raise ClusterError(
-                f"broker {node_id} does not run", hint=f"`odradek chaos restart --broker {node_id}` starts it"
-            )
+            hint = f"`odradek chaos restart --data {self._quoted} --broker {node_id}` starts it"
+            raise ClusterError(f"broker {node_id} does not run", hint=hint)
         os.kill(self._node(node_id).pid, number)
 
     def kill(self, node_id: int) -> None:
@@ -414,9 +418,8 @@ class LocalCluster:
     def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
         """Have a node fetch late from leaders for a while; 0 and 0: not any more. Raises `ClusterError`."""
         if self.paused(node_id):  # what tells it would thaw it
-            raise ClusterError(
-                f"broker {node_id} is frozen", hint=f"`odradek chaos resume --broker {node_id}` thaws it"
-            )
+            hint = f"`odradek chaos resume --data {self._quoted} --broker {node_id}` thaws it"
+            raise ClusterError(f"broker {node_id} is frozen", hint=hint)
         place = Path(self._node(node_id).log_directory)
         slow.remove(place) if not delay_ms else slow.write(place, delay_ms, for_ms)
         self.signal(node_id, signal.SIGCONT)
