@@ -169,9 +169,9 @@ def test_a_directory_that_another_cluster_uses_is_refused(tmp_path: Path) -> Non
     """As long as it is open."""
     place = tmp_path / "data"
     with Cluster(brokers=1, directory=place):
-        with pytest.raises(ClusterError, match=f"{place}/broker-1 is in use by another cluster") as refused:
+        with pytest.raises(ClusterError, match=f"{place}/broker-1 is in use by another cluster or process") as refused:
             Cluster(brokers=1, directory=place).open()
-        assert refused.value.hint == "close the other cluster first, or name another directory"
+        assert refused.value.hint == "close or stop that one first, or name another directory"
     with Cluster(brokers=1, directory=place) as again:
         assert again.brokers == [1]
 

@@ -359,9 +359,9 @@ class AsyncCluster:
         try:
             await member.start(settings, stands_first=stands_first)
         except LogDirectoryLocked as error:
-            hint = "close the other cluster first, or name another directory"
+            hint = "close or stop that one first, or name another directory"
             raise ClusterError(
-                f"{self._layout.log_directory(member.broker)} is in use by another cluster", hint=hint
+                f"{self._layout.log_directory(member.broker)} is in use by another cluster or process", hint=hint
             ) from error
 
     async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
