@@ -23,6 +23,7 @@ from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
 from tests.signals import started
+from tests.waiting import until
 
 runner = CliRunner()
 
@@ -85,7 +86,9 @@ def test_a_broker_that_is_frozen_is_not_frozen_again(monkeypatch: pytest.MonkeyP
     cluster.save()
     pause = ["pause", "--data", str(cluster.directory), "--broker", "1"]
     try:
-        first, again = runner.invoke(app, pause), runner.invoke(app, pause)
+        first = runner.invoke(app, pause)
+        until(lambda: cluster.paused(1), bool)  # the signal is on its way
+        again = runner.invoke(app, pause)
         assert (first.exit_code, again.exit_code) == (0, 0), (first.output, again.output)
         assert first.output.startswith(f"froze broker 1 (pid {child.pid})")
         thaws = f"`odradek chaos resume --data {cluster.directory} --broker 1` thaws it"
