@@ -285,7 +285,11 @@ def test_a_cluster_of_this_machine_is_named_as_for_other_commands(
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["-b", "nowhere"], "-b HOST:PORT"), (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE")],
+    [
+        (["-b", "nowhere"], "-b HOST:PORT"),
+        (["-b", "127.0.0.1:1", "--topics", " ,"], "names no topic"),
+        (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE"),
+    ],
 )
 def test_wrong_usage_is_said(options: list[str], said: str) -> None:
     result = runner.invoke(app, ["live", *options])

@@ -23,6 +23,7 @@ from odradek_audit.cli.refusing import (
     check_file,
     check_out,
     stop,
+    topics_named,
     write_behind_verdict,
 )
 
@@ -96,7 +97,7 @@ def live(
     check_out(out, overwrite, {})
     check_file("--metrics", metrics)
     check_file("--digests", digests)
-    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    wanted = topics_named(topics)
     addresses, settings = _meant(bootstrap)
     request = LiveRequest(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
     if from_start and digests is None:

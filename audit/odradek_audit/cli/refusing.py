@@ -73,6 +73,14 @@ def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], da
         stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
 
 
+def topics_named(topics: str | None) -> list[str] | None:
+    """None for all. A variable that is not set names none, and an audit of none says nothing."""
+    named = None if topics is None else [name.strip() for name in topics.split(",") if name.strip()]
+    if named == []:
+        stop("--topics: it names no topic", hint="--topics NAME,...; is a variable not set?")
+    return named
+
+
 def check_file(option: str, file: Path | None) -> None:
     """A file that is written at the end can be, and lies in no broker's log directory."""
     _refusing(check_output_file, option, file)

@@ -144,6 +144,8 @@ class BrokerConnections:
                     connection.close()
             except wire.WireError as error:
                 failed.append(error)
+                if error.timed_out:
+                    self.silent[address] = error
                 continue
             self.bootstrap = [address, *(each for each in known if each != address)]
             self.brokers.update(found.brokers)
