@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -250,6 +251,28 @@ def test_a_start_that_fails_for_another_reason_is_not_repeated(tmp_path: Path) -
     with pytest.raises(ClusterError, match="exit code 1"):
         asyncio.run(start_on_free_ports(cluster, ready, print, start=lambda: None))
     assert len(starts) == 1
+
+
+def test_a_start_that_fails_leaves_brokers_alone_that_ran_before(tmp_path: Path) -> None:
+    """They were killed, and got other ports for those that they were said to have lost to another process."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    before = cluster.bootstrap
+
+    async def ready() -> None:
+        raise ClusterError("broker 2 ended with exit code 1")
+
+    def begin(node_id: int) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["sleep", "60"])
+        cluster.nodes[node_id].pid, cluster.nodes[node_id].started = child.pid, start_time(child.pid)
+        return child
+
+    with begin(1) as ran, socket.create_server(("127.0.0.1", int(before.rpartition(":")[2]))):
+        begun = []
+        with pytest.raises(ClusterError, match="exit code 1"):
+            asyncio.run(start_on_free_ports(cluster, ready, print, start=lambda: begun.append(begin(2))))
+        assert (ran.poll(), begun[0].wait()) == (None, -signal.SIGKILL)
+        ran.kill()
+    assert cluster.bootstrap == before
 
 
 @pytest.mark.slow
