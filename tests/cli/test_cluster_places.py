@@ -192,7 +192,7 @@ def test_a_directory_that_cannot_be_written_is_explained(
         raise OSError(number, os.strerror(number), str(self.directory / "cluster.json.1"))
 
     monkeypatch.setattr(LocalCluster, "save", refuse)
-    outcome = odradek("cluster", "up", "-d", "--data", str(place), code=1)
+    outcome = odradek("cluster", "up", "-d", "--data", str(place), code=2)
     message, remedy = outcome.err.splitlines()
     assert message == f"odradek: the cluster's files in {place} cannot be written: {os.strerror(number)}"
     assert remedy.startswith("  try: ")

@@ -165,6 +165,17 @@ def test_a_wait_says_what_was_missing(cluster: Cluster) -> None:
         cluster.wait_until_in_sync("orders", timeout=0.1)
 
 
+def test_a_directory_that_another_cluster_uses_is_refused(tmp_path: Path) -> None:
+    """As long as it is open."""
+    place = tmp_path / "data"
+    with Cluster(brokers=1, directory=place):
+        with pytest.raises(ClusterError, match=f"{place}/broker-1 is in use by another cluster or process") as refused:
+            Cluster(brokers=1, directory=place).open()
+        assert refused.value.hint == "close or stop that one first, or name another directory"
+    with Cluster(brokers=1, directory=place) as again:
+        assert again.brokers == [1]
+
+
 def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> None:
     """Unknown brokers, topics and settings, things done twice, a directory of another size."""
     cluster.create_topic("orders")
@@ -172,6 +183,10 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
     cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: cluster.kill(9), "there is no broker 9 in this cluster; there are 1, 2, 3"),
+        (
+            lambda: cluster.kill(cast(int, "1")),
+            "there is no broker '1' in this cluster; there are 1, 2, 3, and ids are ints",
+        ),
         (lambda: cluster.stop(3), "broker 3 does not run"),
         (lambda: cluster.start(1), "broker 1 runs already"),
         (lambda: cluster.leader_of("nowhere"), "there is no partition nowhere-0"),

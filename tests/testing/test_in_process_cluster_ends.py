@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 from aiokafka import AIOKafkaProducer
 from odradek.sync import Producer
-from odradek_broker.testing import Cluster
+from odradek_broker.testing import Cluster, ClusterError
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.layout import IDENTITY_FILE, IN_USE_FILE
 from odradek_broker.testing.unflushed import Unflushed
@@ -119,7 +119,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     lock = files.lock(str(held / LOCK))
     one_life()  # what gRPC starts once and keeps
     before = what_there_is()
-    with pytest.raises(Exception, match="another process uses this log directory"):
+    with pytest.raises(ClusterError, match=f"{held} is in use by another cluster or process"):
         Cluster(directory=tmp_path / "cluster").open()
     after = what_stays(before)
     assert not after.exceed(before), (before, after)

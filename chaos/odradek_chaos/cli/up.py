@@ -35,10 +35,12 @@ class LocalRun:
         self._started = time.monotonic()
         self._detached = False
         self._watching = False
+        self._ran = {node_id for node_id in cluster.nodes if cluster.running(node_id)}
         self._former: Path | None = None  # the default until now, which runs on
 
     def run(self, *, detach: bool) -> int:
-        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind that did
+        not run before.
 
         Ctrl-C is how a cluster that is watched ends. Before that it takes a start back, with code 130.
         Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
@@ -61,7 +63,7 @@ class LocalRun:
                 said = without_room(self._cluster, error) if isinstance(error, ClusterError) else error
                 raise self._given_up(said) from error
             except BaseException:
-                kill_all(self._cluster)
+                self._kill()
                 raise
         if detach:
             self._print_what_stays()
@@ -71,8 +73,12 @@ class LocalRun:
     def _given_up(self, said: Exception) -> Exception:
         """Kill the brokers; what they said stays where the error names the files. Returns the error."""
         with uninterrupted():
-            kill_all(self._cluster)
-            return said if self._watching else remove_unless_named(self._cluster, said)
+            self._kill()
+            return said if self._watching or self._ran else remove_unless_named(self._cluster, said)
+
+    def _kill(self) -> None:
+        """Whatever runs of a cluster that is watched; before, what this command has started."""
+        kill_all(self._cluster, () if self._watching else self._ran)
 
     def _print_what_stays(self) -> None:
         try:
