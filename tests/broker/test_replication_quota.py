@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.replication_quota import (
     FOLLOWER,
@@ -115,6 +115,18 @@ def test_a_brokers_own_rate_wins_over_that_of_all() -> None:
         assert (quota.exceeded_until_ms(0) is not None) == exceeded
 
 
+@plays(run)
+async def test_a_broker_that_starts_knows_its_throttles(world: World) -> None:
+    """And forgets those of a topic that is deleted: another one of its name has none."""
+    world.image.topic_configs["orders"] = {"leader.replication.throttled.replicas": "*"}
+    world.replicas.apply_all(world.image)
+    assert world.replicas.leader_quota.covers(ORDERS)
+    world.image.topic_configs.clear()
+    deleted = TopicDeleted("orders", TOPIC_ID, ())
+    world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: deleted}))
+    assert not world.replicas.leader_quota.covers(ORDERS)
+
+
 # --- At the leader --------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +181,56 @@ async def test_a_leader_throttles_nobody_in_sync(world: World) -> None:
         follower.asks(offset)
         assert [each.size for each in follower.gets()] == [BATCH]
     assert world.replicas.leader_quota.rate(world.clock.now_ms()) == 5 * BATCH
+
+
+@plays(run)
+async def test_a_leader_throttles_nobody_whom_it_has_proposed_for_the_isr(world: World) -> None:
+    """The high watermark waits for that replica already, whether or not the controller has confirmed it."""
+    await world.lead("orders", replicas=(ONE, ME))
+    throttle(world, 1, "orders", side=LEADER)
+    world.produce()
+    follower = Reader(world, follower=True)
+    follower.asks(0, epoch=0)
+    assert [each.size for each in follower.gets()] == [BATCH]
+    follower.asks(1, epoch=0)
+    assert len(world.proposals) == 1
+    world.produce()
+    assert [each.size for each in follower.gets()] == [BATCH]
+
+
+@plays(run)
+async def test_what_is_throttled_does_not_count_for_the_minimum(world: World) -> None:
+    """replica.fetch.min.bytes: the others are waited for, as if there were nothing else."""
+    await world.lead("orders", "payments", replicas=(ONE, ME))
+    throttle(world, 1, "orders", side=LEADER)
+    world.produce(b"a" * 500)
+    follower = Reader(world, follower=True)
+    follower.asks(0)
+    assert [each.topic for each in follower.gets()] == ["orders"]
+    world.produce(tp=PAYMENTS)
+    follower.asks({ORDERS: 0, PAYMENTS: 0}, min_bytes=400)
+    assert follower.gets() == []
+    await world.clock.sleep(500)
+    assert [(each.topic, each.size) for each in follower.gets()] == [("payments", BATCH)]
+
+
+@plays(run)
+async def test_what_was_read_from_the_disk_is_sent(world: World) -> None:
+    """Also when the quota is exceeded meanwhile; nothing more is read then."""
+    await world.lead("orders", "payments", replicas=(ONE, ME))
+    throttle(world, 1, "orders", "payments", side=LEADER)
+    for tp in (ORDERS, PAYMENTS):
+        world.produce(tp=tp)
+    world.cool()
+    follower = Reader(world, follower=True)
+    follower.asks({ORDERS: 0, PAYMENTS: 0})
+    assert follower.gets() == []
+    await world.clock.sleep(10)
+    assert [(each.topic, each.size) for each in follower.gets()] == [("orders", BATCH), ("payments", BATCH)]
+    follower.asks({ORDERS: 0, PAYMENTS: 0})
+    for _ in range(3):
+        assert not any(each.size for each in follower.gets())
+        await world.clock.sleep(10)
 
 
 @plays(run)
