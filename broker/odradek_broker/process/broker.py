@@ -206,6 +206,7 @@ class Broker:
                 counters=self._counters,
                 max_bytes=settings.fetch_max_bytes,
                 access=access,
+                quota=replicas.leader_quota,
             ),
             metadata=MetadataRequests(
                 image=lambda: feed.image,
