@@ -21,7 +21,7 @@ import time
 import uuid
 import weakref
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -439,14 +439,14 @@ class LocalCluster:
         self.kill(node_id)
         return False
 
-    def stop_all(self, timeout_s: float = 30) -> list[int]:
-        """Stop all nodes at the same time; returns those that had to be killed after the timeout.
+    def stop_all(self, timeout_s: float = 30, spared: Collection[int] = ()) -> list[int]:
+        """Stop all nodes but some at the same time; returns those that had to be killed after the timeout.
 
         On a busy machine a node needs more than the ten seconds in which it hands its leaderships over.
 
         A quorum that loses its majority cannot hand anything over any more: hence all at once.
         """
-        live = [node_id for node_id in self.nodes if self._ask_to_stop(node_id)]
+        live = [node_id for node_id in self.nodes if node_id not in spared and self._ask_to_stop(node_id)]
         deadline = time.monotonic() + timeout_s
         killed = []
         for node_id in live:

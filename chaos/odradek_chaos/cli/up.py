@@ -8,10 +8,11 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from odradek.cli.clusters.current import forget, remember, step_back, talk_as_told
-from odradek.cli.terminal.screen import Screen, drop_output
+from odradek.cli.terminal.screen import Screen, drop_output, first_of
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.command_line import CLIENT_SETTINGS, FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek_proto.words import noun
@@ -77,8 +78,11 @@ class LocalRun:
             return said if self._watching or self._ran else remove_unless_named(self._cluster, said)
 
     def _kill(self) -> None:
-        """Whatever runs of a cluster that is watched; before, what this command has started."""
-        kill_all(self._cluster, () if self._watching else self._ran)
+        kill_all(self._cluster, self._spared())
+
+    def _spared(self) -> Collection[int]:
+        """None of a cluster that is watched; before, what this command has not started."""
+        return () if self._watching else self._ran
 
     def _print_what_stays(self) -> None:
         try:
@@ -199,24 +203,29 @@ class LocalRun:
     def _stop(self) -> int:
         """Cleanly; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
         try:
-            self._talk("\nstopping the brokers")
+            self._talk(
+                "\nstopping the brokers that this command has started" if self._spared() else "\nstopping the brokers"
+            )
             with contextlib.suppress(ClusterError):
                 self._cluster.refresh()
-            killed = self._cluster.stop_all()
+            killed = self._cluster.stop_all(spared=self._spared())
         except KeyboardInterrupt:
             with uninterrupted():
                 self._talk("killing them")
-                kill_all(self._cluster)
+                self._kill()
                 return self._tidy([])
         with uninterrupted():
             return self._tidy(killed)
 
     def _tidy(self, killed: list[int]) -> int:
         cluster, place = self._cluster, self._cluster.directory
-        empty = cluster.temporary and not cluster.topics()
-        again = forget(place, runs) if empty else step_back(place, runs)
         for node_id in killed:
             self._talk(f"broker {node_id} did not stop in time and was killed")
+        if spared := sorted(self._spared()):
+            self._talk(f"stopped; running before, and still: {noun(len(spared), 'broker')} {first_of(spared)}")
+            return FAILED if killed else FINE
+        empty = cluster.temporary and not cluster.topics()
+        again = forget(place, runs) if empty else step_back(place, runs)
         if empty:
             shutil.rmtree(place, ignore_errors=True)
             self._talk("stopped; it had no topics, and its directory is removed")
