@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from odradek_proto.errors import ErrorCode
@@ -27,6 +27,7 @@ from odradek_proto.security.quota_words import (
     ANY,
     CLIENT_ID,
     DEFAULT,
+    IP,
     KEYS,
     OF_DEFAULT,
     REQUEST_PERCENTAGE,
@@ -373,9 +374,10 @@ def _check_quota(quota: QuotaValue) -> None:
 def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Those whom all filters fit; `strict`: and that are about nothing else."""
     types = [each.type for each in request.filters]
-    if len(set(types)) < len(types) or any(each not in TYPES for each in types):
-        message = "filters are of user and client-id, each once"
-        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+    try:
+        _check_filters(types)
+    except RequestRefused as error:
+        return DescribeClientQuotasResponse(error_code=error.error, error_message=error.message)
     found = []
     for entity, values in image.quotas.items():
         names = entity.names()
@@ -389,6 +391,18 @@ def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) 
                 )
             )
     return DescribeClientQuotasResponse(entries=found)
+
+
+def _check_filters(types: Sequence[str]) -> None:
+    """Raises `RequestRefused`, with Kafka's errors. A filter of addresses may be, and finds nothing."""
+    for place, kind in enumerate(types):
+        if kind and kind not in (*TYPES, IP):
+            message = f"quotas are of user and client-id, not of {kind[:20]!r}"
+            raise RequestRefused(ErrorCode.UNSUPPORTED_VERSION, message)
+        if not kind or kind in types[:place]:
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, "filters are of user and client-id, each once")
+    if IP in types and len(types) > 1:
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "a filter of ip stands alone")
 
 
 def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:
