@@ -97,6 +97,7 @@ async def test_a_compacted_topic_takes_no_record_without_a_key(world: World) -> 
     assert [each.error for each in answers if each.error] == [ErrorCode.INVALID_RECORD] * 4
     assert [place for place, _ in refused] == [1, 2, 6, 7]
     assert "record 1 has no key, and the topic is compacted" in refused[0][1]
+    assert [[*answers[place].invalid_records] for place, _ in refused] == [[1], [1], [0], []]
     assert [each.base_offset for each in answers if not each.error] == [0, 2, 3, 4]
 
 
