@@ -346,9 +346,9 @@ def _entity(parts: Iterable[QuotaName]) -> QuotaEntity:
     """Raises `RequestRefused`."""
     found: dict[str, str] = {}
     for part in parts:
-        if part.type not in TYPES:
-            message = f"quotas are of user and client-id, not of {part.type[:20]!r}"
-            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
+        _check_kind(part.type)
+        if part.type == IP:
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, "quotas are of user and client-id: none of connections")
         name = DEFAULT if part.name is None else part.name
         if part.type in found or (part.name == DEFAULT) or not 0 < len(name) <= LONGEST_TEXT:
             message = f"{part.type}: a name of 1 to {LONGEST_TEXT} characters, once, or none for the default"
@@ -396,13 +396,17 @@ def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) 
 def _check_filters(types: Sequence[str]) -> None:
     """Raises `RequestRefused`, with Kafka's errors. A filter of addresses may be, and finds nothing."""
     for place, kind in enumerate(types):
-        if kind and kind not in (*TYPES, IP):
-            message = f"quotas are of user and client-id, not of {kind[:20]!r}"
-            raise RequestRefused(ErrorCode.UNSUPPORTED_VERSION, message)
-        if not kind or kind in types[:place]:
+        _check_kind(kind)
+        if kind in types[:place]:
             raise RequestRefused(ErrorCode.INVALID_REQUEST, "filters are of user and client-id, each once")
     if IP in types and len(types) > 1:
         raise RequestRefused(ErrorCode.INVALID_REQUEST, "a filter of ip stands alone")
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in (*TYPES, IP):
+        error = ErrorCode.UNSUPPORTED_VERSION if kind else ErrorCode.INVALID_REQUEST
+        raise RequestRefused(error, f"quotas are of user and client-id, not of {kind[:20]!r}")
 
 
 def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:
