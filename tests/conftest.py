@@ -21,7 +21,6 @@ from odradek_broker.local import cluster as local_cluster
 from odradek_broker.local import processes
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_broker.local.processes import HOST, is_free
-from odradek_proto.transport.lock_holders import take_lock
 
 from tests.forks import Forks
 from tests.playing import play
@@ -126,7 +125,7 @@ def ports_of_its_own() -> Generator[None, None, None]:
 def claimed_ports() -> Generator[range, None, None]:
     """The first ports of `TEST_PORTS` that no other worker has; a lock that ends with its process."""
     for first in TEST_PORTS[::PORTS_OF_A_WORKER]:
-        lock = take_lock(Path(f"/tmp/odradek-test-ports-{os.getuid()}-{first}.lock"))
+        lock = processes.lock_of_ports(f"from-{first}")
         if lock is not None:
             with lock:
                 yield range(first, first + PORTS_OF_A_WORKER)

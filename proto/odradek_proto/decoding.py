@@ -6,6 +6,7 @@ are found, slices cannot be longer than what there is, and decompression is boun
 record.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek_proto.compression import Codec, CorruptCompression, decompress
@@ -200,13 +201,16 @@ def open_batch(buf: Buffer, header: BatchHeader, position: int = 0, *, max_bytes
         raise CorruptBatch(str(fault), position) from None
 
 
-def record_without_key(buf: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_LIMIT) -> int | None:
-    """Which record of a batch is the first one without a key, None when there is none. Nothing is kept on the way.
+def records_without_key(
+    buf: Buffer, header: BatchHeader, *, most: int, max_bytes: int = DEFAULT_LIMIT
+) -> Sequence[int]:
+    """Which records of a batch are without a key, the first `most` of them. Nothing else is kept on the way.
 
     Raises `CorruptBatch` and `CodecUnavailable` as `decode_records` does; behind the key nothing is looked into.
     """
     body = read_body(buf, header, 0, max_bytes=max_bytes)
-    position, found = 0, None
+    position = 0
+    found: list[int] = []
     try:
         for place in range(header.record_count):
             size, position = decode_varint(body, position)
@@ -215,8 +219,8 @@ def record_without_key(buf: Buffer, header: BatchHeader, *, max_bytes: int = DEF
             delta, position = decode_varint(body, position)
             if delta != place or not position < end <= len(body):
                 raise CorruptBatch(f"record {place} has offset delta {delta} and ends at byte {end}", 0)
-            if found is None and body[position] == NULL:
-                found = place
+            if body[position] == NULL and len(found) < most:
+                found.append(place)
             position = end
     except IndexError:
         raise CorruptBatch(f"the bytes end before {header.record_count} records", 0) from None

@@ -162,6 +162,8 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     version = values.get("version", "0")
     if version not in ("0", "1"):
         raise CorruptFile(f"version {version!r}, not 0 or 1")
+    if values.keys().isdisjoint(("version", "broker.id")):
+        raise CorruptFile("version and node.id are missing")
     node = "node.id" if version == "1" else "broker.id"
     for needed in (node, "cluster.id"):
         if needed not in values:

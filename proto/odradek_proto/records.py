@@ -21,7 +21,7 @@ from odradek_proto.decoding import (
     RecordPlace,
     decode_records,
     open_batch,
-    record_without_key,
+    records_without_key,
 )
 from odradek_proto.encoding import (
     RecordHeaders,
@@ -75,7 +75,7 @@ __all__ = [
     "leader_change_value",
     "open_batch",
     "read_header",
-    "record_without_key",
+    "records_without_key",
     "stamped_header",
     "stamped_prefix",
     "verify_crc",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from odradek_audit.cli.commands import app
@@ -13,9 +14,10 @@ from odradek_audit.live.run import LiveProgress, LiveRequest, audit_cluster
 from odradek_audit.live.wire import AnswerReader, Connection, WireUnreachable
 from odradek_audit.report import Report
 from odradek_broker.testing import Cluster
+from odradek_proto.errors import ErrorCode
 from typer.testing import CliRunner
 
-from tests.audit.test_audit_live import live, produce, replicated
+from tests.audit.test_audit_live import errors_of, live, produce, replicated
 from tests.waiting import until
 
 runner = CliRunner()
@@ -56,14 +58,57 @@ def test_a_frozen_broker_is_waited_for_once(odradek_cluster: Cluster, kafka_boot
         led = [topic for topic in topics if odradek_cluster.leader_of(topic) == broker]
         with frozen(address) as asked:
             code, document = live(kafka_bootstrap, ",".join(topics))
-        assert len([key for key in asked if key != wire.METADATA]) == 1
-        assert asked.count(wire.METADATA) <= 1  # of the bootstrap, which is another time-out
+        assert len(asked) == 1
         without = [f"{topic}-0" for topic in topics if topic not in led]
         said = [f"broker {broker}: {address} does not answer"]
         said += [f"not compared on it: {', '.join(without)}"] if without else []
         said += [f"not compared at all: {', '.join(f'{topic}-0' for topic in led)}"] if led else []
         assert (code, document["inconclusive"][0]) == (1, "; ".join(said))
         assert document["compared_records"] == 100 * len(without)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_replica_that_answers_with_an_error_is_left_out(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topics: list[str], error: ErrorCode
+) -> None:
+    """As one whose broker is down: the others are compared. The whole partition was not."""
+    fetch = wire.fetch
+    for broker, address in odradek_cluster.kafka_addresses.items():
+        led = [f"{topic}-0" for topic in topics if odradek_cluster.leader_of(topic) == broker]
+        without = [f"{topic}-0" for topic in topics if f"{topic}-0" not in led]
+
+        def refusing(connection: Connection, *asked: Any, address: str = address) -> wire.Fetched:
+            return wire.Fetched(error, -1, -1, b"") if connection.address == address else fetch(connection, *asked)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire, "fetch", refusing)
+            code, document = live(kafka_bootstrap, ",".join(topics))
+        said = [f"replica {broker} answers {error.name}"]
+        said += [f"not compared on it: {', '.join(without)}"] if without else []
+        said += [f"not compared at all: {', '.join(led)}"] if led else []
+        assert (code, document["inconclusive"][0]) == (1, "; ".join(said))
+        assert document["compared_records"] == 100 * len(without)
+
+
+def test_topics_that_are_deleted_meanwhile_do_not_count(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topics: list[str]
+) -> None:
+    """Before their comparison; one line says so, and the others are compared."""
+    from confluent_kafka.admin import AdminClient
+
+    unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+    addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in kafka_bootstrap.split(","))]
+
+    def progress(shown: LiveProgress) -> None:
+        if shown.done == 1 and shown.partition == "b-0":
+            admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+            admin.delete_topics(["b"])["b"].result(60)
+            until(lambda: errors_of(kafka_bootstrap, "b"), lambda seen: seen == unknown)
+
+    report: Report = audit_cluster(LiveRequest(addresses, topics), lambda _: None, progress)[0]
+    said = "the topic b was deleted during the audit: what was not compared by then does not count"
+    assert [each.sentence for each in report.notes if each.topic == "b"] == [said]
+    assert (report.exit_code, report.inconclusive, report.compared_records) == (0, [], 400)
 
 
 def test_replicas_that_run_are_compared_without_one_that_does_not(
@@ -98,6 +143,25 @@ def test_a_broker_that_dies_meanwhile_may_have_been_stopped(
     told = f"broker {follower} hung up during the audit: it may have been stopped; not compared on it: b-0"
     assert told in report.inconclusive
     assert report.compared_records == 300
+
+
+def test_a_bootstrap_that_timed_out_is_asked_no_more(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topics: list[str]
+) -> None:
+    """Also when the broker that answered in its place has failed: it was waited for once more at each partition."""
+    first = kafka_bootstrap.partition(",")[0]
+    broker = next(broker for broker, address in odradek_cluster.kafka_addresses.items() if address == first)
+    others = [each for each in odradek_cluster.brokers if each != broker]
+
+    def progress(shown: LiveProgress) -> None:
+        for other in others:
+            odradek_cluster.kill(other)
+        others.clear()
+
+    addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in kafka_bootstrap.split(","))]
+    with frozen(first) as asked:
+        report: Report = audit_cluster(LiveRequest(addresses, topics), lambda _: None, progress)[0]
+    assert (len(asked), report.compared_records) == (1, 0)
 
 
 def test_an_address_that_says_nothing_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

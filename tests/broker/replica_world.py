@@ -175,6 +175,7 @@ class World:
             counters=self.replicas.counters,
             max_bytes=8_000_000,
             access=access,
+            quota=self.replicas.leader_quota,
         )
 
     def fetch_session(self, *, follower: bool = False, credit_bytes: int = 16 << 20) -> End:
@@ -352,11 +353,10 @@ def stored(base: int, count: int = 1, epoch: int = 0) -> bytes:
 
 
 def fetch_answer(data: bytes = b"", *, epoch: int, offset: int = 0, **fields: Any) -> bytes:
-    """A leader's answer to the fetch of orders-0 at `offset`."""
+    """A leader's answer to the fetch of a partition, orders-0, at `offset`."""
     header = pb.FetchAnswerHeader()
-    header.partitions.add(
-        topic="orders", partition=0, fetch_offset=offset, request_leader_epoch=epoch, size=len(data), **fields
-    )
+    named = {"topic": "orders", "partition": 0, **fields}
+    header.partitions.add(fetch_offset=offset, request_leader_epoch=epoch, size=len(data), **named)
     return pack_frame(header.SerializeToString(), (data,))
 
 

@@ -18,6 +18,7 @@ from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
     ALL_TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    BROKER_RATES,
     LARGEST_MESSAGE_BYTES,
     TOPIC_CONFIGS,
     effective_config,
@@ -68,6 +69,10 @@ def test_every_default_is_a_value_that_may_be_set(name: str) -> None:
         ("cleanup.policy", "compact"),
         ("cleanup.policy", "delete, compact"),
         ("cleanup.policy", ""),
+        ("leader.replication.throttled.replicas", "*"),
+        ("leader.replication.throttled.replicas", ",*"),
+        ("leader.replication.throttled.replicas", "0:1, 12:3"),
+        ("follower.replication.throttled.replicas", ""),
     ],
 )
 def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
@@ -107,6 +112,10 @@ def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
         ("unclean.leader.election.enable", "yes", "not true or false"),
         ("min.cleanable.dirty.ratio", "1.5", "between"),
         ("min.cleanable.dirty.ratio", "nan", "between"),
+        ("leader.replication.throttled.replicas", "0:1,*", r"must be \*, or a list of PARTITION:BROKER"),
+        ("leader.replication.throttled.replicas", "*,*", r"must be \*, or a list of PARTITION:BROKER"),
+        ("follower.replication.throttled.replicas", "0", r"must be \*, or a list of PARTITION:BROKER"),
+        ("follower.replication.throttled.replicas", "0:-1", r"must be \*, or a list of PARTITION:BROKER"),
         ("retention", "1", "no topic setting 'retention'"),
     ],
 )
@@ -182,6 +191,8 @@ def test_the_nearest_value_holds() -> None:
         ("topic", "orders", {"retention.ms": "1", "nonsense": "1"}, [], ErrorCode.INVALID_CONFIG),
         ("topic", "orders", {}, ["nonsense"], ErrorCode.INVALID_CONFIG),
         ("broker", "", {"retention.ms": "1"}, [], ErrorCode.INVALID_REQUEST),
+        ("broker", "1", {"leader.replication.throttled.rate": "-1"}, [], ErrorCode.INVALID_REQUEST),
+        ("broker", "1", {"replica.alter.log.dirs.io.max.bytes.per.second": "5"}, [], ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_change_is_all_or_nothing(
@@ -218,7 +229,7 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     """For a topic all its settings; for brokers those that can be changed while they run."""
     image = image_of([1])
     add_topic(image, "orders", partition_of([1]), retention_ms="5")
-    alter(image, "broker", "1", {"log.segment.bytes": "2000000"})
+    alter(image, "broker", "1", {"log.segment.bytes": "2000000", "leader.replication.throttled.rate": "5"})
     settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, min_insync_replicas=2)
 
     def describe(kind: str, name: str) -> dict[str, tuple[str, str]]:
@@ -233,7 +244,9 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     assert topic["min.insync.replicas"] == ("2", "node")
     assert topic["segment.ms"] == ("604800000", "default")
     broker = describe("broker", "1")
-    assert set(broker) == set(BROKER_CONFIGS)
+    assert broker["leader.replication.throttled.rate"] == ("5", "broker")
+    others = BROKER_RATES.keys() - {"leader.replication.throttled.rate"}
+    assert set(broker) == BROKER_CONFIGS.keys() - others  # which are shown while they are set
     assert broker["log.segment.bytes"] == ("2000000", "broker")
     missing = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name="none")
     assert describe_configs(image, settings, missing).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -179,6 +180,31 @@ def test_ports_of_a_cluster_that_is_removed_are_chosen_again(
         cluster.remove()
 
 
+def test_ports_of_a_stopped_cluster_are_claimed_while_somebody_has_it(
+    tmp_path: Path, few: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes may be started again on them. They were claimed until the process ended, and a process that has many
+    clusters one behind the other and removes none ran out of ports."""
+    monkeypatch.setattr(cluster_module, "free_ports", CHOOSES)
+    for number in range(20):
+        cluster = LocalCluster.create(tmp_path / f"{number}", brokers=3)
+        cluster.stop_all()
+        others = CHOOSES(len(few) - 12)
+        assert not {f"127.0.0.1:{port}" for port in others} & {node.kafka for node in cluster.nodes.values()}
+        with pytest.raises(OSError, match="too few free ports"):
+            CHOOSES(1)
+        processes.release_ports(others)
+        del cluster
+
+
+def test_a_hint_names_the_cluster_that_was_struck(tmp_path: Path) -> None:
+    """Without --data it would act on the one that was started last."""
+    cluster = LocalCluster.create(tmp_path / "my data", brokers=1)
+    with pytest.raises(ClusterError, match="broker 1 does not run") as refused:
+        cluster.kill(1)
+    assert refused.value.hint == f"`odradek chaos restart --data '{tmp_path}/my data' --broker 1` starts it"
+
+
 def test_ports_that_were_chosen_are_nobody_elses(tmp_path: Path, few: range) -> None:
     """Another process that chooses, of as few ports as are left, gets none of them, though nobody listens there yet."""
     mine = CHOOSES(2 * processes.BLOCK)
@@ -225,6 +251,28 @@ def test_a_start_that_fails_for_another_reason_is_not_repeated(tmp_path: Path) -
     with pytest.raises(ClusterError, match="exit code 1"):
         asyncio.run(start_on_free_ports(cluster, ready, print, start=lambda: None))
     assert len(starts) == 1
+
+
+def test_a_start_that_fails_leaves_brokers_alone_that_ran_before(tmp_path: Path) -> None:
+    """They were killed, and got other ports for those that they were said to have lost to another process."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    before = cluster.bootstrap
+
+    async def ready() -> None:
+        raise ClusterError("broker 2 ended with exit code 1")
+
+    def begin(node_id: int) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["sleep", "60"])
+        cluster.nodes[node_id].pid, cluster.nodes[node_id].started = child.pid, start_time(child.pid)
+        return child
+
+    with begin(1) as ran, socket.create_server(("127.0.0.1", int(before.rpartition(":")[2]))):
+        begun = []
+        with pytest.raises(ClusterError, match="exit code 1"):
+            asyncio.run(start_on_free_ports(cluster, ready, print, start=lambda: begun.append(begin(2))))
+        assert (ran.poll(), begun[0].wait()) == (None, -signal.SIGKILL)
+        ran.kill()
+    assert cluster.bootstrap == before
 
 
 @pytest.mark.slow

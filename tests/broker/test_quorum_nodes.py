@@ -92,7 +92,9 @@ async def test_a_node_without_room_takes_no_part_until_there_is(quorum: QuorumWo
 
 
 @ALONE
-async def test_what_a_node_cannot_serve_is_refused_by_name(quorum: QuorumWorld) -> None:
+async def test_what_a_node_cannot_serve_is_refused_by_name(
+    quorum: QuorumWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     """One that has not started, and what a stranger from another cluster asks of one that runs. Either can be stopped:
     the start of a process ends so when one of its addresses is taken."""
     asked = Fetch(7, 0, 0, 0, 0, 0, 1024)
@@ -109,6 +111,8 @@ async def test_what_a_node_cannot_serve_is_refused_by_name(quorum: QuorumWorld) 
 
     quorum.machines[1].start(main)
     await quorum.machines[1].wait()  # a process that is killed before its end asserts nothing
+    (line,) = [record.getMessage() for record in caplog.records if "INCONSISTENT_CLUSTER_ID" in record.getMessage()]
+    assert line.endswith(f"this node is of cluster {CLUSTER_ID}: all voters need the same cluster.id")
 
 
 @OF_THREE

@@ -250,6 +250,7 @@ def test_more_entities_than_there_may_be_are_refused_and_not_made(monkeypatch: p
         ([("user", ANY, "")], True, {1, 3}),
         ([("user", ANY, ""), ("client-id", EXACT, "app")], True, {2}),
         ([("client-id", ANY, "")], False, {2, 4}),
+        ([("ip", ANY, "")], False, set()),
     ],
 )
 def test_quotas_are_found_as_kafka_finds_them(
@@ -267,5 +268,21 @@ def test_quotas_are_found_as_kafka_finds_them(
         strict=strict,
     )
     values = [value for entry in describe_quotas(image, request).entries for value in entry.values]
-    assert {value.key for value in values} == {CONSUMER_BYTE_RATE}
+    assert {value.key for value in values} <= {CONSUMER_BYTE_RATE}
     assert {value.value for value in values} == found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "error"),
+    [
+        (["user", "group"], ErrorCode.UNSUPPORTED_VERSION),
+        (["user", "user"], ErrorCode.INVALID_REQUEST),
+        ([""], ErrorCode.INVALID_REQUEST),
+        (["user", "ip"], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_filters_of_quotas_are_refused_as_by_kafka(kinds: list[str], error: ErrorCode) -> None:
+    """ClientQuotasImage.describe."""
+    filters = [messages.QuotaFilter(type=kind, match_type=ANY) for kind in kinds]
+    answer = describe_quotas(MetadataImage(), messages.DescribeClientQuotasRequest(filters=filters))
+    assert answer.error_code == error

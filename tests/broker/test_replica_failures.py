@@ -12,6 +12,7 @@ import pytest
 from odradek import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import RequestContext
+from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.process.node import Node
 from odradek_broker.requests.admin import AdminRequests
@@ -179,7 +180,10 @@ async def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
         controller_id=lambda: -1,
         auto_create=True,
         create_topics=AdminRequests(
-            forward=forward, feed=MetadataFeed(), describe_own=lambda _: None
+            forward=forward,
+            feed=MetadataFeed(),
+            settings=ControllerSettings(node_id=1, cluster_id="any"),
+            describe_own=lambda _: None,
         ).create_with_defaults,
         caught_up=caught_up,
     )

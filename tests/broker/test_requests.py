@@ -9,10 +9,14 @@ from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller import admin
 from odradek_broker.core.controller.decision import AdminCall, Decision
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.fetch import FetchedPartition, FetchRequest
 from odradek_broker.requests.fetch_answers import PendingFetch
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.produce import ProduceAnswer
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.checksum import crc32c
 from odradek_proto.encoding import encode_batch
@@ -97,6 +101,7 @@ async def test_a_compacted_topic_takes_no_record_without_a_key(world: World) -> 
     assert [each.error for each in answers if each.error] == [ErrorCode.INVALID_RECORD] * 4
     assert [place for place, _ in refused] == [1, 2, 6, 7]
     assert "record 1 has no key, and the topic is compacted" in refused[0][1]
+    assert [[*answers[place].invalid_records] for place, _ in refused] == [[1], [1], [0], []]
     assert [each.base_offset for each in answers if not each.error] == [0, 2, 3, 4]
 
 
@@ -260,3 +265,25 @@ def test_a_text_that_is_no_principal_is_refused(text: str) -> None:
     assert str(Principal.parse("User:a:b")) == "User:a:b"
     with pytest.raises(ValueError, match="not a principal"):
         Principal.parse(text)
+
+
+async def test_what_changes_nothing_is_answered_without_a_controller() -> None:
+    """From the broker's own metadata, as by Kafka's brokers; what only the quorum knows is not."""
+
+    async def forward(context: RequestContext, method: str, *request: object, at_most_once: bool) -> bytes:
+        raise ControllerUnavailable(method)
+
+    feed, image = MetadataFeed(), image_of((1,))
+    add_topic(image, "orders", partition_of((1,)), retention_ms="5")
+    feed.on_snapshot(image)
+    settings = ControllerSettings(node_id=1, cluster_id=image.cluster_id)
+    requests = AdminRequests(forward=forward, feed=feed, settings=settings, describe_own=lambda _: None)
+    wanted = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name="orders")
+    described = await requests.call(CALLER, "DescribeConfigs", wanted, 1_000)
+    assert {each.name: each.value for each in described.entries}["retention.ms"] == "5"
+    for method, request in (
+        ("DescribeQuorum", admin_messages.DescribeQuorumRequest()),
+        ("DeleteTopics", admin_messages.DeleteTopicsRequest()),
+    ):
+        with pytest.raises(ControllerUnavailable):
+            await requests.call(CALLER, method, request, 1_000)

@@ -183,6 +183,6 @@ async def test_a_log_start_that_moved_before_the_answer_is_out_of_range(world: W
     assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
     made.replica.on_log_start_advanced(1)
     answers = PartitionAnswers(world.files, reader, lambda tp: None)
-    decision, data = answers.find(wanted, 1 << 20, 1 << 20, first=True)
+    decision, data = answers.find(wanted, 1 << 20, 1 << 20, world.clock.now_ms(), first=True)
     assert (decision.error, data) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())
     answers.close()

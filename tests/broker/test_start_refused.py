@@ -61,7 +61,11 @@ def test_damaged_metadata_is_a_sentence_with_its_remedy(
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"version=1\n\xff", "its byte 10 is no ASCII"), (b"version=1\nnode.id=1\n", "cluster.id is missing")],
+    [
+        (b"garbage\n", "version and node.id are missing"),
+        (b"version=1\n\xff", "its byte 10 is no ASCII"),
+        (b"version=1\nnode.id=1\n", "cluster.id is missing"),
+    ],
 )
 def test_a_directory_that_does_not_say_whose_it_is_has_a_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, said: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -11,14 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from odradek.cli.clusters.current import remember
 from odradek_broker.local.cluster import LocalCluster
+from odradek_broker.local.processes import start_time
+from odradek_chaos.cli.cluster import app as clusters
 from odradek_chaos.cli.commands import WorldChoice, WorldKind, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
-from odradek_chaos.harness.waiting import NotReadyInTime
+from odradek_chaos.harness.waiting import NotReadyInTime, obituary
 from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
 from tests.signals import started
+from tests.waiting import until
 
 runner = CliRunner()
 
@@ -69,6 +74,50 @@ def test_a_broker_that_is_frozen_is_named_when_the_wait_for_it_is_over(
         return
     assert str(error) == f"{late}; broker 2 (pid {cluster.nodes[2].pid}) is frozen"
     assert error.hint == f"`odradek chaos resume --data {where} --broker 2`, which ends it"
+
+
+def test_a_broker_that_is_frozen_is_not_frozen_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is said, as `resume` says it of one that runs; and `cluster list` does not call such a cluster up."""
+    monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "home"))
+    cluster = LocalCluster.create(tmp_path / "c", brokers=1)
+    child = subprocess.Popen(["sleep", "60"])
+    node = cluster.nodes[1]
+    node.pid, node.started = child.pid, start_time(child.pid)
+    cluster.save()
+    pause = ["pause", "--data", str(cluster.directory), "--broker", "1"]
+    try:
+        first = runner.invoke(app, pause)
+        until(lambda: cluster.paused(1), bool)  # the signal is on its way
+        again = runner.invoke(app, pause)
+        assert (first.exit_code, again.exit_code) == (0, 0), (first.output, again.output)
+        assert first.output.startswith(f"froze broker 1 (pid {child.pid})")
+        thaws = f"`odradek chaos resume --data {cluster.directory} --broker 1` thaws it"
+        assert again.output == f"broker 1 is frozen already: {thaws}\nnothing to do\n"
+        assert runner.invoke(app, [*pause, "--json"]).stdout == "[]\n"
+        remember(cluster.directory)
+        (row,) = json.loads(runner.invoke(clusters, ["list", "--json"]).stdout)
+        assert (row["state"], row["running"], row["frozen"]) == ("partly up", [1], [1])
+        assert "1 of 1, 1 frozen" in runner.invoke(clusters, ["list"]).stdout
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (
+            "2026-11-28T20:17:57.918Z ERROR broker 1 server: node 1 cannot start: meta.properties cannot be read",
+            "broker 1 has ended: node 1 cannot start: meta.properties cannot be read ({log})",
+        ),
+        ("Killed", "broker 1 has ended; the end of {log}:\n    INFO begins\n    Killed"),
+    ],
+)
+def test_why_a_broker_cannot_start_is_said_before_all(tmp_path: Path, last: str, said: str) -> None:
+    """It names the file and the remedy, and stood behind all that the broker had said before."""
+    cluster = LocalCluster.create(tmp_path / "c", brokers=1)
+    cluster.log_file(1).write_text(f"INFO begins\n{last}\n")
+    assert obituary(cluster, 1) == said.format(log=cluster.log_file(1))
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import re
 import resource
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek.cli.clusters.current import remember
@@ -22,6 +24,7 @@ from odradek.cli.terminal.failures import NO_ROOM
 from odradek.cli.terminal.screen import Screen
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
+from odradek_broker.local.processes import start_time
 from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
 from odradek_chaos.cli.places import find, remove_unless_named
 from odradek_chaos.cli.room import room_needed, without_room
@@ -192,7 +195,7 @@ def test_a_directory_that_cannot_be_written_is_explained(
         raise OSError(number, os.strerror(number), str(self.directory / "cluster.json.1"))
 
     monkeypatch.setattr(LocalCluster, "save", refuse)
-    outcome = odradek("cluster", "up", "-d", "--data", str(place), code=1)
+    outcome = odradek("cluster", "up", "-d", "--data", str(place), code=2)
     message, remedy = outcome.err.splitlines()
     assert message == f"odradek: the cluster's files in {place} cannot be written: {os.strerror(number)}"
     assert remedy.startswith("  try: ")
@@ -289,6 +292,32 @@ def test_a_port_that_somebody_takes_before_its_broker_does_is_given_up(
     assert re.search(rf"another process has taken .*{chosen}.*: once more, on other ports", said)
     assert LocalCluster.load(place).running(1)
     assert LocalCluster.load(place).nodes[1].replication != chosen
+
+
+@pytest.mark.parametrize("told", [1, 2])
+def test_a_start_that_is_interrupted_leaves_brokers_alone_that_ran_before(
+    home: Path, place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, told: int
+) -> None:
+    """Once, or again while the others stop."""
+    cluster = LocalCluster.create(place, brokers=2)
+
+    def begin(node_id: int) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["sleep", "60"])
+        cluster.nodes[node_id].pid, cluster.nodes[node_id].started = child.pid, start_time(child.pid)
+        return child
+
+    def interrupt(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    begun: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(LocalCluster, "start_all", lambda self: begun.append(begin(2)))
+    monkeypatch.setattr("odradek_chaos.harness.waiting.wait_until_ready", interrupt)
+    monkeypatch.setattr(LocalCluster, "refresh", lambda self: interrupt() if told == 2 else None)
+    with begin(1) as ran:
+        assert LocalRun(cluster, Screen(), timeout_s=60).run(detach=False) == 130
+        assert (ran.poll(), begun[0].wait() < 0) == (None, True)
+        ran.kill()
+    assert capfd.readouterr().err.splitlines()[-1] == "stopped; running before, and still: broker 1"
 
 
 ENDED = ClusterError("broker 1 ended with exit code 1", hint="read what it said")

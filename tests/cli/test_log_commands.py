@@ -204,6 +204,20 @@ def test_a_difference_between_replicas_is_named(
         assert re.search(said, outcome.out if code == 3 else outcome.err), outcome
 
 
+def test_two_partitions_that_are_compared_are_told(odradek: Run, tmp_path: Path) -> None:
+    """By their names, and of one name by the ids of their topics; of two replicas nothing is said."""
+    log = batch(0, [b"a"])
+    one, other, third = (replica(tmp_path / place, log) for place in ("b1/orders-0", "b2/orders-1", "b3/orders-0"))
+    said = f"{one} is of orders-0 and {other} of orders-1: these are no replicas of one partition"
+    assert said in odradek("log", "diff", str(one), str(other), code=0).err
+    for number, place in enumerate((one, third), 1):
+        (place / "partition.metadata").write_bytes(formats.encode_partition_metadata(bytes([number]) * 16))
+    said = f"{one} and {third} are of two topics of one name: the ids in partition.metadata differ"
+    assert said in odradek("log", "diff", str(one), str(third), code=0).err
+    (third / "partition.metadata").write_bytes((one / "partition.metadata").read_bytes())
+    assert odradek("log", "diff", str(one), str(third), code=0).err == ""
+
+
 def test_other_files_are_refused(odradek: Run, tmp_path: Path) -> None:
     """A file of no known kind, an empty directory and a missing path are each named, and nothing else is said."""
     (notes := tmp_path / "notes.txt").write_text("root:x:0:0\n")

@@ -180,6 +180,9 @@ def test_producers_and_transactions_are_described(
     assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     listed = ask(address, 66, 2, {"state_filters": ["Ongoing", "Nonsense"], "producer_id_filters": []})
     assert (listed["unknown_state_filters"], listed["transaction_states"]) == (["Nonsense"], [])
+    for pattern, error in ((".*", ErrorCode.NONE), ("[", ErrorCode.INVALID_REGULAR_EXPRESSION)):
+        wanted = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
+        assert ask(address, 66, 2, wanted)["error_code"] == error
     (described,) = ask(address, 65, 0, {"transactional_ids": ["tx"]})["transaction_states"]
     assert described["error_code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 

@@ -19,6 +19,7 @@ from tests.kafka.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 
 MAGIC_1 = bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60)
 NO_TOPICS = struct.pack(">i", 0)
+NO_EPOCH = -1
 API_VERSIONS_IN_V0 = struct.pack(">ihihhh", 7, 35, 1, 18, 0, 4)  # correlation id, error, one entry: key, min, max
 
 
@@ -47,6 +48,25 @@ def listed(error: int, version: int) -> bytes:
 def produced(topic: bytes, error: int) -> bytes:
     """What version 3 says of partition 0 when it failed."""
     return struct.pack(">ii", 1, 1) + string(topic) + struct.pack(">iihqqi", 1, 0, error, -1, -1, 0)
+
+
+def fetch_of(version: int, topic: bytes, offset: int, epoch: int) -> bytes:
+    """Of partition 0, without a session."""
+    in_session = struct.pack(">ii", 0, -1) if version >= 7 else b""
+    place = struct.pack(">i", 0) + (struct.pack(">i", epoch) if version >= 9 else b"") + struct.pack(">q", offset)
+    start = struct.pack(">q", -1) if version >= 5 else b""
+    forgotten_and_rack = struct.pack(">ih", 0, 0) if version >= 11 else b""
+    body = struct.pack(">iiiib", -1, 100, 1, 1 << 20, 0) + in_session + struct.pack(">i", 1) + string(topic)
+    body += struct.pack(">i", 1) + place + start + struct.pack(">i", 1 << 20) + forgotten_and_rack
+    return header(FETCH, version, 1) + body
+
+
+def refused_fetch(version: int, topic: bytes, error: int) -> bytes:
+    """High watermark, last stable offset, log start offset, aborted transactions and preferred replica are -1."""
+    unknown = 8 + 8 + (8 if version >= 5 else 0) + 4 + (4 if version >= 11 else 0)
+    of_all = struct.pack(">hi", 0, 0) if version >= 7 else b""
+    place = struct.pack(">iih", 1, 0, error) + b"\xff" * unknown + bytes(4)
+    return struct.pack(">ii", 1, 0) + of_all + struct.pack(">i", 1) + string(topic) + place
 
 
 CLOSED: list[tuple[str, bytes]] = [
@@ -139,6 +159,24 @@ def test_an_unknown_topic_id_is_answered_and_echoed(address: str) -> None:
     assert answer is not None
     assert topic_id in answer
     assert struct.unpack_from(">ih", answer, 5 + 1 + 16 + 1) == (0, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@pytest.mark.parametrize("version", [4, 5, 11])
+def test_a_refused_fetch_tells_no_offsets(odradek_cluster: Cluster, odradek_topic: str, version: int) -> None:
+    """Out of range, at an epoch to come, and at a follower, from which nobody reads below version 11."""
+    topic, leader = odradek_topic.encode(), odradek_cluster.leader_of(odradek_topic)
+    follower = next(node for node in odradek_cluster.kafka_addresses if node != leader)
+    refused = [(leader, 500, NO_EPOCH, ErrorCode.OFFSET_OUT_OF_RANGE)]
+    if version == 11:
+        refused.append((leader, 0, 99, ErrorCode.UNKNOWN_LEADER_EPOCH))
+    else:
+        refused.append((follower, 0, NO_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    with Raw(odradek_cluster.kafka_addresses[leader]) as raw:
+        assert raw.ask(produce_v3(topic, encode_batch([(0, None, b"v", ())]), -1))  # so the follower knows the topic
+    for node, offset, epoch, error in refused:
+        with Raw(odradek_cluster.kafka_addresses[node]) as raw:
+            answer = raw.ask(fetch_of(version, topic, offset, epoch))
+        assert answer == refused_fetch(version, topic, error)
 
 
 def test_a_waiting_fetch_holds_the_metadata_behind_it(odradek_cluster: Cluster, odradek_topic: str) -> None:

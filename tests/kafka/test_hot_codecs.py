@@ -66,7 +66,8 @@ def makers(rng: random.Random) -> dict[str, Callable[[], Any] | None]:
         "transactional_id": lambda: rng.choice((None, "tx")), "acks": lambda: rng.choice((-1, 0, 1)),
         "timeout": lambda: span(1 << 30), "index": count, "records": records,
         "error_code": lambda: KioError(rng.randrange(100)), "error_message": lambda: rng.choice((None, "", "why")),
-        "base_offset": offset, "log_start_offset": offset, "log_append_time": moment, "record_errors": None,
+        "base_offset": offset, "log_start_offset": offset, "log_append_time": moment, "batch_index": count,
+        "batch_index_error_message": lambda: "no key",
         "leader_id": lambda: leaders.pop(), "leader_epoch": lambda: leaders.pop(), "throttle_time": lambda: span(1),
         "node_id": lambda: rng.randrange(9), "host": lambda: "host", "port": lambda: rng.randrange(1 << 16),
         "rack": lambda: rng.choice((None, "r1")),
@@ -159,6 +160,8 @@ def test_produce_answers_are_what_kio_writes(version: int) -> None:
                         -1 if each.log_append_time is None else milliseconds(each.log_append_time - EPOCH),
                         getattr(each, "error_message", "why"),
                         *leader_of(each),
+                        [each.batch_index for each in getattr(each, "record_errors", ())],
+                        "no key",
                     )
                     for each in topic.partition_responses
                 ],

@@ -48,6 +48,7 @@ def errors_in(answer: Any) -> list[ErrorCode]:
 
 
 INVALID = ErrorCode.INVALID_REQUEST
+QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
 ROWS: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
     (
         "a producer id without an epoch",
@@ -69,6 +70,16 @@ ROWS: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
     ("partitions twice", 37, 3, grown(None, None), [INVALID]),
     ("a reassignment to nobody", 45, 1, reassigned([]), [ErrorCode.INVALID_REPLICA_ASSIGNMENT]),
     ("a cancellation of nothing", 45, 1, reassigned(None), [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]),
+    (
+        "a quota of a planet",
+        49,
+        1,
+        {
+            "entries": [{"entity": [{"entity_type": "planet", "entity_name": "x"}], "ops": [QUOTA]}],
+            "validate_only": True,
+        },
+        [ErrorCode.UNSUPPORTED_VERSION],
+    ),
     ("a match of no kind", 48, 1, {"components": [{"entity_type": "user", "match_type": 9}]}, [INVALID]),
     ("the quorum of a topic", 55, 2, quorum((ODD, 0)), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
     ("another quorum", 55, 2, quorum(("__cluster_metadata", 5)), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
@@ -98,19 +109,8 @@ def altered(name: str, operation: int, value: str | None) -> dict[str, Any]:
     return {"resources": [resource], "validate_only": True}
 
 
-QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
 DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # docs/differences.md has Kafka's answers
     ("a topic twice", 19, 7, created("twice", "twice"), [INVALID, INVALID]),
-    (
-        "a quota of a planet",
-        49,
-        1,
-        {
-            "entries": [{"entity": [{"entity_type": "planet", "entity_name": "x"}], "ops": [QUOTA]}],
-            "validate_only": True,
-        },
-        [INVALID],
-    ),
     ("a config that is none, deleted", 44, 1, altered("no.such", 1, None), [ErrorCode.INVALID_CONFIG]),
     ("nothing, appended", 44, 1, altered("cleanup.policy", 2, ""), []),
     (

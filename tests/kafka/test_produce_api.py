@@ -6,9 +6,11 @@ import struct
 import weakref
 
 import pytest
+from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.kafka.apis.produce import ProduceApi
 from odradek_broker.kafka.messages.primitives import MessageReader
 from odradek_broker.kafka.messages.request import Body, ClientInformation, KafkaRequest
+from odradek_broker.storage.settings import LogSettings
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Codec
@@ -79,3 +81,23 @@ async def test_zstd_is_for_clients_that_know_it(world: World, version: int) -> N
     assert body is not None
     code = struct.pack(">ih", 0, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else 0)
     assert code in b"".join(map(bytes, body))
+
+
+@plays(run)
+async def test_records_that_a_batch_is_refused_for_are_named(world: World) -> None:
+    """From version 8 on (KIP-467): clients tell them from those that only were in the same batch."""
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+    world.replica.log.use(LogSettings(compaction=CompactionSettings()))
+    api = ProduceApi(world.produce_requests(), topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
+    batch = encode_batch([(0, key, b"v", ()) for key in (b"k", None, b"k", None)])
+    answers: list[Body | None] = []
+    frame = frame_of(30_000, batch)
+    api.start(KafkaRequest(0, 8, MessageReader(memoryview(frame)), CALLER, ClientInformation()), answers.append)
+    (body,) = answers
+    assert body is not None
+    told = b"the record has no key, and the topic is compacted"
+    errors = b"".join(struct.pack(f">ih{len(told)}s", place, len(told), told) for place in (1, 3))
+    message = b"record 1 has no key, and the topic is compacted"
+    expected = struct.pack(">i", 2) + errors + struct.pack(f">h{len(message)}s", len(message), message)
+    assert expected in b"".join(map(bytes, body))
+    assert world.log_end() == 0

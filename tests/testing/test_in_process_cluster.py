@@ -181,6 +181,17 @@ def test_time_that_a_test_freezes_stops_nothing(cluster: Cluster, monkeypatch: p
     cluster.heal()
 
 
+def test_a_directory_that_another_cluster_uses_is_refused(tmp_path: Path) -> None:
+    """As long as it is open."""
+    place = tmp_path / "data"
+    with Cluster(brokers=1, directory=place):
+        with pytest.raises(ClusterError, match=f"{place}/broker-1 is in use by another cluster or process") as refused:
+            Cluster(brokers=1, directory=place).open()
+        assert refused.value.hint == "close or stop that one first, or name another directory"
+    with Cluster(brokers=1, directory=place) as again:
+        assert again.brokers == [1]
+
+
 def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> None:
     """Unknown brokers, topics and settings, things done twice, a directory of another size."""
     cluster.create_topic("orders")

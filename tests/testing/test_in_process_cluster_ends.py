@@ -164,7 +164,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     lock = files.lock(str(held / LOCK))
     one_life()  # what gRPC starts once and keeps
     before = what_there_is()
-    with pytest.raises(Exception, match="another process uses this log directory"):
+    with pytest.raises(ClusterError, match=f"{held} is in use by another cluster or process"):
         Cluster(directory=tmp_path / "cluster").open()
     after = what_stays(before)
     assert not after.exceed(before), (before, after)

@@ -9,6 +9,7 @@ from odradek_broker.testing import AsyncCluster, Cluster
 
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = {"min.insync.replicas": 2}
+SIDES = ("leader", "follower")
 PATIENCE_S = 60.0
 
 
@@ -81,6 +82,28 @@ async def test_a_partition_moves_under_load_and_kills_without_a_loss() -> None:
             acknowledged = writer.acknowledged
         assert await read_all(cluster) == acknowledged
         assert replica(cluster) == {3, 4, 5}
+
+
+async def test_a_throttled_reassignment_waits_and_its_partition_does_not() -> None:
+    """KIP-73: at a byte a second a copy takes hours, and acks=all no longer than ever; without a rate it is done."""
+    throttled = [f"{side}.replication.throttled.{what}" for what in ("rate", "replicas") for side in SIDES]
+    small = SETTINGS | {"replica.fetch.max.bytes": 1000}  # of an answer
+    async with Cluster(3, settings=small) as cluster, Admin(cluster.bootstrap) as admin:
+        await cluster.create_topic("orders", replication_factor=1)
+        await admin.alter_partition_reassignments({ORDERS: [1, 2]})
+        await settle(cluster, (1, 2))
+        async with Writer(cluster) as writer:
+            await writer.more(1_000)
+            await admin.incremental_alter_configs("broker", "", set=dict.fromkeys(throttled[:2], "1"))
+            await admin.incremental_alter_configs("topic", "orders", set=dict.fromkeys(throttled[2:], "*"))
+            await admin.alter_partition_reassignments({ORDERS: [2, 3]})
+            await writer.more()
+            assert list(await admin.list_partition_reassignments()) == [ORDERS]
+            assert set(cluster.isr_of("orders")) == {1, 2}
+            await admin.incremental_alter_configs("broker", "", unset=throttled[:2])
+            await settle(cluster, (2, 3))
+            acknowledged = writer.acknowledged
+        assert await read_all(cluster) == acknowledged
 
 
 async def test_a_leader_that_stays_keeps_its_writers() -> None:

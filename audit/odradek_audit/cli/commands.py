@@ -30,6 +30,7 @@ from odradek_audit.cli.refusing import (
     check_out,
     output_directory,
     stop,
+    topics_named,
     write_behind_verdict,
 )
 from odradek_audit.words import plural
@@ -156,7 +157,7 @@ def run(
     whole = Path(data[0]) if data and len(data) == 1 and Path(data[0]).is_dir() else None
     check_out(out, overwrite, here, whole)
     configuration = _settings(setting or [])
-    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    wanted = topics_named(topics)
     chosen = _chosen_engine(engine, master, replicas, wanted)
     request = _Request(replicas=replicas, history=_history(history or []), topics=wanted, settled=settled, deep=deep)
     at_work = _brokers_at_work(here)

@@ -23,6 +23,7 @@ from odradek_audit.cli.refusing import (
     check_file,
     check_out,
     stop,
+    topics_named,
     write_behind_verdict,
 )
 
@@ -96,7 +97,7 @@ def live(
     check_out(out, overwrite, {})
     check_file("--metrics", metrics)
     check_file("--digests", digests)
-    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    wanted = topics_named(topics)
     addresses, settings = _meant(bootstrap)
     request = LiveRequest(addresses, wanted, quota * 1e6, from_start, _security(command_config or settings))
     if from_start and digests is None:
@@ -157,6 +158,7 @@ def _security(file: Path | None) -> LiveSecurity:
 
 
 def _print(report: Report, as_json: bool) -> None:
+    from odradek_audit.live.run import DELETED
     from odradek_audit.report.headlines import verdict_word
 
     if as_json:
@@ -165,6 +167,9 @@ def _print(report: Report, as_json: bool) -> None:
     else:
         for finding in report.findings[:SHOWN_FINDINGS]:
             typer.echo(f"{finding.check}: {finding.sentence}")
+        for note in report.notes:
+            if note.kind == DELETED:
+                typer.echo(f"note: {note.sentence}")
         for reason in report.inconclusive:
             typer.echo(f"inconclusive: {reason}")
         found = {"fine": "The replicas agree.", "findings": f"{plural(len(report.findings), 'finding')}."}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import typer
-from odradek_proto.command_line import CommandFailed, check_directory
+from odradek_proto.command_line import CommandFailed
 from odradek_proto.output_places import check_output_directory, check_output_file
 
+A = TypeVar("A")
+R = TypeVar("R")
 EXIT_USAGE, EXIT_FAILED = 2, 1
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
 
@@ -71,23 +73,27 @@ def check_out(out: str | None, overwrite: bool, replicas: Mapping[str, Path], da
         stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
 
 
+def topics_named(topics: str | None) -> list[str] | None:
+    """None for all. A variable that is not set names none, and an audit of none says nothing."""
+    named = None if topics is None else [name.strip() for name in topics.split(",") if name.strip()]
+    if named == []:
+        stop("--topics: it names no topic", hint="--topics NAME,...; is a variable not set?")
+    return named
+
+
 def check_file(option: str, file: Path | None) -> None:
     """A file that is written at the end can be, and lies in no broker's log directory."""
-    with _told():
-        check_output_file(option, file)
+    _refusing(check_output_file, option, file)
 
 
 def output_directory(option: str, name: str) -> Path:
     """The same of what is written into a directory; returns its absolute path."""
-    with _told():
-        return check_output_directory(option, name)
-    raise AssertionError("unreachable: stop raises")
+    return _refusing(check_output_directory, option, name)
 
 
-@contextmanager
-def _told() -> Iterator[None]:
+def _refusing(check: Callable[[str, A], R], option: str, place: A) -> R:
     try:
-        yield
+        return check(option, place)
     except CommandFailed as error:
         stop(str(error), error.exit_code, error.hint)
 
@@ -95,8 +101,7 @@ def _told() -> Iterator[None]:
 def _check_out_here(out: str, replicas: Mapping[str, Path], data: Path | None) -> None:
     from odradek_audit.inputs.stores import local_name
 
-    with _told():
-        place = check_directory("--out", local_name(out)).resolve()
+    place = Path(os.path.realpath(local_name(out)))
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
             stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")

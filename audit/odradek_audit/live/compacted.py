@@ -81,7 +81,7 @@ class _Copy:
             records = [(record, content_of(record)) for record in decode_records(batch.data, header)]
             self.newest.add(header.attributes, header.producer_id, records)
         except CodecUnavailable as error:
-            raise ReplicaUnreadable(f"replica {self.stream.replica}, offset {batch.base_offset}: {error}") from error
+            raise OSError(f"replica {self.stream.replica}, offset {batch.base_offset}: {error}") from error
         except CorruptBatch as error:
             self.is_whole, records = False, []
             sink.report(
@@ -153,8 +153,7 @@ def _other_newest(copies: Mapping[str, _Copy], leader: _Copy, end: int, sink: Fi
     for name, copy in copies.items():
         error, start = copy.stream.source.earliest()
         if error:
-            raise ReplicaUnreadable(
-                f"replica {name} does not say where its log begins: {ErrorCode.from_number(error).name}"
-            )
+            said = f"does not say where its log begins: {ErrorCode.from_number(error).name}"
+            raise ReplicaUnreadable(name, said)
         starts.append(start)
     return list(other_newest(newest, max(starts), end))

@@ -72,7 +72,11 @@ class LiveBatch(NamedTuple):
 
 
 class ReplicaUnreadable(OSError):
-    """A replica does not give what it has."""
+    """A replica, by its broker, does not give what it has: the others can be compared without it."""
+
+    def __init__(self, replica: str, reason: str) -> None:
+        super().__init__(f"replica {replica} {reason}")
+        self.replica = replica
 
 
 @dataclass
@@ -102,7 +106,7 @@ class ReplicaStream:
                 break
             self._fill()
         if not self.waiting and self.offset < end:
-            raise ReplicaUnreadable(f"replica {self.replica} gives nothing at offset {self.offset}, of {end}")
+            raise ReplicaUnreadable(self.replica, f"gives nothing at offset {self.offset}, of {end}")
         return self.waiting[-1] if self.waiting and self.waiting[-1].base_offset < end else None
 
     def take(self) -> LiveBatch:
@@ -127,7 +131,7 @@ class ReplicaStream:
                 self.waiting = [LiveBatch(self.offset, self.offset, -1, 0, 0, "its broker refuses to send it")]
                 return
             if error:
-                raise ReplicaUnreadable(f"replica {self.replica} answers {_name(error)} at offset {self.offset}")
+                raise ReplicaUnreadable(self.replica, f"answers {ErrorCode.from_number(error).name}")
             found = [batch for batch in _batches(data) if batch.last_offset >= self.offset or batch.problem]
             if data and not found and max_bytes < LARGEST_PIECE:
                 max_bytes *= 4  # a broker that sends a part of a batch that is larger
@@ -157,13 +161,6 @@ def _batches(data: bytes) -> Iterator[LiveBatch]:
         position += header.size
 
 
-def _name(error: int) -> str:
-    try:
-        return ErrorCode(error).name
-    except ValueError:
-        return f"error {error}"
-
-
 @dataclass
 class PartitionComparison(walking.ComparisonCount):
     """What came of one partition."""
@@ -188,7 +185,7 @@ def begun(leader: ReplicaStream, others: Sequence[ReplicaStream], since: int, si
         if stream.waiting and stream.waiting[-1].problem and not stream.waiting[-1].size:
             tell_problem(stream, stream.waiting[-1], sink)  # raises, for nothing behind it can be read
         if stream.high_watermark < 0:
-            raise ReplicaUnreadable(f"replica {stream.replica} names no high watermark")
+            raise ReplicaUnreadable(stream.replica, "names no high watermark")
     marks = {stream.replica: stream.high_watermark for stream in (leader, *others)}
     end = min(marks.values())
     start = min(max(since, *(stream.log_start for stream in (leader, *others))), end)
@@ -314,7 +311,7 @@ def tell_problem(stream: ReplicaStream, batch: LiveBatch, sink: FindingSink, at:
         epoch=batch.epoch,
     )
     if not batch.size:
-        raise ReplicaUnreadable(f"replica {stream.replica} cannot be read behind offset {offset}")
+        raise ReplicaUnreadable(stream.replica, f"cannot be read behind offset {offset}")
 
 
 def judge_epochs(leader: ReplicaStream, compared: PartitionComparison, sink: FindingSink) -> None:

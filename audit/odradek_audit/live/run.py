@@ -8,15 +8,16 @@ after at the end, for all partitions at once. A broker that cannot be asked is l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_audit.catalogue import DELIVERED_LOST
 from odradek_audit.engine.conclusion import explained
-from odradek_audit.findings import FindingSink
+from odradek_audit.findings import FindingSink, Note
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
 from odradek_audit.inputs.layout import COMPACTED_TOPICS
 from odradek_audit.live import wire
@@ -26,6 +27,7 @@ from odradek_audit.live.partition import (
     WAIT_MS,
     PartitionComparison,
     ReplicaStream,
+    ReplicaUnreadable,
     compare,
     judge_epochs,
     judge_memory,
@@ -44,6 +46,7 @@ ATTEMPTS = 3
 LAG_S = 30.0
 """`replica.lag.time.max.ms`, Kafka's default: a replica in sync has by then all that its leader had."""
 LOOK_EVERY_S = 0.2
+DELETED = "deleted"
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class BrokerFailed(wire.WireError):
 
     def __init__(self, broker: int, message: str) -> None:
         super().__init__(message)
-        self.broker = broker
+        self.replica = str(broker)
 
 
 @dataclass
@@ -119,7 +122,10 @@ class BrokerConnections:
     """Who has timed out, and so is asked no more: each time would cost as long again."""
     heard: set[int] = field(default_factory=set)
     """Brokers that have answered."""
-    left_out: dict[int, LeftOut] = field(default_factory=dict)
+    left_out: dict[tuple[int, str], LeftOut] = field(default_factory=dict)
+    """By broker, and by what it answers if it answers."""
+    deleted: set[str] = field(default_factory=set)
+    """Topics that were there when the audit began."""
 
     def metadata(self, topics: Sequence[str] | None) -> wire.ClusterMetadata:
         """As the first broker that answers knows it, who answered last before the others. Raises `WireError`."""
@@ -138,6 +144,8 @@ class BrokerConnections:
                     connection.close()
             except wire.WireError as error:
                 failed.append(error)
+                if error.timed_out:
+                    self.silent[address] = error
                 continue
             self.bootstrap = [address, *(each for each in known if each != address)]
             self.brokers.update(found.brokers)
@@ -170,9 +178,10 @@ class BrokerConnections:
         self.heard.add(broker)
         return answer
 
-    def leave_out(self, failed: BrokerFailed, partition: str, *, leads: bool) -> None:
+    def leave_out(self, failed: BrokerFailed | ReplicaUnreadable, partition: str, *, leads: bool) -> None:
         """For the report: its partitions are told of in one line."""
-        left = self.left_out.setdefault(failed.broker, LeftOut(str(failed)))
+        answer = str(failed) if isinstance(failed, ReplicaUnreadable) else ""
+        left = self.left_out.setdefault((int(failed.replica), answer), LeftOut(str(failed)))
         (left.led if leads else left.without).append(partition)
 
     def _dialled(self, address: wire.BrokerAddress, who: str, timeout_s: float) -> wire.Connection:
@@ -262,15 +271,20 @@ def audit_cluster(
 
         ends = time.monotonic() + LAG_S
         try:
-            look_again(tails, lambda: time.monotonic() >= ends, lambda: time.sleep(LOOK_EVERY_S), waits_for)
+            forget = partial(_forget_gone, cluster)
+            look_again(tails, lambda: time.monotonic() >= ends, lambda: time.sleep(LOOK_EVERY_S), waits_for, forget)
         except KeyboardInterrupt:
             report.inconclusive.append("interrupted before all high watermarks had been looked at again")
-        for tail in _still_behind(cluster, tails):
+        _forget_gone(cluster, tails)
+        for tail in tails.values():
             sink = FindingSink(tail.place.topic, tail.place.partition)
             tail.into(sink)
             report.notes += sink.notes
             report.inconclusive.append(sink.notes[-1].sentence)
         report.inconclusive += [left.sentence() for _, left in sorted(cluster.left_out.items())]
+        for topic in sorted(cluster.deleted):
+            said = f"the topic {topic} was deleted during the audit: what was not compared by then does not count"
+            report.notes.append(Note(DELETED, topic, -1, "", said))
     finally:
         cluster.close()
     if not report.partitions:
@@ -279,17 +293,22 @@ def audit_cluster(
     return report, digests
 
 
-def _still_behind(cluster: BrokerConnections, tails: Mapping[TopicPartition, Tail]) -> list[Tail]:
-    """Without partitions that were deleted, and replicas that were moved away, since they were compared."""
+def _forget_gone(cluster: BrokerConnections, tails: dict[TopicPartition, Tail]) -> None:
+    """Partitions that were deleted, and replicas that were moved away, since they were compared."""
     if not tails:
-        return []
+        return
     try:
         known = cluster.metadata(sorted({place.topic for place in tails}))
     except wire.WireError:
-        return [*tails.values()]
+        return
     assigned = {TopicPartition(each.topic, each.partition): {*map(str, each.replicas)} for each in known.partitions}
-    unsaid = {topic for topic, error in known.errors.items() if error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    return [tail for place, tail in tails.items() if place.topic in unsaid or tail.keep(assigned.get(place, ()))]
+    gone = {topic for topic, error in known.errors.items() if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    cluster.deleted |= gone
+    for place, tail in list(tails.items()):
+        if place.topic in known.errors.keys() - gone:
+            continue
+        if not tail.keep(assigned.get(place, ())):
+            del tails[place]
 
 
 def _sizes(cluster: BrokerConnections, known: wire.ClusterMetadata) -> dict[tuple[str, int], dict[int, int]] | None:
@@ -344,8 +363,8 @@ class _Audited:
     """Bytes of its logs by broker, when the audit began; none where somebody does not say."""
     tail: Tail | None = None
     """What some replica does not know to be committed, and so was not compared on all."""
-    missed: dict[int, BrokerFailed] = field(default_factory=dict)
-    """Followers' brokers that it was compared without."""
+    missed: dict[str, BrokerFailed | ReplicaUnreadable] = field(default_factory=dict)
+    """Followers that it was compared without."""
 
     @property
     def name(self) -> str:
@@ -360,23 +379,25 @@ class _Audited:
             return self.before
         for attempt in range(ATTEMPTS):
             sink = FindingSink(self.state.topic, self.state.partition)
-            compared, leader, now = None, None, self.state
+            compared, leader, failure = None, None, None
             try:
                 compared, leader = self._compare_with_who_answers(sink)
                 now = self._state_now()
-            except BrokerFailed as error:
-                now = self._moved() if attempt + 1 < ATTEMPTS else self.state
-                if now is self.state:
-                    self.cluster.leave_out(error, self.name, leads=True)
             except OSError as error:
-                sink.note("not-compared", "", f"not compared: {error}")
-                report.inconclusive.append(sink.notes[-1].sentence)
-                compared, leader = None, None
-            changed = sink.findings or compared is None
-            if now.leader_epoch != self.state.leader_epoch and changed and attempt + 1 < ATTEMPTS:
+                compared, failure, now = None, error, self._moved()
+            if now is None:
+                self.cluster.deleted.add(self.state.topic)
+                return None
+            changed = now.leader_epoch != self.state.leader_epoch
+            if changed and (sink.findings or failure or self.missed) and attempt + 1 < ATTEMPTS:
                 self.state = now  # what was found may be a truncation that was under way
                 continue
             break
+        if isinstance(failure, BrokerFailed | ReplicaUnreadable):
+            self.cluster.leave_out(failure, self.name, leads=True)
+        elif failure is not None:
+            sink.note("not-compared", "", f"not compared: {failure}")
+            report.inconclusive.append(sink.notes[-1].sentence)
         for failed in self.missed.values():
             self.cluster.leave_out(failed, self.name, leads=False)
         report.findings += explained(sink.findings)
@@ -400,18 +421,18 @@ class _Audited:
         return RememberedRange(end, epoch, {**kept, **compared.blocks})
 
     def _compare_with_who_answers(self, sink: FindingSink) -> tuple[PartitionComparison, ReplicaStream]:
-        """Without a follower whose broker fails, from the start again: what was found on it until then is kept.
-        Raises `BrokerFailed` of the leader's, and `OSError`."""
+        """Without a follower that fails, from the start again: what was found on it until then is kept. Raises
+        `BrokerFailed` and `ReplicaUnreadable` of the leader, and `OSError`."""
         self.missed = {}
         while True:
             tried = FindingSink(sink.topic, sink.partition)
             try:
                 return self._compare(tried)
-            except BrokerFailed as error:
-                if error.broker == self.state.leader or error.broker in self.missed:
+            except (BrokerFailed, ReplicaUnreadable) as error:
+                if error.replica == str(self.state.leader):
                     raise
-                self.missed[error.broker] = error
-                tried.findings = [each for each in tried.findings if each.replica == str(error.broker)]
+                self.missed[error.replica] = error
+                tried.findings = [each for each in tried.findings if each.replica == error.replica]
                 tried.notes = []
             finally:
                 sink.findings += tried.findings
@@ -425,7 +446,7 @@ class _Audited:
         leader = copies.pop(state.leader)
         error, begins = leader.source.earliest()
         if error:
-            raise OSError(f"its leader, broker {state.leader}, answers {ErrorCode.from_number(error).name}")
+            raise ReplicaUnreadable(leader.replica, f"answers {ErrorCode.from_number(error).name}")
         since = begins
         if self.before is not None and not self.from_start and not self.compacted:
             since = max(begins, self.before.end // BLOCK_OFFSETS * BLOCK_OFFSETS)
@@ -445,7 +466,7 @@ class _Audited:
         return compared, leader
 
     def _asked(self) -> list[int]:
-        return [broker for broker in self.state.replicas if broker not in self.missed]
+        return [broker for broker in self.state.replicas if str(broker) not in self.missed]
 
     def _copy(self, broker: int) -> BrokersCopy:
         return BrokersCopy(self.cluster, broker, self.state.topic, self.state.partition)
@@ -464,17 +485,20 @@ class _Audited:
         end, leader = before.end, str(self.state.leader)
         return PartitionSummary(self.state.topic, self.state.partition, end, end, end, 0, 0, leader)
 
-    def _moved(self) -> wire.PartitionState:
-        """Its leader's broker has failed: with another leader by now, or as it was."""
+    def _moved(self) -> wire.PartitionState | None:
+        """Its leader has failed: with another leader by now, or as it was; None if its topic was deleted."""
         try:
             now = self._state_now()
         except wire.WireError:
             return self.state
-        return now if now.leader >= 0 and now.leader_epoch != self.state.leader_epoch else self.state
+        return now if now is None or now.leader >= 0 else self.state
 
-    def _state_now(self) -> wire.PartitionState:
-        known = self.cluster.metadata([self.state.topic]).partitions
-        return next((each for each in known if each.partition == self.state.partition), self.state)
+    def _state_now(self) -> wire.PartitionState | None:
+        """None if its topic was deleted. Raises `WireError`."""
+        known = self.cluster.metadata([self.state.topic])
+        if known.errors.get(self.state.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        return next((each for each in known.partitions if each.partition == self.state.partition), self.state)
 
     def _summary(self, compared: PartitionComparison, leader: ReplicaStream) -> PartitionSummary:
         last = compared.epochs[-1][0] if compared.epochs else -1

@@ -76,17 +76,21 @@ class Tail:
 
     def _told(self, replica: str, silent: dict[str, str], ask: Callable[[Source], tuple[int, int]]) -> int:
         """The offset that it answers; -1 for an error and where nobody answers."""
+        if replica in silent:
+            self.unasked[replica] = silent[replica]
+            return -1
         try:
-            if replica in silent:
-                raise WireError(silent[replica])
             error, offset = ask(self.copies[replica])
         except OSError as problem:
             self.unasked[replica] = str(problem)
             if isinstance(problem, WireError) and problem.timed_out:
                 silent[replica] = str(problem)
             return -1
+        if error:
+            self.unasked[replica] = ErrorCode.from_number(error).name
+            return -1
         self.unasked.pop(replica, None)
-        return -1 if error else offset
+        return offset
 
 
 def _high_watermark(copy: Source, offset: int) -> tuple[int, int]:
@@ -109,9 +113,10 @@ def look_again(
     is_over: Callable[[], bool],
     pause: Callable[[], None],
     shown: Callable[[Tail], None],
+    forget: Callable[[dict[TopicPartition, Tail]], None],
 ) -> None:
     """Take those out of which all replicas have heard. Each is looked at once, and then again, with pauses, until it is
-    over; `shown` is told of what is looked at."""
+    over; `shown` is told of what is looked at. Where a replica did not answer, `forget` takes out what is gone."""
     silent: dict[str, str] = {}
     again = False
     while waiting:
@@ -122,4 +127,6 @@ def look_again(
             if tail.is_reached(silent):
                 del waiting[place]
         again = True
+        if any(tail.unasked for tail in waiting.values()):
+            forget(waiting)
         pause()

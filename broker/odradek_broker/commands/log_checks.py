@@ -5,6 +5,7 @@ These are quick looks at one or two directories. The audit knows more rules, and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -203,6 +204,23 @@ def _verified(found: Iterable[LocatedBatch], result: CheckResult) -> CheckResult
     return result
 
 
+def _of_two_partitions(left: Path, right: Path) -> Iterator[str]:
+    """That what will be compared are no two replicas: by the names of the directories, and the ids of the topics."""
+    one, other = (parse_partition_directory(os.path.basename(os.path.realpath(each))) for each in (left, right))
+    if one is not None and other is not None and one != other:
+        yield f"{left} is of {one} and {right} of {other}: these are no replicas of one partition"
+    elif (ids := {_topic_id(left), _topic_id(right)} - {None}) and len(ids) == 2:
+        yield f"{left} and {right} are of two topics of one name: the ids in {formats.PARTITION_METADATA} differ"
+
+
+def _topic_id(directory: Path) -> bytes | None:
+    """None where nothing says it."""
+    try:
+        return formats.decode_partition_metadata((directory / formats.PARTITION_METADATA).read_bytes())
+    except (OSError, CorruptFile):
+        return None
+
+
 def diff_directories(left: Path, right: Path) -> CheckResult:
     """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference.
 
@@ -213,6 +231,7 @@ def diff_directories(left: Path, right: Path) -> CheckResult:
     result.problems.extend(no_segment(each) for each in (left, right) if _lacks_segments(each))
     if result.problems:
         return result
+    result.notes.extend(_of_two_partitions(left, right))
     a, b = (all_batches(directory) for directory in (left, right))
     x, y = next(a, None), next(b, None)
     while x is not None and y is not None:

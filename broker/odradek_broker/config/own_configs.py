@@ -84,5 +84,6 @@ def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> lis
             kind, sources = TYPES[type(default)], [ConfigSource(name, as_text(default), "default")]
             if node[name] != as_text(default):
                 sources.insert(0, ConfigSource(name, node[name], "node"))
-        entries.append(config_entry(name, kind, sources, read_only=name not in BROKER_CONFIGS))
+        if sources:
+            entries.append(config_entry(name, kind, sources, read_only=name not in BROKER_CONFIGS))
     return entries

@@ -19,8 +19,9 @@ import subprocess
 import sys
 import time
 import uuid
+import weakref
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,7 +84,7 @@ class NodeProcess:
     started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class LocalCluster:
     """Nodes in one directory. Every change is written to `cluster.json` at once."""
 
@@ -97,6 +98,7 @@ class LocalCluster:
     fixed_ports: bool = True  # the first row that is free; else any
     moved: bool = False  # since its file was written: its ports may be another cluster's now
     _claim: Claim | None = None  # of ports, while this object is there
+    _releases: list[weakref.finalize[..., LocalCluster]] = field(default_factory=list)  # of other ports
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # --- Making and finding -----------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class LocalCluster:
         if self._claim is not None:
             addresses = self._claim.addresses
         else:
-            ports = [f"{HOST}:{port}" for port in free_ports(4 * count)]
+            ports = [f"{HOST}:{port}" for port in self._claimed(4 * count)]
             addresses = {name: ports[at::4] for at, name in enumerate(("grpc", "replication", "controller", "kafka"))}
         if asked:
             try:
@@ -246,8 +248,15 @@ class LocalCluster:
             return
         host = wanted.rpartition("//")[2].rpartition(":")[0]
         unplaced = [node for node in self.nodes.values() if node.metrics.rpartition(":")[0] != host]
-        for node, port in zip(unplaced, free_ports(len(unplaced)), strict=True):
+        for node, port in zip(unplaced, self._claimed(len(unplaced)), strict=True):
             node.metrics = f"{host}:{port}"
+
+    def _claimed(self, count: int) -> list[int]:
+        """Free ports that are ours until the cluster is removed, or nobody has this object any more: till then a node
+        that is stopped may be started again on its own."""
+        ports = free_ports(count)
+        self._releases.append(weakref.finalize(self, release_ports, ports))
+        return ports
 
     def save(self) -> None:
         state = {
@@ -281,13 +290,8 @@ class LocalCluster:
             remove_secrets(self.directory)
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
-        if not self.moved:  # else they may be the original's
-            addresses = [
-                each
-                for node in self.nodes.values()
-                for each in (node.grpc, node.replication, node.controller, node.kafka)
-            ]
-            release_ports(int(address.rpartition(":")[2]) for address in addresses)
+        for release in self._releases:
+            release()
 
     def topics(self) -> list[str]:
         """Those of which a log directory has something, but for internal ones."""
@@ -390,12 +394,16 @@ class LocalCluster:
         child = self._children.get(node_id)
         return child.poll() if child is not None and child.pid == self._node(node_id).pid else None
 
+    @property
+    def _quoted(self) -> str:
+        """Its directory, as a shell takes it: what leaves it out acts on the cluster that was started last."""
+        return shlex.quote(str(self.directory))
+
     def signal(self, node_id: int, number: signal.Signals) -> None:
         """Send a signal to a node's process. Raises `ClusterError` when it does not run."""
         if not self.running(node_id):
-            raise ClusterError(
-                f"broker {node_id} does not run", hint=f"`odradek chaos restart --broker {node_id}` starts it"
-            )
+            hint = f"`odradek chaos restart --data {self._quoted} --broker {node_id}` starts it"
+            raise ClusterError(f"broker {node_id} does not run", hint=hint)
         os.kill(self._node(node_id).pid, number)
 
     def kill(self, node_id: int) -> None:
@@ -412,9 +420,8 @@ class LocalCluster:
     def slow(self, node_id: int, delay_ms: int, for_ms: int) -> None:
         """Have a node fetch late from leaders for a while; 0 and 0: not any more. Raises `ClusterError`."""
         if self.paused(node_id):  # what tells it would thaw it
-            raise ClusterError(
-                f"broker {node_id} is frozen", hint=f"`odradek chaos resume --broker {node_id}` thaws it"
-            )
+            hint = f"`odradek chaos resume --data {self._quoted} --broker {node_id}` thaws it"
+            raise ClusterError(f"broker {node_id} is frozen", hint=hint)
         place = Path(self._node(node_id).log_directory)
         slow.remove(place) if not delay_ms else slow.write(place, delay_ms, for_ms)
         self.signal(node_id, signal.SIGCONT)
@@ -434,14 +441,14 @@ class LocalCluster:
         self.kill(node_id)
         return False
 
-    def stop_all(self, timeout_s: float = 30) -> list[int]:
-        """Stop all nodes at the same time; returns those that had to be killed after the timeout.
+    def stop_all(self, timeout_s: float = 30, spared: Collection[int] = ()) -> list[int]:
+        """Stop all nodes but some at the same time; returns those that had to be killed after the timeout.
 
         On a busy machine a node needs more than the ten seconds in which it hands its leaderships over.
 
         A quorum that loses its majority cannot hand anything over any more: hence all at once.
         """
-        live = [node_id for node_id in self.nodes if self._ask_to_stop(node_id)]
+        live = [node_id for node_id in self.nodes if node_id not in spared and self._ask_to_stop(node_id)]
         deadline = time.monotonic() + timeout_s
         killed = []
         for node_id in live:

@@ -3,8 +3,8 @@
 Rules of this module. The first cluster has Kafka's port and those after it, the next cluster the next row of ten that
 is free; rows of stopped clusters that have topics are kept for them. Whoever takes a row claims it by a lock until its
 brokers listen: two clusters of a user that start at the same moment get different ones. `ODRADEK_KAFKA_PORT` names
-the ports for Kafka's clients, and then these or none; 0 is any port: `processes.free_ports` claims those, until its
-process ends or releases them.
+the ports for Kafka's clients, and then these or none; 0 is any port: `processes.free_ports` claims those, as
+long as its process has the cluster.
 """
 
 from __future__ import annotations

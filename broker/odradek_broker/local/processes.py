@@ -37,7 +37,7 @@ def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different, and that no outgoing connection is given. Raises `OSError`.
 
     No cluster of this user gets them here before this process has ended or released them, whether a broker listens
-    there yet, or is down meanwhile.
+    there yet, or is down meanwhile. A `LocalCluster` releases them when it is removed, or nobody has it any more.
     """
     found: list[int] = []
     taken: list[int] = []

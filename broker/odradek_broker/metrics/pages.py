@@ -62,6 +62,7 @@ class Pages:
         if node.broker is not None:
             yield from replicas.replica_manager(node.broker)
             yield from traffic.topics(node.counters, each_topic=each)
+            yield from replicas.quotas(node.broker)
             yield from replicas.purgatories(node.broker)
             if each:
                 yield from replicas.logs(node.broker)

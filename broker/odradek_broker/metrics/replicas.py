@@ -54,6 +54,14 @@ def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
     yield counter(f"{MANAGER}failedisrupdates_total", text, counts.failed_isr_updates)
 
 
+def quotas(broker: ObservedBroker) -> Iterator[Metric]:
+    """Throttled replication (KIP-73)."""
+    now_ms = broker.replicas.clock.now_ms()
+    for side, quota in (("leader", broker.replicas.leader_quota), ("follower", broker.replicas.follower_quota)):
+        text = f"Bytes a second of the replicas in `{side}.replication.throttled.replicas`, in sync or not."
+        yield gauge(f"kafka_server_{side}replication_byte_rate", text, quota.rate(now_ms))
+
+
 def purgatories(broker: ObservedBroker) -> Iterator[Metric]:
     """Requests that wait for something."""
     replica = list(broker.replicas.replicas.values())

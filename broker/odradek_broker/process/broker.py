@@ -26,6 +26,7 @@ from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.process.wiring import (
     advertised_endpoints,
     authentication,
+    controller_settings,
     group_settings,
     new_salt,
 )
@@ -186,6 +187,7 @@ class Broker:
         admin = AdminRequests(
             forward=self._channel.forward_admin,
             feed=feed,
+            settings=controller_settings(settings, self._directory.properties.cluster_id),
             describe_own=own.describe,
             alter_own=own.alter,
             access=access,
@@ -206,6 +208,7 @@ class Broker:
                 counters=self._counters,
                 max_bytes=settings.fetch_max_bytes,
                 access=access,
+                quota=replicas.leader_quota,
             ),
             metadata=MetadataRequests(
                 image=lambda: feed.image,

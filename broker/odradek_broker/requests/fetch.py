@@ -18,6 +18,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.delayed import DelayedOperation
 from odradek_broker.core.fetching import FetchMinimum, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.core.partition.replication_quota import LEADER, ReplicationQuota
 from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.requests.fetch_answers import (
@@ -70,8 +71,10 @@ class FetchRequests:
         counters: Counters,
         max_bytes: int,
         access: Access = OPEN,
+        quota: ReplicationQuota | None = None,
     ) -> None:
         self.access = access
+        self.quota = quota or ReplicationQuota(LEADER)  # of what followers are sent
         self.clock = clock
         self.files = files
         self.lookup = lookup

@@ -17,9 +17,11 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Files
+from odradek_proto.values import replace
 
 from odradek_broker.core.fetching import PartitionFetch, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
+from odradek_broker.core.partition.replication_quota import ReplicationQuota
 from odradek_broker.runtime.replicas.purgatory import DelayedFetch, PurgatoryKey
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed, StorageError
@@ -37,17 +39,20 @@ class PendingFetch(PartitionFetch, eq=False):
     reread: bool = False  # the disk has been asked twice
     decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
     waiting: DelayedFetch | None = None  # in the purgatory, until there may be something to say
+    throttled_until_ms: int | None = None  # there are records, and it is worth asking for them again then
     named_at: float = 0.0  # seconds of the counters' timer, if there is one
 
     def wait(self, key: PurgatoryKey, reread: Callable[[PartitionFetch], None]) -> None:
         """Wait for this key; `reread` is called once, unless it waits already."""
         replica, waiting = self.replica, self.waiting
         assert replica is not None, self.topic_partition
+        deadlines = [at_ms for at_ms in (self.news_at_ms, self.throttled_until_ms) if at_ms is not None]
+        deadline_ms = min(deadlines, default=None)
         if waiting is None or waiting.completed:
-            self.waiting = DelayedFetch(self, reread, deadline_ms=self.news_at_ms)
+            self.waiting = DelayedFetch(self, reread, deadline_ms=deadline_ms)
             replica.purgatory.register(self.waiting, key)
-        elif waiting.deadline_ms is None and self.news_at_ms is not None:
-            replica.purgatory.set_deadline(waiting, self.news_at_ms)
+        elif waiting.deadline_ms is None and deadline_ms is not None:
+            replica.purgatory.set_deadline(waiting, deadline_ms)
 
     def leave(self) -> None:
         """It is answered, or nobody wants it any more."""
@@ -58,10 +63,11 @@ class PendingFetch(PartitionFetch, eq=False):
 class FetchReader:
     """The follower or the consumer at the other end, as its last message describes it."""
 
-    __slots__ = ("at_followers", "follower", "read_committed", "replica_epoch", "replica_id")
+    __slots__ = ("at_followers", "follower", "quota", "read_committed", "replica_epoch", "replica_id")
 
-    def __init__(self, *, follower: bool, at_followers: bool = False) -> None:
+    def __init__(self, *, follower: bool, at_followers: bool = False, quota: ReplicationQuota | None = None) -> None:
         self.follower = follower
+        self.quota = quota  # of the bytes that this broker sends to followers
         self.at_followers = at_followers  # a consumer that may read from a follower, too
         self.replica_id = CONSUMER
         self.replica_epoch = -1
@@ -83,6 +89,12 @@ class FetchReader:
         if self.follower:
             return replica.reread_for_follower(self._fetch_of(wanted))
         return self._as_consumer(replica, wanted)
+
+    def throttled_until_ms(self, replica: Replica, now_ms: int) -> int | None:
+        """When this follower may be sent records, if that is not now (KIP-73)."""
+        if not self.follower or self.quota is None or replica.leader is None:
+            return None
+        return replica.leader.throttled_until_ms(self.quota, self.replica_id, now_ms)
 
     def _as_consumer(self, replica: Replica, wanted: PendingFetch) -> FetchDecision:
         if self.at_followers:
@@ -196,19 +208,26 @@ class PartitionAnswers:
         self._cold = ColdReads(files, ready)
 
     def find(
-        self, wanted: PendingFetch, budget: int, cold_bytes: int, *, first: bool
+        self, wanted: PendingFetch, budget: int, cold_bytes: int, now_ms: int, *, first: bool
     ) -> tuple[FetchDecision, Sequence[Buffer] | None]:
         """The decision and its bytes, at most `budget`; None instead of bytes while a thread reads.
 
-        With `first` one batch is found whatever its size (R-39). A thread reads at most `cold_bytes`.
+        With `first` one batch is found whatever its size (R-39). A thread reads at most `cold_bytes`. A follower that
+        is throttled finds nothing, as at the end of the log; what a thread has read already it gets.
         """
         replica, decision = wanted.replica, wanted.decision
+        wanted.throttled_until_ms = None
         if decision is None or _is_stale(replica, wanted, decision):
             assert replica is not None
             decision = self._reader.reread(replica, wanted)
         if replica is None or is_refusal(decision) or decision.limit <= wanted.fetch_offset:
             self._cold.end(wanted.topic_partition)  # it need not be named here ever again
             return decision, ()
+        if self._cold.get(wanted.topic_partition) is None:
+            wanted.throttled_until_ms = self._reader.throttled_until_ms(replica, now_ms)
+            if wanted.throttled_until_ms is not None:
+                self._cold.end(wanted.topic_partition)  # it may have stood in line
+                return replace(decision, limit=wanted.fetch_offset), ()
         try:
             return decision, self._read(replica, wanted, decision, budget, cold_bytes, first=first)
         except LogCorrupted as error:
@@ -226,6 +245,8 @@ class PartitionAnswers:
             return None
         if wanted.wait_is_over(now_ms):
             return None  # a changed high watermark is due
+        if self._reader.throttled_until_ms(replica, now_ms) is not None:
+            return wanted.fetch_offset
         if decision is None or decision.error is ErrorCode.NONE:
             decision = self._reader.reread(replica, wanted)
         return None if is_refusal(decision) else decision.limit

@@ -54,7 +54,7 @@ class FetchGatherer:
         self, requests: FetchRequests, context: RequestContext, *, follower: bool, on_ready: Callable[[], None]
     ) -> None:
         self.context = context
-        self.reader = FetchReader(follower=follower)
+        self.reader = FetchReader(follower=follower, quota=requests.quota)
         self._requests = requests
         self._lookup = requests.lookup if follower else requests.access.lookup(requests.lookup, context, "Fetch")
         judged = requests.access.is_on and not follower
@@ -190,7 +190,7 @@ class FetchGatherer:
             del self._ready[tp]
             wanted = self._wanted[tp]
             self._judge(wanted)
-            decision, data = self._answers.find(wanted, budget - total, cold_bytes, first=not found)
+            decision, data = self._answers.find(wanted, budget - total, cold_bytes, now_ms, first=not found)
             if data is None:
                 continue  # a thread reads; the partition is ready again when it has
             size = sum(map(len, data))
@@ -205,7 +205,7 @@ class FetchGatherer:
                 continue
             found = found or bool(size)
             total += size
-            gathered.append(self._answered(wanted, decision, data, size))
+            gathered.append(self._answered(wanted, decision, data, size, now_ms))
         if not self._ready:
             self._rest()
         return gathered
@@ -227,7 +227,7 @@ class FetchGatherer:
         return not wanted.has_news(decision, now_ms)
 
     def _answered(
-        self, wanted: PendingFetch, decision: FetchDecision, data: Sequence[Buffer], size: int
+        self, wanted: PendingFetch, decision: FetchDecision, data: Sequence[Buffer], size: int, now_ms: int
     ) -> GatheredPartition:
         tp, replica = wanted.topic_partition, wanted.replica
         del self._wanted[tp]
@@ -241,6 +241,7 @@ class FetchGatherer:
         traffic = self._counters.gone if replica is None else replica.traffic
         if self._follower:
             traffic.replication_bytes_out += size
+            self._requests.quota.record(tp, size, now_ms)
         else:
             traffic.bytes_out += size
         timer = self._counters.timer

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from odradek_proto.errors import ErrorCode
@@ -22,7 +22,7 @@ from odradek_proto.records import (
     CorruptBatch,
     check_batch,
     compressed_anew,
-    record_without_key,
+    records_without_key,
 )
 from odradek_proto.transport.ports import Files
 
@@ -33,6 +33,7 @@ from odradek_broker.storage.settings import LogSettings
 READ_AT_ONCE_BYTES = 64 << 10  # some hundred microseconds
 COMPRESSED_AT_ONCE_BYTES = 16 << 10  # the same, with gzip
 LONGEST_LINE_BYTES = 64 << 20  # of all replicas together
+MOST_NAMED = 10_000  # records of a batch, the most that one of librdkafka's has by default
 Append = Callable[[memoryview], None]
 
 
@@ -98,8 +99,8 @@ def prepared(batch: memoryview, settings: LogSettings) -> memoryview | ProduceAn
     if header.size != len(batch) or header.size > settings.max_message_bytes or header.attributes & CONTROL:
         return batch
     try:
-        if settings.compaction is not None and (place := record_without_key(batch, header)) is not None:
-            return ProduceAnswer(ErrorCode.INVALID_RECORD, f"record {place} has no key, and the topic is compacted")
+        if settings.compaction is not None and (invalid := records_without_key(batch, header, most=MOST_NAMED)):
+            return _refusal_of(invalid)
         wanted = settings.compression
         if wanted is None or wanted.codec is header.codec:
             return batch
@@ -108,3 +109,14 @@ def prepared(batch: memoryview, settings: LogSettings) -> memoryview | ProduceAn
         return ProduceAnswer(ErrorCode.INVALID_RECORD, f"the batch cannot be read: {error.reason}")
     except CodecUnavailable as error:
         return ProduceAnswer(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
+
+
+def _refusal_of(without_key: Sequence[int]) -> ProduceAnswer:
+    """The others are named, too, to tell them from those that only were in the same batch (KIP-467)."""
+    why = "has no key, and the topic is compacted"
+    return ProduceAnswer(
+        ErrorCode.INVALID_RECORD,
+        f"record {without_key[0]} {why}",
+        invalid_records=without_key,
+        record_message=f"the record {why}",
+    )

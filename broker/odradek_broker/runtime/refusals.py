@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from odradek_proto.errors import ErrorCode
+
 logger = logging.getLogger(__name__)
 
 
@@ -17,14 +19,15 @@ def is_said(count: int) -> bool:
 
 
 class Refusals:
-    """What one service has refused so far, by method."""
+    """What one service has refused so far, by method and error."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: dict[tuple[str, ErrorCode], int] = {}
 
-    def add(self, method: str, peer: str, reason: str) -> None:
+    def add(self, method: str, peer: str, reason: str, error: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         """`reason` says what is wrong with the message and repeats none of its bytes."""
-        count = self._counts[method] = self._counts.get(method, 0) + 1
+        kind = method, error
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if is_said(count):
             before = f" ({count} of these so far)" if count > 1 else ""
-            logger.warning("%s from %s: refused, INVALID_REQUEST: %s%s", method, peer, reason, before)
+            logger.warning("%s from %s: refused, %s: %s%s", method, peer, error.name, reason, before)

@@ -25,6 +25,7 @@ from odradek_broker.core.groups.records import partition_for
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.process.node import Node
+from odradek_broker.storage.errors import LogDirectoryLocked
 from odradek_broker.testing.arguments import as_path, as_text, check, check_number, check_text, check_whole
 from odradek_broker.testing.doors import API_NAMES
 from odradek_broker.testing.fabric import OUTSIDE, Fabric
@@ -393,7 +394,13 @@ class AsyncCluster:
         assert self._layout is not None, "the cluster is not open"
         voters = [each.voter for each in self._members.values()]
         settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
-        await member.start(settings, stands_first=stands_first)
+        try:
+            await member.start(settings, stands_first=stands_first)
+        except LogDirectoryLocked as error:
+            hint = "close or stop that one first, or name another directory"
+            raise ClusterError(
+                f"{self._layout.log_directory(member.broker)} is in use by another cluster or process", hint=hint
+            ) from error
 
     async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
         """One call as a client makes it, to the first running broker that answers.

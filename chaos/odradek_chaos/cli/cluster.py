@@ -273,12 +273,15 @@ def list_clusters(screen: ToScreen = SCREEN) -> None:
     rows: list[dict[str, Any]] = []
     for cluster in known_clusters():
         live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
+        frozen = [node_id for node_id in live if cluster.paused(node_id)]  # by SIGSTOP: nobody has to be asked
+        well = len(live) - len(frozen) == len(cluster.nodes)
         rows.append(
             {
                 "directory": str(cluster.directory),
-                "state": "stopped" if not live else "up" if len(live) == len(cluster.nodes) else "partly up",
+                "state": "stopped" if not live else "up" if well else "partly up",
                 "brokers": len(cluster.nodes),
                 "running": live,
+                "frozen": frozen,
                 "topics": cluster.topics(),
                 "bootstrap": cluster.bootstrap,
                 "kafka_bootstrap": cluster.kafka_bootstrap,
@@ -294,7 +297,8 @@ def list_clusters(screen: ToScreen = SCREEN) -> None:
         )
         return
     for row in rows:
-        row |= {"topics": first_of(row["topics"], 3), "running": f"{len(row['running'])} of {row['brokers']}"}
+        stuck = f", {len(row['frozen'])} frozen" if row["frozen"] else ""
+        row |= {"topics": first_of(row["topics"], 3), "running": f"{len(row['running'])} of {row['brokers']}{stuck}"}
         row["down"] = "removes" if row["temporary"] else "keeps"
     screen.show_rows(rows, {"directory": "DIRECTORY", "state": "STATE", "running": "RUNNING", "topics": "TOPICS",
                             "down": "DOWN", "bootstrap": "ADDRESSES", "kafka_bootstrap": "KAFKA"})  # fmt: skip

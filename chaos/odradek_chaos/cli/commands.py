@@ -148,6 +148,12 @@ def _striking(name: str) -> Act:
     def inject(world: RealWorld, choice: BrokerChoice, screen: Screen, place: WorldChoice) -> None:
         fault = _fault(name)
         target = _chosen(world, choice)
+        if fault.suffers(world, target.broker):
+            screen.say(
+                f"broker {target.broker} {fault.was.replace('was', 'is')} already: {_remedy(fault, target, place)}"
+            )
+            _tell([], screen)
+            return
         fault.inject(world, target.broker)
         _tell_struck(fault, target, screen, place)
 
@@ -159,7 +165,11 @@ def _tell_struck(fault: Fault, target: SelectedBroker, screen: Screen, place: Wo
     if screen.for_people and how:
         screen.say(how)
     if screen.for_people:
-        screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
+        screen.say(_remedy(fault, target, place))
+
+
+def _remedy(fault: Fault, target: SelectedBroker, place: WorldChoice) -> str:
+    return f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}"
 
 
 def _repairing(names: Sequence[str]) -> Act:

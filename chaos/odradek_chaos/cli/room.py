@@ -17,7 +17,7 @@ from pathlib import Path
 from odradek.cli.terminal.failures import NO_ROOM
 from odradek.cli.terminal.screen import human_bytes
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_proto.command_line import STATE_FILE, CommandFailed
+from odradek_proto.command_line import STATE_FILE, USAGE, CommandFailed
 
 LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
 REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"
@@ -34,7 +34,7 @@ def room_needed(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NOT_OURS:
             what = f"the cluster's files in {directory} cannot be written: {os.strerror(error.errno)}"
-            raise CommandFailed(what, hint=NAME_ANOTHER) from error
+            raise CommandFailed(what, hint=NAME_ANOTHER, exit_code=USAGE) from error
         if error.errno not in NO_ROOM:
             raise
         half_written = directory / f"{STATE_FILE}.{os.getpid()}"

@@ -8,10 +8,11 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from odradek.cli.clusters.current import forget, remember, step_back, talk_as_told
-from odradek.cli.terminal.screen import Screen, drop_output
+from odradek.cli.terminal.screen import Screen, drop_output, first_of
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.command_line import CLIENT_SETTINGS, FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek_proto.words import noun
@@ -35,10 +36,12 @@ class LocalRun:
         self._started = time.monotonic()
         self._detached = False
         self._watching = False
+        self._ran = {node_id for node_id in cluster.nodes if cluster.running(node_id)}
         self._former: Path | None = None  # the default until now, which runs on
 
     def run(self, *, detach: bool) -> int:
-        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind that did
+        not run before.
 
         Ctrl-C is how a cluster that is watched ends. Before that it takes a start back, with code 130.
         Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
@@ -61,7 +64,7 @@ class LocalRun:
                 said = without_room(self._cluster, error) if isinstance(error, ClusterError) else error
                 raise self._given_up(said) from error
             except BaseException:
-                kill_all(self._cluster)
+                self._kill()
                 raise
         if detach:
             self._print_what_stays()
@@ -71,8 +74,15 @@ class LocalRun:
     def _given_up(self, said: Exception) -> Exception:
         """Kill the brokers; what they said stays where the error names the files. Returns the error."""
         with uninterrupted():
-            kill_all(self._cluster)
-            return said if self._watching else remove_unless_named(self._cluster, said)
+            self._kill()
+            return said if self._watching or self._ran else remove_unless_named(self._cluster, said)
+
+    def _kill(self) -> None:
+        kill_all(self._cluster, self._spared())
+
+    def _spared(self) -> Collection[int]:
+        """None of a cluster that is watched; before, what this command has not started."""
+        return () if self._watching else self._ran
 
     def _print_what_stays(self) -> None:
         try:
@@ -193,24 +203,29 @@ class LocalRun:
     def _stop(self) -> int:
         """Cleanly; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
         try:
-            self._talk("\nstopping the brokers")
+            self._talk(
+                "\nstopping the brokers that this command has started" if self._spared() else "\nstopping the brokers"
+            )
             with contextlib.suppress(ClusterError):
                 self._cluster.refresh()
-            killed = self._cluster.stop_all()
+            killed = self._cluster.stop_all(spared=self._spared())
         except KeyboardInterrupt:
             with uninterrupted():
                 self._talk("killing them")
-                kill_all(self._cluster)
+                self._kill()
                 return self._tidy([])
         with uninterrupted():
             return self._tidy(killed)
 
     def _tidy(self, killed: list[int]) -> int:
         cluster, place = self._cluster, self._cluster.directory
-        empty = cluster.temporary and not cluster.topics()
-        again = forget(place, runs) if empty else step_back(place, runs)
         for node_id in killed:
             self._talk(f"broker {node_id} did not stop in time and was killed")
+        if spared := sorted(self._spared()):
+            self._talk(f"stopped; running before, and still: {noun(len(spared), 'broker')} {first_of(spared)}")
+            return FAILED if killed else FINE
+        empty = cluster.temporary and not cluster.topics()
+        again = forget(place, runs) if empty else step_back(place, runs)
         if empty:
             shutil.rmtree(place, ignore_errors=True)
             self._talk("stopped; it had no topics, and its directory is removed")

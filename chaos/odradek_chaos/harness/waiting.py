@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable, Collection
 
@@ -14,6 +15,7 @@ from odradek_chaos.worlds.real import ObservedBrokers
 
 POLL_S = 0.03  # between two questions to a cluster of real brokers, whatever is awaited of it
 LAST_LINES = 12
+CANNOT_START = re.compile(r" ERROR .*?(node \d+ cannot start: .*)")
 
 
 class NotReadyInTime(ClusterError):
@@ -71,11 +73,11 @@ def check_alive(cluster: ObservedBrokers, down: Collection[int] = ()) -> None:
     """Raise `ClusterError` with the last words of the first node that does not run, save those that are to be down."""
     for node_id in cluster.nodes:
         if node_id not in down and not cluster.running(node_id):
-            raise ClusterError(obituary(cluster, node_id), hint="mend what its last lines say, and start it again")
+            raise ClusterError(obituary(cluster, node_id), hint="mend what it says, and start it again")
 
 
 def obituary(cluster: ObservedBrokers, node_id: int) -> str:
-    """Which broker ended, how, and the last lines of its output."""
+    """Which broker ended, how, and why it cannot start, if it says so, or the last lines of its output."""
     status = cluster.exit_status(node_id)
     if status is None:
         how = "has ended"
@@ -84,6 +86,8 @@ def obituary(cluster: ObservedBrokers, node_id: int) -> str:
     else:
         how = f"ended with exit code {status}"
     lines = cluster.last_lines(node_id, LAST_LINES)
+    if lines and (reason := CANNOT_START.search(lines[-1])) is not None:
+        return f"broker {node_id} {how}: {reason[1]} ({cluster.log_file(node_id)})"
     said = "".join(f"\n    {line}" for line in lines)
     return (
         f"broker {node_id} {how}; the end of {cluster.log_file(node_id)}:{said}" if lines else f"broker {node_id} {how}"

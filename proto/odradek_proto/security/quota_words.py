@@ -10,4 +10,5 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"  # of the time of a broker's one loop
 KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 USER, CLIENT_ID = TYPES = ("user", "client-id")
+IP: Final = "ip"  # of connections, for which there are no quotas here
 EXACT, OF_DEFAULT, ANY = 0, 1, 2  # how a filter fits: Kafka's match types

@@ -268,6 +268,7 @@ class Tools:
         tell("reassign to an unknown broker", lambda: plan([self.partition("made", replicas=[1, 9])], "--execute"))
         tell("cancel a reassignment that is not", lambda: plan(moved, "--cancel"))
         tell("list reassignments", lambda: ask(reassign, "--list"))
+        self.throttles(plan)
         cut = partial(self.with_file, "DeleteRecordsCommand", "--offset-json-file")
         tell("delete records", lambda: cut([self.partition(ONE, offset=3)]))
         tell("delete records beyond the end", lambda: cut([self.partition(ONE, offset=1_000_000)]))
@@ -301,6 +302,38 @@ class Tools:
             lambda: ask("FeatureCommand", "upgrade", "--feature", "group.version=99"),
         )
 
+    def throttles(self, plan: Callable[..., list[str]]) -> None:
+        """KIP-73: of a reassignment, which the tool sets and removes, and set by hand."""
+        tell, configs = self.telling.of, partial(self.ask, "kafka.admin.ConfigCommand")
+        back = [self.partition("made", replicas=[1, 2])]
+        topic, broker = ("--topic", self.topic("made")), ("--entity-type", "brokers", "--entity-name", "1")
+        tell("reassign with a throttle", lambda: _sentences(plan(back, "--execute", "--throttle", "1000000")))
+        for who, entity in {"a topic": topic, "a broker": broker}.items():
+            shown = partial(configs, "--describe", *entity)
+            tell(
+                f"throttles of {who}", partial(eventually, partial(_throttles, shown), lambda found: "1" in str(found))
+            )
+        slower = ("--execute", "--additional", "--throttle", "2000000")
+        tell("change the throttle of a reassignment", lambda: _sentences(plan(back, *slower)))
+        tell("verify a throttled reassignment", lambda: eventually(
+            lambda: plan(back, "--verify"), lambda found: "is completed" in str(found)))  # fmt: skip
+        for who, entity in {"a topic": topic, "a broker": broker}.items():
+            all_of = partial(configs, "--describe", "--all", *entity)
+            tell(f"throttles of {who} after the reassignment", partial(
+                eventually, partial(_throttles, all_of), lambda found: "DYNAMIC" not in str(found)))  # fmt: skip
+        rates = "leader.replication.throttled.rate={0},follower.replication.throttled.rate={0}"
+        tell("set rates of replication", lambda: configs("--alter", *broker, "--add-config", rates.format(3000000)))
+        tell("rates of replication", lambda: eventually(
+            lambda: _throttles(partial(configs, "--describe", *broker)), lambda found: len(found) > 1))  # fmt: skip
+        tell("set rates below 0", lambda: configs("--alter", *broker, "--add-config", rates.format(-1)))
+        taken = ("--delete-config", rates.replace("={0}", ""))
+        tell("delete rates of replication", lambda: configs("--alter", *broker, *taken))
+        for replicas in ("*", "[0:1,1:2]", "[0:1,*]", "0", "none", "[0:1, 1:2]", "[]", "0:-1"):
+            wanted = f"leader.replication.throttled.replicas={replicas},follower.replication.throttled.replicas=*"
+            tell(f"throttle replicas {replicas}", partial(configs, "--alter", *topic, "--add-config", wanted))
+        taken = ("--delete-config", "leader.replication.throttled.replicas,follower.replication.throttled.replicas")
+        tell("throttle no replicas", lambda: configs("--alter", *topic, *taken))
+
     def whole(self) -> None:
         for part in (self.topics, self.configs, self.data, self.groups, self.cluster):
             part()
@@ -317,6 +350,15 @@ class Tools:
 
 def _first_words(run: Callable[[], list[str]]) -> str:
     return " ".join(run()[0].split()[:3])
+
+
+def _sentences(lines: Sequence[str]) -> list[str]:
+    """Without plans: where replicas were before is left to each cluster."""
+    return [line for line in lines if "{" not in line]
+
+
+def _throttles(run: Callable[[], list[str]]) -> list[str]:
+    return [line for line in run() if "throttled" in line]
 
 
 def _count(run: Callable[[], list[str]]) -> int:

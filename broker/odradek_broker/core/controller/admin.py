@@ -15,12 +15,12 @@ from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.context import RequiredPermission
 from odradek_broker.core.controller import balance, configs, reassignment, registration, security, topics
-from odradek_broker.core.controller.decision import ChangeRequest, ReadRequest
+from odradek_broker.core.controller.decision import ChangeRequest, QuorumRequest, ReadRequest
 
-DESCRIBE_QUORUM: Final = ReadRequest(
+DESCRIBE_QUORUM: Final = QuorumRequest(
     "DescribeQuorum", RequiredPermission(Operation.DESCRIBE), answer=lambda call: call.describe_quorum()
 )
-ADMIN_REQUESTS: Final[Mapping[str, ChangeRequest | ReadRequest]] = {
+ADMIN_REQUESTS: Final[Mapping[str, ChangeRequest | ReadRequest | QuorumRequest]] = {
     row.name: row
     for row in (
         *topics.REQUESTS,

@@ -97,8 +97,9 @@ def describe_configs(
         return broker_sources(image, name, node, request.resource_name)
 
     entries = [
-        config_entry(name, definition.type.value, sources(name, definition), read_only=False)
+        config_entry(name, definition.type.value, found, read_only=False)
         for name, definition in known[request.resource_type].items()
+        if (found := sources(name, definition))
     ]
     return admin_messages.DescribeConfigsResponse(entries=entries)
 

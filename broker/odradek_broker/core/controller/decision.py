@@ -44,13 +44,18 @@ class RequestRefused(Exception):
         self.message = message
 
 
-class AdminCall(Value, frozen=True):
-    """One request at the active controller. `image` runs ahead of the commit, for a reading request it does not."""
+class MetadataCall(Value, frozen=True):
+    """One request, and the committed metadata that answer it."""
 
-    context: RequestContext  # of the client, also when a broker has passed the request on
     request: Any  # of the method's request type
     image: MetadataImage
     settings: ControllerSettings
+
+
+class AdminCall(MetadataCall, frozen=True):
+    """One request at the active controller. `image` runs ahead of the commit where the request may change something."""
+
+    context: RequestContext  # of the client, also when a broker has passed the request on
     rng: random.Random
     describe_quorum: Callable[[], admin_messages.DescribeQuorumResponse]
     unfit: Callable[[], Sequence[int]] = tuple
@@ -86,7 +91,16 @@ class ChangeRequest(AdminRequest, frozen=True, kw_only=True):
 
 
 class ReadRequest(AdminRequest, frozen=True, kw_only=True):
-    """A request that changes nothing: it may be sent twice, and is answered at once from what is committed."""
+    """A request that changes nothing: it may be sent twice, and is answered at once from what is committed.
+
+    A broker that reaches no controller answers from its own metadata, as Kafka's brokers always do.
+    """
+
+    answer: Callable[[MetadataCall], Message]
+
+
+class QuorumRequest(AdminRequest, frozen=True, kw_only=True):
+    """The same, answered from what only the active controller knows."""
 
     answer: Callable[[AdminCall], Message]
 

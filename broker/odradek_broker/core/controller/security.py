@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from odradek_proto.errors import ErrorCode
@@ -27,6 +27,7 @@ from odradek_proto.security.quota_words import (
     ANY,
     CLIENT_ID,
     DEFAULT,
+    IP,
     KEYS,
     OF_DEFAULT,
     REQUEST_PERCENTAGE,
@@ -345,9 +346,9 @@ def _entity(parts: Iterable[QuotaName]) -> QuotaEntity:
     """Raises `RequestRefused`."""
     found: dict[str, str] = {}
     for part in parts:
-        if part.type not in TYPES:
-            message = f"quotas are of user and client-id, not of {part.type[:20]!r}"
-            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
+        _check_kind(part.type)
+        if part.type == IP:
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, "quotas are of user and client-id: none of connections")
         name = DEFAULT if part.name is None else part.name
         if part.type in found or (part.name == DEFAULT) or not 0 < len(name) <= LONGEST_TEXT:
             message = f"{part.type}: a name of 1 to {LONGEST_TEXT} characters, once, or none for the default"
@@ -373,9 +374,10 @@ def _check_quota(quota: QuotaValue) -> None:
 def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Those whom all filters fit; `strict`: and that are about nothing else."""
     types = [each.type for each in request.filters]
-    if len(set(types)) < len(types) or any(each not in TYPES for each in types):
-        message = "filters are of user and client-id, each once"
-        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+    try:
+        _check_filters(types)
+    except RequestRefused as error:
+        return DescribeClientQuotasResponse(error_code=error.error, error_message=error.message)
     found = []
     for entity, values in image.quotas.items():
         names = entity.names()
@@ -389,6 +391,22 @@ def describe_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) 
                 )
             )
     return DescribeClientQuotasResponse(entries=found)
+
+
+def _check_filters(types: Sequence[str]) -> None:
+    """Raises `RequestRefused`, with Kafka's errors. A filter of addresses may be, and finds nothing."""
+    for place, kind in enumerate(types):
+        _check_kind(kind)
+        if kind in types[:place]:
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, "filters are of user and client-id, each once")
+    if IP in types and len(types) > 1:
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "a filter of ip stands alone")
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in (*TYPES, IP):
+        error = ErrorCode.UNSUPPORTED_VERSION if kind else ErrorCode.INVALID_REQUEST
+        raise RequestRefused(error, f"quotas are of user and client-id, not of {kind[:20]!r}")
 
 
 def _quota_fits(wanted: QuotaFilter, name: str | None) -> bool:

@@ -14,8 +14,9 @@ from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.metadata.config_types import ConfigDefinition
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, CLUSTER_DEFAULT, TOPIC_CONFIGS
+from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, BROKER_RATES, CLUSTER_DEFAULT, TOPIC_CONFIGS
 
+NOWHERE: Final = ""  # the name of a default that no broker has: no synonym, as in Kafka
 SECRET_WORDS: Final = ("password", "secret", "credential", "keystore.key")
 
 
@@ -29,13 +30,15 @@ class ConfigSource(NamedTuple):
 
 def broker_sources(image: MetadataImage, name: str, node: Mapping[str, str], broker: str) -> list[ConfigSource]:
     """The values of a dynamic broker setting for one broker (its id as text), or for all (""), first the one that
-    holds. `node` has the node's own values by the broker's names."""
+    holds. `node` has the node's own values by the broker's names. A rate that is not set has none."""
     definition = BROKER_CONFIGS[name]
     found = []
     for resource, source in ((broker, "broker"), (CLUSTER_DEFAULT, "cluster")):
         value = image.broker_configs.get(resource, {}).get(name)
         if value is not None and (resource == CLUSTER_DEFAULT) == (source == "cluster"):
             found.append(ConfigSource(name, value, source))
+    if name in BROKER_RATES:
+        return found
     if node.get(name, definition.default) != definition.default:
         found.append(ConfigSource(name, node[name], "node"))
     return [*found, ConfigSource(name, definition.default, "default")]
@@ -46,6 +49,8 @@ def topic_sources(image: MetadataImage, topic: str, name: str, node: Mapping[str
     definition = TOPIC_CONFIGS[name]
     value = image.topic_configs.get(topic, {}).get(name)
     own = [] if value is None else [ConfigSource(name, value, "topic")]
+    if not definition.server_name:
+        return own or [ConfigSource(NOWHERE, definition.default, "default")]
     return own + broker_sources(image, definition.server_name, node, CLUSTER_DEFAULT)
 
 
@@ -74,6 +79,7 @@ def config_entry(
                 name=synonym.name, value="" if sensitive else synonym.value, source=synonym.source
             )
             for synonym in sources
+            if synonym.name != NOWHERE
         ],
     )
 

@@ -4,12 +4,14 @@
   Kafka's default.
 - Unlike Kafka, unsupported values are refused when they are set: preallocation, remote storage, a `compression.type`
   whose library is not installed, and batches that do not fit into a gRPC message.
+- A setting without a broker's name has no other source than the topic.
 - As in Kafka 4, `segment.bytes` is at least 1 MiB, since every segment costs each replica open files. Tests that need
   many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -36,6 +38,11 @@ DELETE: Final = "delete"  # and the other one: records go by age and size
 MIN_LAG: Final = "min.compaction.lag.ms"
 MAX_LAG: Final = "max.compaction.lag.ms"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
+
+THROTTLED_RATE: Final = "{}.replication.throttled.rate"  # of the leader, of the follower (KIP-73)
+THROTTLED_REPLICAS: Final = "{}.replication.throttled.replicas"
+ALL_REPLICAS: Final = "*"
+_REPLICA: Final = re.compile(r"([0-9]{1,9}:[0-9]{1,9})?")
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 SMALLEST_SEGMENT: Final = 1 << 20  # KIP-1030
@@ -84,6 +91,13 @@ def _message_bytes(value: object) -> str | None:
     return None if value >= 0 else "must be at least 0"
 
 
+def _throttled_replicas(value: object) -> str | None:
+    assert isinstance(value, list)
+    if "".join(value) == ALL_REPLICAS or all(map(_REPLICA.fullmatch, value)):
+        return None
+    return f"must be {ALL_REPLICAS}, or a list of PARTITION:BROKER, for example 0:1,0:2"
+
+
 def _define(
     name: str,
     kind: ConfigType,
@@ -108,7 +122,9 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
         _define("file.delete.delay.ms", _L, 60_000, "log.segment.delete.delay.ms", at_least(0)),
         _define("flush.messages", _L, LONG_MAX, "log.flush.interval.messages", at_least(1)),
         _define("flush.ms", _L, LONG_MAX, "log.flush.interval.ms", at_least(0)),
+        _define(THROTTLED_REPLICAS.format("follower"), ConfigType.LIST, "", "", _throttled_replicas),
         _define("index.interval.bytes", _I, 4096, "log.index.interval.bytes", at_least(0)),
+        _define(THROTTLED_REPLICAS.format("leader"), ConfigType.LIST, "", "", _throttled_replicas),
         _define(MAX_LAG, _L, LONG_MAX, "log.cleaner.max.compaction.lag.ms", at_least(1)),
         _define("max.message.bytes", _I, 1_048_588, "message.max.bytes", _message_bytes),
         _define("message.timestamp.after.max.ms", _L, 3_600_000, "log.message.timestamp.after.max.ms", at_least(0)),
@@ -145,12 +161,28 @@ ALL_TOPIC_CONFIGS: Final = {**TOPIC_CONFIGS, **_INTERNAL}
 _DEFAULTS: Final = {name: definition.default for name, definition in ALL_TOPIC_CONFIGS.items()}
 _SERVER_NAMES: Final = tuple((name, definition.server_name) for name, definition in ALL_TOPIC_CONFIGS.items())
 
-# What may be set for brokers while they run: the defaults of topics, by the broker's names.
-BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {
+# Rates of brokers: as in Kafka set while they run and not in their files, and shown while they are set.
+BROKER_RATES: Final = dict(
+    (
+        _define(THROTTLED_RATE.format("follower"), _L, LONG_MAX, "", at_least(0)),
+        _define(THROTTLED_RATE.format("leader"), _L, LONG_MAX, "", at_least(0)),
+        _define(
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            _L,
+            LONG_MAX,
+            "",
+            only(LONG_MAX, "nothing moves between log directories: a broker has one"),
+        ),
+    )
+)
+
+# What may be set for brokers while they run: these, and the defaults of topics, by the broker's names.
+BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = BROKER_RATES | {
     definition.server_name: ConfigDefinition(
         definition.server_name, definition.type, definition.default, definition.check, definition.server_name
     )
     for definition in TOPIC_CONFIGS.values()
+    if definition.server_name
 }
 
 

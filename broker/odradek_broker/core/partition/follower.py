@@ -44,6 +44,7 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.replication_quota import ReplicationQuota
 from odradek_broker.core.partition.truncation import cut_for
 
 FIRST_DELAY_MS = 2  # about as long as a metadata record takes to reach every broker on a healthy network
@@ -95,6 +96,7 @@ class FollowerPartition:
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
         self._in_sync = self.broker_id in registration.isr
+        self._is_behind = True  # until an answer shows that it is not
 
     @property
     def held_leader(self) -> int:
@@ -144,7 +146,7 @@ class FollowerPartition:
         if registration.leader_epoch == self.leader_epoch:
             self.partition_epoch = registration.partition_epoch
             self._in_sync = self.broker_id in registration.isr
-            return self._mend(now_ms) if self._must_mend() else []
+            return self._mend(now_ms) if self._must_mend() else self._ready(now_ms)
         self._previous_leader = self.held_leader
         self._take(registration)
         self.failed = None
@@ -195,6 +197,15 @@ class FollowerPartition:
             request = OffsetsRequest(log.topic_partition, epoch)
         self._in_flight = request
         return request
+
+    def counts_for(self, quota: ReplicationQuota) -> bool:
+        """Whether the next request has to wait while this quota is exceeded (KIP-73).
+
+        Not that of a member of the ISR, nor of one that had everything below the leader's high watermark, as in Kafka:
+        it is about to join, and acks=all may wait for it.
+        """
+        fetches = self.phase is FetchPhase.FETCHING and self._is_behind and not self._in_sync
+        return fetches and quota.covers(self.log.topic_partition)
 
     def _can_ask(self) -> bool:
         log = self.log
@@ -314,6 +325,7 @@ class FollowerPartition:
         """Take over high watermark and log start offset. The former may fall, since the leader may be new (R-27)."""
         log = self.log
         effects: list[Effect] = []
+        self._is_behind = answer.high_watermark > log.log_end_offset
         old = log.high_watermark
         new = max(min(answer.high_watermark, log.log_end_offset), log.log_start_offset)
         if new != old:

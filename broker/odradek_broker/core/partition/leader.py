@@ -41,6 +41,7 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.replication_quota import ReplicationQuota
 
 
 class LeaderPartition:
@@ -252,6 +253,12 @@ class LeaderPartition:
             return fencing.refuse(self.log, unknown)
         last = fetch.last_fetched_epoch if self.policy.checks_divergence_on_fetch else NO_EPOCH
         return fencing.decide_read(self.log, fetch.fetch_offset, last, self.log.log_end_offset)
+
+    def throttled_until_ms(self, quota: ReplicationQuota, replica_id: int, now_ms: int) -> int | None:
+        """When this follower may be sent records, if that is not now (KIP-73). Whom acks=all waits for never waits."""
+        if replica_id in self.maximal_isr or not quota.covers(self.log.topic_partition):
+            return None
+        return quota.exceeded_until_ms(now_ms)
 
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int

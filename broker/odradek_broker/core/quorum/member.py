@@ -30,7 +30,6 @@ from odradek_broker.core.quorum.messages import (
     QuorumReply,
     QuorumState,
     Snapshot,
-    Token,
 )
 from odradek_broker.core.quorum.roles import (
     Ballot,
@@ -276,8 +275,3 @@ class QuorumMember:
             self.emit(Fail(f"epoch {self.state.epoch} has two leaders, {known} and {leader_id}"))
             return False
         return True
-
-    def answer_waiting(self, token: Token, answer: QuorumFetchAnswer) -> None:
-        assert isinstance(self.role, Leader), self.role
-        del self.role.waiting[token]
-        self.emit(QuorumReply(token, answer))

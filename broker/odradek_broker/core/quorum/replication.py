@@ -54,7 +54,8 @@ class Replication:
             return
         for replica_id in (fetch.replica_id, *role.forget_silent(now_ms)):
             if (displaced := role.displace(replica_id)) is not None:
-                member.answer_waiting(displaced, self._answer(role))
+                del role.waiting[displaced]
+                member.emit(QuorumReply(displaced, self._answer(role)))
         if role.keeps(fetch.replica_id):
             role.record(fetch, member.log.log_end_offset, now_ms)
         else:

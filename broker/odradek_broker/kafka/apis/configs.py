@@ -20,15 +20,6 @@ RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger", G
 SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6, "group": 8}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms")  # Kafka's are those of settings in hours
-THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
-    {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        "leader.replication.throttled.replicas",
-        "follower.replication.throttled.replicas",
-    }
-)
 SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last two are about lists
 
 
@@ -115,7 +106,7 @@ class ConfigsApi:
             else:
                 change = admin_messages.AlterConfigsRequest(
                     set=_values(said[SET]),
-                    unset=[name for name in said[DELETE] if name not in THROTTLES],
+                    unset=list(said[DELETE]),
                     append=_values(said[APPEND]),
                     subtract=_values(said[SUBTRACT]),
                     validate_only=asked["validate_only"],

@@ -118,8 +118,13 @@ class FetchApi:
 
 def _told(fetched: FetchedPartition) -> codec.FetchPartitionAnswer:
     decision: FetchDecision = fetched.decision
+    partition = fetched.topic_partition.partition
+    if decision.error:  # no offsets beside an error, as Kafka: those of a replica that does not lead may be old
+        return codec.FetchPartitionAnswer(
+            partition, decision.error, leader_id=fetched.leader_id, leader_epoch=fetched.leader_epoch
+        )
     return codec.FetchPartitionAnswer(
-        fetched.topic_partition.partition,
+        partition,
         decision.error,
         decision.high_watermark,
         decision.last_stable_offset,

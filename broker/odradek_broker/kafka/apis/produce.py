@@ -25,6 +25,7 @@ from odradek_broker.kafka.messages.produce_codec import (
 )
 from odradek_broker.kafka.messages.request import Done, HangUp, KafkaRequest
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+from odradek_broker.requests.unpacked import MOST_NAMED
 
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
 _LENGTH_EPOCH_MAGIC = struct.Struct(">iib")  # behind the base offset of a batch
@@ -103,6 +104,7 @@ class _Answers:
         self._all_asked = False
         self._endpoints = endpoints
         self._told: dict[tuple[int, int], ProduceAnswer] = {}
+        self._most_named = MOST_NAMED  # of all batches together: an answer has no other bound
         self._left = sum([len(indexes) for _, _, indexes in self._topics])
 
     def taker(self, topic_number: int, number: int) -> Callable[[ProduceAnswer], None]:
@@ -141,6 +143,8 @@ class _Answers:
 
     def _partition(self, topic_number: int, number: int, index: int) -> ProducePartitionAnswer:
         told = self._told[topic_number, number]
+        invalid = told.invalid_records[: self._most_named]
+        self._most_named -= len(invalid)
         return ProducePartitionAnswer(
             index,
             told.error,
@@ -150,4 +154,6 @@ class _Answers:
             told.message or None,
             told.leader_id,
             told.leader_epoch,
+            invalid,
+            told.record_message,
         )

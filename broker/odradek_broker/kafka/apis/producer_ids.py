@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 
+from odradek_broker.core.groups.patterns import InvalidPattern, SubscriptionPattern
 from odradek_broker.kafka.messages.request import Body, KafkaRequest
 from odradek_broker.requests.groups import GroupRequests
 from odradek_broker.requests.producer_ids import ProducerIdRequests
@@ -56,5 +57,11 @@ class TransactionsApi:
         return request.answered({"transaction_states": rows})
 
     async def list_transactions(self, request: KafkaRequest) -> Body:
-        unknown = [state for state in request.read()["state_filters"] if state not in STATES]
-        return request.answered({"unknown_state_filters": unknown, "transaction_states": []})
+        asked = request.read()
+        unknown = [state for state in asked["state_filters"] if state not in STATES]
+        try:
+            SubscriptionPattern(asked.get("transactional_id_pattern") or "")
+            error = ErrorCode.NONE
+        except InvalidPattern:
+            error = ErrorCode.INVALID_REGULAR_EXPRESSION
+        return request.answered({"error_code": error, "unknown_state_filters": unknown, "transaction_states": []})

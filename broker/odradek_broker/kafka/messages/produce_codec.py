@@ -6,7 +6,7 @@
     answer     [topic], throttle_time_ms int32, node_endpoints (tag 0, from 10)
       topic      name | topic id, [partition]
       partition  index int32, error int16, base_offset int64, log_append_time_ms int64, log_start_offset int64 (from 5),
-                 [record errors] and error_message (from 8), current_leader (tag 0, from 10)
+                 [place in the batch int32, message] and error_message (from 8), current_leader (tag 0, from 10)
 
 The encoding is flexible from version 9 on.
 """
@@ -59,6 +59,8 @@ class ProducePartitionAnswer(Value, frozen=True):
     message: str | None = None
     leader_id: int = -1
     leader_epoch: int = -1
+    invalid_records: Sequence[int] = ()
+    record_message: str = ""
 
 
 def read_request(reader: MessageReader, version: int) -> DecodedProduce:
@@ -110,7 +112,12 @@ def _write_partition(writer: MessageWriter, version: int, partition: ProducePart
     if version >= 5:
         writer.int64(partition.log_start_offset)
     if version >= 8:
-        writer.count(0, flexible=flexible)  # record_errors: nobody looks into a batch
+        writer.count(len(partition.invalid_records), flexible=flexible)
+        for place in partition.invalid_records:
+            writer.int32(place)
+            writer.string(partition.record_message, flexible=flexible)
+            if flexible:
+                writer.uvarint(0)
         writer.string(partition.message, flexible=flexible)
     if version >= LEADERS_FROM and partition.leader_id >= 0:
         writer.uvarint(1)

@@ -22,7 +22,7 @@ from odradek_proto.values import Value, replace
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.core.controller.alter_partition import alter_partition
-from odradek_broker.core.controller.decision import AdminCall, ReadRequest
+from odradek_broker.core.controller.decision import AdminCall, ChangeRequest
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
@@ -228,9 +228,9 @@ async def answer_admin(
     def call(image: MetadataImage) -> AdminCall:
         settings, describe = controller.settings, controller.quorum.describe
         unfit = partial(unfit_brokers, image, term.sessions)
-        return AdminCall(context, request, image, settings, controller.clock.rng, describe, unfit)
+        return AdminCall(request, image, settings, context, controller.clock.rng, describe, unfit)
 
-    if isinstance(kind, ReadRequest):
+    if not isinstance(kind, ChangeRequest):
         return kind.answer(call(controller.feed.image)).SerializeToString()
     decide = kind.decide
     answer = await controller.carry_through(term, lambda image: decide(call(image)))

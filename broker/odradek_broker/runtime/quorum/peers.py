@@ -101,7 +101,7 @@ class QuorumService:
     """Answers the other nodes: `odradek.v1.Quorum`, only on the CONTROLLER listener.
 
     - A node that has not started, or is stopping, says BROKER_NOT_AVAILABLE: it does not lead, and says so.
-    - Another cluster's node hears INCONSISTENT_CLUSTER_ID.
+    - Another cluster's node hears INCONSISTENT_CLUSTER_ID, and the log says so: new nodes may have none set.
     - Where as many wait as may, one more is to be asked again: BROKER_NOT_AVAILABLE, for a fetch REQUEST_TIMED_OUT.
     - Bytes that are no request, and what no sound node says: INVALID_REQUEST, and a line of log.
     """
@@ -147,7 +147,10 @@ class QuorumService:
             error = ErrorCode.REQUEST_TIMED_OUT if fetches else ErrorCode.BROKER_NOT_AVAILABLE
             return refusal(method, error, *self._known())
         if incoming.cluster_id != self._settings.cluster_id:
-            return refusal(method, ErrorCode.INCONSISTENT_CLUSTER_ID, *self._known())
+            error = ErrorCode.INCONSISTENT_CLUSTER_ID
+            why = f"this node is of cluster {self._settings.cluster_id}: all voters need the same cluster.id"
+            self._refusals.add(method, context.peer, why, error)
+            return refusal(method, error, *self._known())
         answer = await self._decide(_bounded(incoming.request, context))
         if answer is None:
             return refusal(method, ErrorCode.BROKER_NOT_AVAILABLE, *self._known())

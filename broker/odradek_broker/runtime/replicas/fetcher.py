@@ -25,6 +25,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FollowerFetchRequest, OffsetsRequest
+from odradek_broker.core.partition.replication_quota import ReplicationQuota
 from odradek_broker.runtime.duplex import run_duplex
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
 from odradek_broker.runtime.replicas.replica import Replica
@@ -67,6 +68,7 @@ class Fetcher:
         address: Callable[[], str | None],
         broker_epoch: Callable[[], int],
         delay: FetchDelay,
+        quota: ReplicationQuota,
     ) -> None:
         self.leader_id = leader_id
         self._address = address
@@ -76,12 +78,16 @@ class Fetcher:
         self._network = services.network
         self._max_wait_ms = settings.replica_fetch_wait_max_ms
         self._max_bytes = settings.replica_fetch_response_max_bytes
+        self._most_throttled = max(1, self._max_bytes // settings.replica_fetch_max_bytes)  # one response of Kafka's
         self._min_bytes = settings.replica_fetch_min_bytes
         self._spawn = services.spawn
         self._delay = delay
+        self._quota = quota
         self._partitions: dict[TopicPartition, Replica] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
+        self._throttled: dict[TopicPartition, None] = {}  # fetches under way that count for the quota
+        self._line: dict[TopicPartition, None] = {}  # partitions that wait for one of these to be answered
         self._credit_due = 0  # bytes to be granted with the next message
         self._heard = False  # anything has come from the leader since the last look
         self._wakeup = WakeupSignal()
@@ -106,6 +112,8 @@ class Fetcher:
         """Stop following it; what is still under way for it is dropped when it arrives (R-80)."""
         if self._partitions.pop(tp, None) is not None:
             self._ready.pop(tp, None)
+            self._line.pop(tp, None)
+            self._has_answered(tp)
             self._forgotten[tp] = None
             self._wakeup.set()
 
@@ -178,6 +186,7 @@ class Fetcher:
 
     async def _follow(self, stream: Stream) -> None:
         self._forgotten.clear()
+        self._throttled.clear()
         self._credit_due = CREDIT_BYTES
         for tp in self._partitions:
             self._ready[tp] = None
@@ -239,8 +248,13 @@ class Fetcher:
             follower = replica.follower if replica is not None else None
             if replica is None or follower is None or replica.offline is not None:
                 continue
+            throttled = follower.counts_for(self._quota)
+            if throttled and self._is_throttled(tp, now_ms):
+                continue
             request = follower.next_request(now_ms)
             if isinstance(request, FollowerFetchRequest):
+                if throttled:
+                    self._throttled[tp] = None
                 header.partitions.append(_to_wire(request))
             elif isinstance(request, EpochRequest):
                 self._call(self._ask_epoch(replica, request))
@@ -257,6 +271,25 @@ class Fetcher:
             return None
         self._credit_due = 0
         return header
+
+    def _is_throttled(self, tp: TopicPartition, now_ms: int) -> bool:
+        """Whether the follower's quota leaves a fetch no room now: what is under way already counts as used up."""
+        exceeded_until_ms = self._quota.exceeded_until_ms(now_ms)
+        if exceeded_until_ms is not None:
+            self._deadline.arm(exceeded_until_ms)
+            return True
+        if tp not in self._throttled and len(self._throttled) >= self._most_throttled:
+            self._line[tp] = None
+            return True
+        return False
+
+    def _has_answered(self, tp: TopicPartition) -> None:
+        """Nothing is under way for this partition any more: those in line may fetch."""
+        if tp in self._throttled:
+            del self._throttled[tp]
+            self._ready.update(self._line)
+            self._line.clear()
+            self._wakeup.set()
 
     def _on_time(self) -> None:
         for tp in self._partitions:
@@ -278,7 +311,9 @@ class Fetcher:
         for item in header.partitions:
             run = batches[position : position + item.size]
             position += item.size
-            replica = self._partitions.get(TopicPartition(item.topic, item.partition))
+            tp = TopicPartition(item.topic, item.partition)
+            self._has_answered(tp)
+            replica = self._partitions.get(tp)
             if replica is not None:
                 self._on_answer(replica, item, run)
 
@@ -308,6 +343,7 @@ class Fetcher:
             headers,
             EpochEntry(item.diverging_epoch, item.diverging_end_offset) if item.diverging else None,
         )
+        self._quota.record(replica.topic_partition, len(run), now_ms)
         replica.append_run(run, lambda: follower.on_fetch_answer(answer, now_ms))
         self.request_ready(replica)
 

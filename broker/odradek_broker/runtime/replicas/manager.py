@@ -22,6 +22,7 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.core.partition.replication_quota import FOLLOWER, LEADER, ReplicationQuota
 from odradek_broker.core.partition.roles import impossible_epoch, new_role, role_goes_on
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.fetch_delay import FetchDelay
@@ -74,6 +75,8 @@ class ReplicaManager:
         self._on_directory_failed = on_directory_failed
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._leaderships = Leaderships()
+        self.leader_quota = ReplicationQuota(LEADER)
+        self.follower_quota = ReplicationQuota(FOLLOWER)
         self.fetch_delay = FetchDelay(clock)
         self._fetchers: dict[int, Fetcher] = {}
         self.probes = LeaderProbes(
@@ -157,6 +160,8 @@ class ReplicaManager:
         self._follow_less_when_leaving()
         if delta.topic_configs or delta.broker_configs:
             self._refresh_settings()
+        if delta.topic_configs or delta.broker_configs or delta.deleted_topics:
+            self._refresh_throttles()
         if delta.brokers:
             for replica in list(self.replicas.values()):
                 replica.on_brokers_changed()
@@ -247,6 +252,7 @@ class ReplicaManager:
             for partition in sorted(topic.partitions):
                 delta.partitions[TopicPartition(topic.name, partition)] = None
         self.apply(image, delta)
+        self._refresh_throttles()
         for log in self._preloaded.values():
             self.events.write("stray_log_set_aside", "R-105", {"partition": str(log.topic_partition)})
             self._directory.set_aside_stray(log, self.clock.wall_ms())
@@ -392,6 +398,7 @@ class ReplicaManager:
                 address=lambda: self._replication_address(leader_id),
                 broker_epoch=self._broker_epoch,
                 delay=self.fetch_delay,
+                quota=self.follower_quota,
             )
             self._fetchers[leader_id] = fetcher
         return fetcher
@@ -438,6 +445,14 @@ class ReplicaManager:
             if replica.role is not None:
                 replica.role.settings = self.partition_settings(tp.topic)
                 replica.on_brokers_changed()
+
+    def _refresh_throttles(self) -> None:
+        """If that has changed: what is throttled goes on, or waits for another time (KIP-73)."""
+        quotas = (self.leader_quota, self.follower_quota)
+        changed = [quota.update(self.image, self._broker_id) for quota in quotas]
+        for replica in self.replicas.values() if any(changed) else ():
+            self.purgatory.complete(replica.follower_fetches)
+            self.request_ready(replica)
 
     # --- ReplicaServices --------------------------------------------------------------------------------------------
 

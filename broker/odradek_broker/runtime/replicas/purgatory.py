@@ -6,7 +6,7 @@ is answered after the step that completed it, never inside it (R-126).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -47,6 +47,8 @@ class ProduceAnswer(Value, frozen=True):
     log_append_time_ms: int = -1  # -1 with CreateTime
     leader_id: int = -1
     leader_epoch: int = -1
+    invalid_records: Sequence[int] = ()  # places in the batch, when these are why it is refused
+    record_message: str = ""  # of each of them
 
 
 AnswerCallback = Callable[[ProduceAnswer], None]

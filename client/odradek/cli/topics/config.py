@@ -109,8 +109,8 @@ def alter(
 ) -> None:
     """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
 
-    Of brokers, the defaults of topics can be changed; other settings are read once, at the start. Of groups of KIP-848,
-    consumer.session.timeout.ms and consumer.heartbeat.interval.ms. Levels of loggers
+    Of brokers, the defaults of topics and the rates of replication can be changed; other settings are read once, at
+    the start. Of groups of KIP-848, consumer.session.timeout.ms and consumer.heartbeat.interval.ms. Levels of loggers
     (odradek.quorum=DEBUG) hold until the broker ends; deleted, a logger goes by the one above it.
     """
     from odradek.broker_errors import InvalidRequest

@@ -71,7 +71,8 @@ def reassign(
 ) -> None:
     """Give partitions other replicas, or more, or fewer.
 
-    The present state is printed as a plan on standard error: with it, --file goes back. Throttles are not supported.
+    The present state is printed as a plan on standard error: with it, --file goes back. Throttles are settings:
+    docs/administration.md.
     """
     limit = timeout if timeout is not None else (None if wait else DEFAULT_TIMEOUT_S)
     _check(topics, to, file, brokers, generate=generate, execute=execute, verify=verify, cancel=cancel)
