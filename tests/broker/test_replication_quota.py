@@ -16,7 +16,7 @@ from odradek_broker.core.partition.replication_quota import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from tests.broker.replica_world import ME, ONE, ORDERS, TOPIC_ID, Reader, World, answered, run, stored
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Reader, World, answered, run, stored
 from tests.playing import plays
 
 PAYMENTS = TopicPartition("payments", 0)
@@ -196,6 +196,24 @@ async def test_a_leader_throttles_nobody_whom_it_has_proposed_for_the_isr(world:
     assert len(world.proposals) == 1
     world.produce()
     assert [each.size for each in follower.gets()] == [BATCH]
+
+
+@plays(run)
+async def test_a_leader_throttles_nobody_for_whom_the_high_watermark_waits(world: World) -> None:
+    """Two replicas have caught up, and one is proposed at a time: acks=all waits for the other one, too (R-20)."""
+    await world.lead("orders", replicas=(ONE, ME, THREE))
+    throttle(world, 1, "orders", side=LEADER)
+    world.replicas.leader_quota.record(ORDERS, 1_000, world.clock.now_ms())
+    first, third = (Reader(world, follower=True) for _ in range(2))
+    first.asks(0, epoch=0)
+    third.asks(0, epoch=0, replica_id=THREE)
+    assert [[member.broker_id for member in proposal.new_isr] for proposal in world.proposals] == [[ME, ONE]]
+    answers = world.produce(acks=-1)
+    assert [each.size for each in (*first.gets(), *third.gets())] == [BATCH] * 2
+    first.asks(1, epoch=0)
+    assert not answers
+    third.asks(1, epoch=0, replica_id=THREE)
+    assert [each.error for each in answers] == [ErrorCode.NONE]
 
 
 @plays(run)
