@@ -77,9 +77,8 @@ class _Field:
         self.optional = field.has_presence
         self.is_plain = not (field.has_presence or field.is_repeated)  # its value is the message's, without a look
         kind = field.message_type
-        is_map = (
-            kind is not None and kind.has_options
-        )  # entries of maps alone have some; to read them loads 25 ms of code
+        # Entries of maps alone have options. To read these would load the descriptors' own messages, which takes 25 ms.
+        is_map = kind is not None and kind.has_options
         nested = getattr(values, kind.name) if kind is not None and not is_map else None
         self.read: Callable[[Any], Any]
         self.fill: Callable[[Any, Any], None]

@@ -111,6 +111,34 @@ def test_topics_that_are_deleted_meanwhile_do_not_count(
     assert (report.exit_code, report.inconclusive, report.compared_records) == (0, [], 400)
 
 
+def test_what_was_found_counts_although_the_topic_is_deleted_then(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that was damaged is told of; only what was not compared does not count."""
+    from confluent_kafka.admin import AdminClient
+
+    fetch = wire.fetch
+    unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+    follower = next(broker for broker in odradek_cluster.brokers if broker != odradek_cluster.leader_of("b"))
+
+    def damaged(connection: Connection, *asked: Any) -> wire.Fetched:
+        found = fetch(connection, *asked)
+        if connection.address != odradek_cluster.kafka_addresses[follower] or not found.records:
+            return found
+        return found._replace(records=found.records[:-1] + bytes([found.records[-1] ^ 1]))
+
+    def deleting(*asked: Any) -> None:
+        admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+        admin.delete_topics(["b"])["b"].result(60)
+        until(lambda: errors_of(kafka_bootstrap, "b"), lambda seen: seen == unknown)
+
+    monkeypatch.setattr(wire, "fetch", damaged)
+    monkeypatch.setattr("odradek_audit.live.run.judge_epochs", deleting)
+    code, document = live(kafka_bootstrap, "b")
+    (finding,) = document["finding_list"]
+    assert (finding["check"], finding["replica"], code) == ("crc-mismatch", str(follower), 3)
+
+
 def test_replicas_that_run_are_compared_without_one_that_does_not(
     odradek_cluster: Cluster, kafka_bootstrap: str, topics: list[str]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.follower import FIRST_DELAY_MS, FollowerPartition
 from odradek_broker.core.partition.messages import (
+    AppendBatches,
     EpochRequest,
     FetchAnswer,
     OffsetsRequest,
@@ -137,6 +138,18 @@ def test_records_after_an_error_start_the_delays_anew() -> None:
     assert partition.next_deadline_ms() is None
     partition.on_fetch_answer(answer(ask(partition, 300), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 300)
     assert partition.next_deadline_ms() == 300 + FIRST_DELAY_MS
+
+
+def test_records_that_cannot_be_appended_delay_the_partition_longer_each_time() -> None:
+    """On a full disk: otherwise the same records would be fetched in a loop (R-86, R-90)."""
+    partition = started()
+    now_ms = 0
+    for delay_ms in (2, 4, 8, 16, 32):
+        effects = partition.on_fetch_answer(answer(ask(partition, now_ms), [header()]), now_ms)
+        assert of_kind(effects, AppendBatches)
+        partition.on_corrupt_answer(now_ms)
+        assert partition.next_deadline_ms() == now_ms + delay_ms
+        now_ms += delay_ms
 
 
 def test_transport_error_frees_and_delays() -> None:

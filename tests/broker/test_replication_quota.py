@@ -16,7 +16,7 @@ from odradek_broker.core.partition.replication_quota import (
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from tests.broker.replica_world import ME, ONE, ORDERS, TOPIC_ID, Reader, World, answered, run, stored
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Reader, World, answered, run, stored
 from tests.playing import plays
 
 PAYMENTS = TopicPartition("payments", 0)
@@ -199,6 +199,24 @@ async def test_a_leader_throttles_nobody_whom_it_has_proposed_for_the_isr(world:
 
 
 @plays(run)
+async def test_a_leader_throttles_nobody_for_whom_the_high_watermark_waits(world: World) -> None:
+    """Two replicas have caught up, and one is proposed at a time: acks=all waits for the other one, too (R-20)."""
+    await world.lead("orders", replicas=(ONE, ME, THREE))
+    throttle(world, 1, "orders", side=LEADER)
+    world.replicas.leader_quota.record(ORDERS, 1_000, world.clock.now_ms())
+    first, third = (Reader(world, follower=True) for _ in range(2))
+    first.asks(0, epoch=0)
+    third.asks(0, epoch=0, replica_id=THREE)
+    assert [[member.broker_id for member in proposal.new_isr] for proposal in world.proposals] == [[ME, ONE]]
+    answers = world.produce(acks=-1)
+    assert [each.size for each in (*first.gets(), *third.gets())] == [BATCH] * 2
+    first.asks(1, epoch=0)
+    assert not answers
+    third.asks(1, epoch=0, replica_id=THREE)
+    assert [each.error for each in answers] == [ErrorCode.NONE]
+
+
+@plays(run)
 async def test_what_is_throttled_does_not_count_for_the_minimum(world: World) -> None:
     """replica.fetch.min.bytes: the others are waited for, as if there were nothing else."""
     await world.lead("orders", "payments", replicas=(ONE, ME))
@@ -294,23 +312,46 @@ async def test_a_follower_that_has_all_committed_records_is_not_throttled(world:
     assert world.leader(ONE).asked() == [("orders", 0, 0), ("orders", 1, 0)]
 
 
+def many(world: World, count: int, rate: int) -> None:
+    """As many partitions of orders are to be copied here, at this rate."""
+    topic = TopicImage("orders", TOPIC_ID)
+    topic.partitions.update(dict.fromkeys(range(count), PartitionRegistration((ONE, ME), (ONE,), ONE, 0, 0)))
+    world.image.topics["orders"] = topic
+    world.image.broker_configs[str(ME)] = {"follower.replication.throttled.rate": str(rate)}
+    world.image.topic_configs["orders"] = {"follower.replication.throttled.replicas": "*"}
+    names = [TopicPartition("orders", number) for number in topic.partitions]
+    world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(names), topic_configs={"orders": None}))
+
+
+def asked_for(world: World) -> list[int]:
+    return [each.partition for header in world.leader(ONE).said() for each in header.partitions]
+
+
 @plays(run)
 async def test_a_throttled_follower_asks_for_a_few_partitions_at_a_time(world: World) -> None:
     """Otherwise the answers to all that it asked for would be far above the rate. The rest wait in line."""
-    topic = TopicImage("orders", TOPIC_ID)
-    topic.partitions.update(dict.fromkeys(range(15), PartitionRegistration((ONE, ME), (ONE,), ONE, 0, 0)))
-    world.image.topics["orders"] = topic
-    world.image.broker_configs[str(ME)] = {"follower.replication.throttled.rate": "1000000"}
-    world.image.topic_configs["orders"] = {"follower.replication.throttled.replicas": "*"}
-    names = [TopicPartition("orders", number) for number in topic.partitions]
-    delta = MetadataDelta(partitions=dict.fromkeys(names), topic_configs={"orders": None})
-    world.replicas.apply(world.image, delta)
+    many(world, 15, rate=1_000_000)
     await world.clock.sleep(100)
-    asked = [each.partition for header in world.leader(ONE).said() for each in header.partitions]
+    asked = asked_for(world)
     settings = BrokerSettings()
     assert len(asked) == settings.replica_fetch_response_max_bytes // settings.replica_fetch_max_bytes
     assert len(set(asked)) == len(asked) < 15
     await answered(world, ONE, stored(0), epoch=0, partition=asked[0], high_watermark=9)
-    again = [each.partition for header in world.leader(ONE).said() for each in header.partitions]
+    again = asked_for(world)
     assert len(again) == 1
     assert again[0] not in asked
+
+
+@plays(run)
+async def test_a_throttled_follower_takes_its_partitions_in_turns(world: World) -> None:
+    """Although the first ones have more to fetch each time: to those behind them nothing would ever be copied."""
+    many(world, 15, rate=1)
+    fetched = dict.fromkeys(range(15), 0)
+    for _ in range(15):
+        await world.clock.sleep(WINDOW_MS)
+        for partition in asked_for(world):
+            offset = fetched[partition]
+            answer = stored(offset)
+            await answered(world, ONE, answer, epoch=0, partition=partition, offset=offset, high_watermark=99)
+            fetched[partition] += 1
+    assert max(fetched.values()) - min(fetched.values()) <= 1

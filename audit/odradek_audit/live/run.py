@@ -387,6 +387,7 @@ class _Audited:
                 compared, failure, now = None, error, self._moved()
             if now is None:
                 self.cluster.deleted.add(self.state.topic)
+                report.findings += explained(sink.findings)
                 return None
             changed = now.leader_epoch != self.state.leader_epoch
             if changed and (sink.findings or failure or self.missed) and attempt + 1 < ATTEMPTS:

@@ -291,7 +291,6 @@ class FollowerPartition:
             return self._fail(
                 f"batch {first.base_offset} to {first.last_offset} below the end {log.log_end_offset}", "R-85"
             )
-        self._backoff.reset()
         self._answer = answer
         if verdict is FetchVerdict.RESTARTS_LOG:
             offset = answer.headers[0].base_offset
@@ -315,6 +314,7 @@ class FollowerPartition:
         answer, self._answer = self._answer, None
         assert answer is not None, headers
         assert headers, answer
+        self._backoff.reset()  # not before: a full disk refuses what the leader answers well, again and again
         log = self.log
         for header in headers:
             log.producers.update(header)

@@ -258,6 +258,9 @@ class LeaderPartition:
         """When this follower may be sent records, if that is not now (KIP-73). Whom acks=all waits for never waits."""
         if replica_id in self.maximal_isr or not quota.covers(self.log.topic_partition):
             return None
+        remote = self.replicas.by_id.get(replica_id)
+        if remote is not None and self.replicas.holds_back(remote, now_ms):
+            return None
         return quota.exceeded_until_ms(now_ms)
 
     def fetch_by_consumer(

@@ -87,7 +87,7 @@ class Fetcher:
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
         self._throttled: dict[TopicPartition, None] = {}  # fetches under way that count for the quota
-        self._line: dict[TopicPartition, None] = {}  # partitions that wait for one of these to be answered
+        self._line: dict[TopicPartition, None] = {}  # partitions that the quota holds back, in the order of their turns
         self._credit_due = 0  # bytes to be granted with the next message
         self._heard = False  # anything has come from the leader since the last look
         self._wakeup = WakeupSignal()
@@ -255,6 +255,7 @@ class Fetcher:
             if isinstance(request, FollowerFetchRequest):
                 if throttled:
                     self._throttled[tp] = None
+                    self._line.pop(tp, None)
                 header.partitions.append(_to_wire(request))
             elif isinstance(request, EpochRequest):
                 self._call(self._ask_epoch(replica, request))
@@ -277,24 +278,26 @@ class Fetcher:
         exceeded_until_ms = self._quota.exceeded_until_ms(now_ms)
         if exceeded_until_ms is not None:
             self._deadline.arm(exceeded_until_ms)
-            return True
-        if tp not in self._throttled and len(self._throttled) >= self._most_throttled:
-            self._line[tp] = None
-            return True
-        return False
+        elif tp in self._throttled or len(self._throttled) < self._most_throttled:
+            return False
+        self._line[tp] = None
+        return True
 
     def _has_answered(self, tp: TopicPartition) -> None:
         """Nothing is under way for this partition any more: those in line may fetch."""
         if tp in self._throttled:
             del self._throttled[tp]
-            self._ready.update(self._line)
-            self._line.clear()
-            self._wakeup.set()
+            self._call_line()
+
+    def _call_line(self) -> None:
+        self._ready.update(self._line)
+        self._line.clear()
+        self._wakeup.set()
 
     def _on_time(self) -> None:
+        self._call_line()  # first, else the same partitions would use the quota up each time
         for tp in self._partitions:
             self._ready[tp] = None
-        self._wakeup.set()
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
