@@ -20,6 +20,9 @@ from tests.kafka.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 MAGIC_1 = bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60)
 NO_TOPICS = struct.pack(">i", 0)
 NO_EPOCH = -1
+DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32  # what has configs
+DELETE, LONG = 1, 5  # what to do with a config, and its type
 API_VERSIONS_IN_V0 = struct.pack(">ihihhh", 7, 35, 1, 18, 0, 4)  # correlation id, error, one entry: key, min, max
 
 
@@ -209,3 +212,31 @@ def test_acks_0_that_fails_after_it_waited_in_line_closes_the_connection(odradek
         assert raw.ask(produce_v3(b"compact", sound, 1)) is not None
         raw.send(framed(produce_v3(b"compact", without_a_key, 0)))
         assert raw.receive() is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [(TOPIC, ErrorCode.NONE), (BROKER, ErrorCode.NONE), (GROUP, ErrorCode.NONE), (LOGGER, ErrorCode.INVALID_CONFIG)],
+    ids=["topic", "all brokers", "group", "logger"],
+)
+def test_a_config_that_there_is_not_is_deleted(
+    odradek_cluster: Cluster, odradek_topic: str, kind: int, error: ErrorCode
+) -> None:
+    """MirrorMaker deletes at its target whatever has its default at the source: also what only the source knows."""
+    node, address = next(iter(odradek_cluster.kafka_addresses.items()))
+    name = {TOPIC: odradek_topic, BROKER: "", GROUP: "readers", LOGGER: str(node)}[kind].encode()
+    asked = struct.pack(">ib", 1, kind) + string(name) + struct.pack(">i", 1)
+    asked += string(b"remote.log.delete.on.disable") + struct.pack(">bh", DELETE, -1) + b"\0"
+    with Raw(address) as raw:
+        answer = raw.ask(header(INCREMENTAL_ALTER_CONFIGS, 0, 1) + asked)
+    assert answer is not None
+    assert struct.unpack_from(">iiih", answer) == (1, 0, 1, error)
+
+
+def test_a_config_without_documentation_has_none(address: str, odradek_topic: str) -> None:
+    """Null, as in Kafka where none is asked for, and not an empty text."""
+    asked = struct.pack(">ib", 1, TOPIC) + string(odradek_topic.encode()) + struct.pack(">i", 1)
+    asked += string(b"retention.ms") + b"\0\0"
+    with Raw(address) as raw:
+        answer = raw.ask(header(DESCRIBE_CONFIGS, 3, 1) + asked)
+    assert (answer or b"")[-3:] == struct.pack(">bh", LONG, -1)

@@ -111,7 +111,6 @@ def altered(name: str, operation: int, value: str | None) -> dict[str, Any]:
 
 DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # docs/differences.md has Kafka's answers
     ("a topic twice", 19, 7, created("twice", "twice"), [INVALID, INVALID]),
-    ("a config that is none, deleted", 44, 1, altered("no.such", 1, None), [ErrorCode.INVALID_CONFIG]),
     ("nothing, appended", 44, 1, altered("cleanup.policy", 2, ""), []),
     (
         "a cursor behind all topics",

@@ -10,6 +10,8 @@ from odradek_proto.topics import validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
+from odradek_broker.core.metadata.group_configs import define_group_configs
+from odradek_broker.core.metadata.topic_configs import ALL_TOPIC_CONFIGS, BROKER_CONFIGS
 from odradek_broker.kafka.apis.admin import AdminApi, failed, told
 from odradek_broker.kafka.apis.metadata import live_brokers
 from odradek_broker.kafka.messages.request import Body, KafkaRequest
@@ -19,6 +21,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's
 RESOURCES = {TOPIC: "topic", BROKER: "broker", BROKER_LOGGER: "broker-logger", GROUP: "group"}
 SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6, "group": 8}
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+KNOWN = {"topic": ALL_TOPIC_CONFIGS, "broker": BROKER_CONFIGS, "group": define_group_configs()}
 WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms")  # Kafka's are those of settings in hours
 SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last two are about lists
 
@@ -106,7 +109,7 @@ class ConfigsApi:
             else:
                 change = admin_messages.AlterConfigsRequest(
                     set=_values(said[SET]),
-                    unset=list(said[DELETE]),
+                    unset=_deletable(resource["resource_type"], said[DELETE]),
                     append=_values(said[APPEND]),
                     subtract=_values(said[SUBTRACT]),
                     validate_only=asked["validate_only"],
@@ -149,6 +152,15 @@ def _values(configs: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if value is not None}
 
 
+def _deletable(resource_type: int, names: Iterable[str]) -> list[str]:
+    """Those that can be set: Kafka takes any name, of which nothing is set, while odradek's own clients hear of a slip.
+
+    MirrorMaker deletes whatever has its default at the source, with names that other versions of Kafka have.
+    """
+    known = KNOWN.get(RESOURCES.get(resource_type, ""))
+    return [name for name in names if known is None or name in known]
+
+
 def _unknown_resource(resource: Mapping[str, Any]) -> dict[str, object]:
     kind = resource["resource_type"]
     return failed(
@@ -173,4 +185,5 @@ def _entry(entry: admin_messages.ConfigEntry, synonyms: Iterable[admin_messages.
             if each.source != "default" or each.name not in WITHOUT_DEFAULT
         ],
         "config_type": TYPES.get(entry.type, 0),
+        "documentation": None,
     }
