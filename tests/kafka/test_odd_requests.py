@@ -98,19 +98,19 @@ def altered(name: str, operation: int, value: str | None) -> dict[str, Any]:
     return {"resources": [resource], "validate_only": True}
 
 
+def twice(asked: dict[str, Any]) -> dict[str, Any]:
+    return {**asked, "resources": asked["resources"] * 2}
+
+
+def limited(entity_type: str, times: int = 1) -> dict[str, Any]:
+    entry = {"entity": [{"entity_type": entity_type, "entity_name": "x"}], "ops": [QUOTA]}
+    return {"entries": [entry] * times, "validate_only": True}
+
+
 QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
 DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # docs/differences.md has Kafka's answers
-    ("a topic twice", 19, 7, created("twice", "twice"), [INVALID, INVALID]),
-    (
-        "a quota of a planet",
-        49,
-        1,
-        {
-            "entries": [{"entity": [{"entity_type": "planet", "entity_name": "x"}], "ops": [QUOTA]}],
-            "validate_only": True,
-        },
-        [INVALID],
-    ),
+    ("a quota of a planet", 49, 1, limited("planet"), [INVALID]),
+    ("a resource twice", 33, 2, twice(config(("retention.ms", "1"))), [INVALID, INVALID]),
     ("a config that is none, deleted", 44, 1, altered("no.such", 1, None), [ErrorCode.INVALID_CONFIG]),
     ("nothing, appended", 44, 1, altered("cleanup.policy", 2, ""), []),
     (
@@ -125,7 +125,13 @@ DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # do
         [],
     ),
 ]
-ROWS += DIFFERENT
+NAMED_TWICE: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
+    ("a topic twice", 19, 7, created("twice", "twice"), [INVALID]),  # librdkafka cannot read two results of one topic
+    ("a topic that is none twice", 19, 7, created("a b", "a b"), [INVALID]),
+    ("a resource twice, incrementally", 44, 1, twice(altered("retention.ms", 0, "1")), [INVALID, INVALID]),
+    ("a quota twice", 49, 1, limited("user", times=2), [INVALID]),
+]
+ROWS += [*NAMED_TWICE, *DIFFERENT]
 
 
 @pytest.mark.parametrize(("key", "version", "asked", "errors"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
