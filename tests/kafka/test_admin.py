@@ -78,6 +78,34 @@ def test_topics_are_created_grown_described_and_deleted(admin: AdminClient, topi
     assert error_of(admin.delete_topics([topic])) == "UNKNOWN_TOPIC_OR_PART"
 
 
+def test_a_topic_that_is_named_twice_is_not_created(admin: AdminClient, topic: str) -> None:
+    """One INVALID_REQUEST for it, as in Kafka: librdkafka fails on two (_BAD_MSG). The other topics are created."""
+    twice, once = f"{topic}-twice", f"{topic}-once"
+    created = admin.create_topics([NewTopic(name, 1, 3) for name in (twice, once, twice)])
+    assert created[once].result(PATIENCE_S) is None
+    assert error_of({twice: created[twice]}) == "INVALID_REQUEST"
+    assert error_of(admin.describe_topics(TopicCollection([twice]))) == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_configs_of_a_resource_that_is_named_twice_are_not_altered(
+    odradek_cluster: Cluster, admin: AdminClient, address: str, topic: str
+) -> None:
+    """INVALID_REQUEST for each, as in Kafka: neither of two values is the right one. Other resources are altered."""
+    for name in (topic, f"{topic}-other"):
+        odradek_cluster.create_topic(name, partitions=1, configs={"retention.ms": "70000"})
+
+    def resource(name: str, value: str) -> dict[str, Any]:
+        change = {"name": "retention.ms", "config_operation": 0, "value": value}
+        return {"resource_type": 2, "resource_name": name, "configs": [change]}
+
+    resources = [resource(topic, "80000"), resource(f"{topic}-other", "80000"), resource(topic, "90000")]
+    refused = [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    for api, version in ((44, 1), (33, 2)):
+        answer = ask(address, api, version, {"resources": resources, "validate_only": False})
+        assert [each["error_code"] for each in answer["responses"]] == refused
+    assert configs_of(admin, topic)["retention.ms"].value == "70000"
+
+
 def test_a_topic_that_is_named_twice_is_not_deleted(odradek_cluster: Cluster, address: str, topic: str) -> None:
     """INVALID_REQUEST for it, as in Kafka; the others of the request are deleted."""
     names = [f"{topic}-{letter}" for letter in "abc"]

@@ -48,7 +48,6 @@ def errors_in(answer: Any) -> list[ErrorCode]:
 
 
 INVALID = ErrorCode.INVALID_REQUEST
-QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
 ROWS: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
     (
         "a producer id without an epoch",
@@ -70,16 +69,6 @@ ROWS: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
     ("partitions twice", 37, 3, grown(None, None), [INVALID]),
     ("a reassignment to nobody", 45, 1, reassigned([]), [ErrorCode.INVALID_REPLICA_ASSIGNMENT]),
     ("a cancellation of nothing", 45, 1, reassigned(None), [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]),
-    (
-        "a quota of a planet",
-        49,
-        1,
-        {
-            "entries": [{"entity": [{"entity_type": "planet", "entity_name": "x"}], "ops": [QUOTA]}],
-            "validate_only": True,
-        },
-        [ErrorCode.UNSUPPORTED_VERSION],
-    ),
     ("a match of no kind", 48, 1, {"components": [{"entity_type": "user", "match_type": 9}]}, [INVALID]),
     ("the quorum of a topic", 55, 2, quorum((ODD, 0)), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
     ("another quorum", 55, 2, quorum(("__cluster_metadata", 5)), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
@@ -109,8 +98,20 @@ def altered(name: str, operation: int, value: str | None) -> dict[str, Any]:
     return {"resources": [resource], "validate_only": True}
 
 
+QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
+
+
+def twice(asked: dict[str, Any]) -> dict[str, Any]:
+    return {**asked, "resources": asked["resources"] * 2}
+
+
+def limited(entity_type: str, times: int = 1) -> dict[str, Any]:
+    entry = {"entity": [{"entity_type": entity_type, "entity_name": "x"}], "ops": [QUOTA]}
+    return {"entries": [entry] * times, "validate_only": True}
+
+
 DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # docs/differences.md has Kafka's answers
-    ("a topic twice", 19, 7, created("twice", "twice"), [INVALID, INVALID]),
+    ("a resource twice", 33, 2, twice(config(("retention.ms", "1"))), [INVALID, INVALID]),
     ("nothing, appended", 44, 1, altered("cleanup.policy", 2, ""), []),
     (
         "a cursor behind all topics",
@@ -124,7 +125,14 @@ DIFFERENT: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [  # do
         [],
     ),
 ]
-ROWS += DIFFERENT
+AS_KAFKA: list[tuple[str, int, int, dict[str, Any], list[ErrorCode]]] = [
+    ("a topic twice", 19, 7, created("twice", "twice"), [INVALID]),  # librdkafka cannot read two results of one topic
+    ("a topic that is none twice", 19, 7, created("a b", "a b"), [INVALID]),
+    ("a resource twice, incrementally", 44, 1, twice(altered("retention.ms", 0, "1")), [INVALID, INVALID]),
+    ("a quota of a planet", 49, 1, limited("planet"), [ErrorCode.UNSUPPORTED_VERSION]),
+    ("a quota twice", 49, 1, limited("user", times=2), [INVALID]),
+]
+ROWS += [*AS_KAFKA, *DIFFERENT]
 
 
 @pytest.mark.parametrize(("key", "version", "asked", "errors"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])

@@ -300,12 +300,12 @@ def _fits(acl: Acl, name: str | None, pattern: PatternType) -> bool:
 
 
 def alter_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Decision[AlterClientQuotasResponse]:
-    """Set and remove quotas; removing one that is not there is done."""
+    """Set and remove quotas; removing one that is not there is done. An entity has one result."""
     records: list[MetadataRecord] = []
     results = []
     added = 0
     times = Counter(_names(each) for each in request.entries)
-    for each in request.entries:
+    for each in {_names(entry): entry for entry in request.entries}.values():
         try:
             if times[_names(each)] > 1:
                 raise RequestRefused(ErrorCode.INVALID_REQUEST, "this entity is named more than once")

@@ -44,13 +44,16 @@ def create_topics(
     request: admin_messages.CreateTopicsRequest,
     rng: random.Random,
 ) -> Decision[admin_messages.CreateTopicsResponse]:
-    """All topics that can be, in one batch; each of the others with its own error."""
+    """All topics that can be, in one batch; each of the others with its own error.
+
+    A topic has one result, also one that is named more than once: librdkafka cannot read two.
+    """
     records: list[MetadataRecord] = []
     answers: list[admin_messages.CreatedTopic] = []
     asked = Counter(topic.name for topic in request.topics)
     taken = {_collision_key(name): name for name in image.topics}
     room, room_bytes = MAX_PARTITIONS_PER_BATCH, MAX_BATCH_BYTES
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if asked[topic.name] > 1:
                 raise RequestRefused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")

@@ -96,9 +96,10 @@ def refuse_all(method: str, request: Any, code: ErrorCode, message: str) -> Any:
     response: Any = ADMIN_REQUESTS[method].response
     fields: dict[str, Any] = {"error_code": code, "error_message": message}
     if method == "CreateTopics":
-        return response(topics=[messages.CreatedTopic(name=topic.name, **fields) for topic in request.topics])
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return response(topics=[messages.CreatedTopic(name=name, **fields) for name in names])
     if method == "DeleteTopics":
-        return response(topics=[messages.TopicResult(name=name, **fields) for name in request.topics])
+        return response(topics=[messages.TopicResult(name=name, **fields) for name in dict.fromkeys(request.topics)])
     if method == "AlterUserScramCredentials":
         names = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
         return response(users=[messages.AlteredUser(name=name, **fields) for name in names])

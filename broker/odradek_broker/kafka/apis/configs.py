@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
@@ -23,6 +24,7 @@ SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "brok
 TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 KNOWN = {"topic": ALL_TOPIC_CONFIGS, "broker": BROKER_CONFIGS, "group": define_group_configs()}
 WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms")  # Kafka's are those of settings in hours
+NAMED_TWICE = (ErrorCode.INVALID_REQUEST, "the request names this resource more than once: name it once")
 SET, DELETE, APPEND, SUBTRACT = range(4)  # of IncrementalAlterConfigs; the last two are about lists
 
 
@@ -89,6 +91,7 @@ class ConfigsApi:
     async def alter_incrementally(self, request: KafkaRequest) -> Body:
         asked = request.read()
         responses = []
+        named_twice = _named_twice(asked["resources"])
         for resource in asked["resources"]:
             configs = resource["configs"]
             names = [config["name"] for config in configs]
@@ -96,7 +99,9 @@ class ConfigsApi:
             for config in configs:
                 if config["config_operation"] in range(len(said)):
                     said[config["config_operation"]][config["name"]] = config["value"]
-            if len(set(names)) < len(names) or sum(len(each) for each in said) < len(names):
+            if _key(resource) in named_twice:
+                outcome = failed(*NAMED_TWICE)
+            elif len(set(names)) < len(names) or sum(len(each) for each in said) < len(names):
                 outcome = failed(
                     ErrorCode.INVALID_REQUEST, "a config is named twice, or its operation is none of Kafka's"
                 )
@@ -122,12 +127,15 @@ class ConfigsApi:
         """What the request does not name goes back to its default."""
         asked = request.read()
         responses = []
+        named_twice = _named_twice(asked["resources"])
         for resource in asked["resources"]:
             values = {config["name"]: config["value"] for config in resource["configs"]}
             change = admin_messages.AlterConfigsRequest(
                 set=_values(values), replace=True, validate_only=asked["validate_only"]
             )
-            if RESOURCES.get(resource["resource_type"]) == "broker-logger":
+            if _key(resource) in named_twice:
+                outcome = failed(*NAMED_TWICE)
+            elif RESOURCES.get(resource["resource_type"]) == "broker-logger":
                 outcome = failed(
                     ErrorCode.INVALID_REQUEST, "levels of loggers are set by IncrementalAlterConfigs alone"
                 )
@@ -146,6 +154,15 @@ class ConfigsApi:
             return _unknown_resource(resource)
         change = replace(change, resource_type=kind, resource_name=resource["resource_name"])
         return told(await self._admin.call(request, "AlterConfigs", change))
+
+
+def _key(resource: Mapping[str, Any]) -> tuple[int, str]:
+    return resource["resource_type"], resource["resource_name"]
+
+
+def _named_twice(resources: Sequence[Mapping[str, Any]]) -> set[tuple[int, str]]:
+    """None of these is altered: which of its values were meant?"""
+    return {key for key, count in Counter(map(_key, resources)).items() if count > 1}
 
 
 def _values(configs: Mapping[str, str | None]) -> dict[str, str]:
