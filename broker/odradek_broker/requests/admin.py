@@ -30,7 +30,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerUnava
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 
 DEFAULT_TIMEOUT_MS: Final = 30_000  # default.api.timeout.ms of Kafka's admin client is 60 s; request.timeout.ms is this
-READ_TIMEOUT_MS: Final = 3_000  # several elections of the quorum
+READ_TIMEOUT_MS: Final = 5_000  # several elections of the quorum, on a busy machine, too
 AUTO_CREATE_TIMEOUT_MS: Final = 1_500  # the caller waits for its metadata meanwhile, and asks again anyway
 
 ForwardAdmin = Callable[..., Awaitable[bytes]]  # ControllerChannel.forward_admin
