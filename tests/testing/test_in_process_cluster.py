@@ -168,7 +168,7 @@ def test_a_wait_says_what_was_missing(cluster: Cluster) -> None:
 
 
 def test_time_that_a_test_freezes_stops_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wall clock stands still, years ago: clients that do not know of it write records of their own time."""
+    """The wall clock of Python stands still, years ago; librdkafka, in C, writes records of its own time."""
     now_ms = time.time_ns() // 1_000_000
     monkeypatch.setattr("time.time_ns", lambda: 10**18)
     monkeypatch.setattr("time.time", lambda: 10**9)

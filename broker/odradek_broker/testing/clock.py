@@ -2,11 +2,14 @@
 
 A frozen broker's timers wait until it goes on, while time passes, as under SIGSTOP. When a cluster starts for the first
 time, one broker's clock skips what its first timers wait for: it stands for election before the others, and alone.
+
+Brokers have the machine's time, as those in processes of their own do, when the test freezes Python's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable
 
 from odradek_proto.transport.clock import LoopClock
@@ -14,7 +17,15 @@ from odradek_proto.transport.ports import TimerHandle
 
 from odradek_broker.testing.fabric import Fabric
 
+REALTIME = 0  # clock_gettime's
 FIRST_ELECTION_MS = 150  # a voter of a new quorum waits up to so long before it stands
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_clock_gettime = ctypes.CDLL(None).clock_gettime  # of C: all of Python's clocks may be replaced
 
 
 class BrokerClock(LoopClock):
@@ -28,6 +39,11 @@ class BrokerClock(LoopClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self._ahead_ms
+
+    def wall_ms(self) -> int:
+        time = _Timespec()
+        _clock_gettime(REALTIME, ctypes.byref(time))
+        return int(time.seconds) * 1_000 + int(time.nanoseconds) // 1_000_000
 
     async def sleep(self, delay_ms: float) -> None:
         await super().sleep(delay_ms)

@@ -29,7 +29,7 @@ from odradek_proto.transport.lock_holders import take_lock
 from odradek_proto.values import replace
 
 from odradek_broker.config import sources as config
-from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, SettingError
+from odradek_broker.config.settings import BrokerSettings, SettingError
 from odradek_broker.config.sources import LoadedConfig
 from odradek_broker.local.cluster import REBALANCE_DELAY_MS, ClusterError
 from odradek_broker.local.processes import HOST, IN_PROCESS_PORTS
@@ -223,7 +223,6 @@ def broker_settings(
         "default.replication.factor": str(min(3, len(voters))),
         "min.insync.replicas": "2" if len(voters) >= 3 else "1",
         **OF_GROUPS,
-        "log.message.timestamp.after.max.ms": str(NONE_LIMIT),  # librdkafka knows nothing of a time that the test froze
         "offsets.topic.num.partitions": "4",  # 50 take three seconds, of three brokers on one loop
         **settings,
         "node.id": str(broker),
